@@ -60,6 +60,6 @@ def test_the_topics_of_the_measurement_are_valid() -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_examples_of_a_module_are_right(name: str) -> None:
+def test_the_doctests_of_a_module_pass(name: str) -> None:
     if not name.endswith("__main__"):
         assert doctest.testmod(importlib.import_module(name)).failed == 0

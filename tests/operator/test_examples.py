@@ -14,7 +14,7 @@ MODULES = sorted(module.name for module in pkgutil.walk_packages(ottla_operator.
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_examples_of_a_module_are_right(name: str) -> None:
+def test_the_doctests_of_a_module_pass(name: str) -> None:
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 

@@ -60,7 +60,7 @@ def test_every_reason_of_the_table_is_in_the_code_or_an_error_of_kafka() -> None
     assert stale == []
 
 
-def test_no_code_makes_a_condition_but_by_the_functions_that_check_it() -> None:
+def test_conditions_are_created_only_by_the_functions_of_their_module() -> None:
     outside = [
         f"{path.name}:{node.lineno}"
         for path in ROOT.rglob("*.py")
@@ -71,7 +71,7 @@ def test_no_code_makes_a_condition_but_by_the_functions_that_check_it() -> None:
     assert outside == []
 
 
-def test_each_reason_stands_once_with_its_meaning_and_a_known_type() -> None:
+def test_each_reason_is_listed_once_with_its_meaning_and_a_known_type() -> None:
     keys = [(row.resource, row.type, row.status, row.reason) for row in CONDITION_REASONS]
     assert len(set(keys)) == len(keys)
     assert {(row.resource, row.type) for row in CONDITION_REASONS} == {

@@ -72,11 +72,11 @@ def test_the_charts_crds_are_those_of_the_crds_folder(name: str) -> None:
     assert same, "cp crds/*.yaml charts/ottla/files/"
 
 
-def test_a_release_can_leave_the_crds_to_somebody_else() -> None:
+def test_a_release_installs_no_crds_when_others_have_installed_them() -> None:
     assert of_kind(rendered(crds={"install": False}), "CustomResourceDefinition") == []
 
 
-def test_what_is_in_no_namespace_or_in_one_that_releases_share_is_named_after_the_release_and_its_namespace() -> None:
+def test_shared_and_cluster_scoped_objects_are_named_after_the_release_and_its_namespace() -> None:
     for document in [*rendered(), *rendered(watchNamespace="kafka")]:
         if document["kind"] != "CustomResourceDefinition":
             metadata = document["metadata"]
@@ -91,7 +91,7 @@ def test_each_release_has_a_lease_of_its_own() -> None:
         assert {"name": "OTTLA_LEASE", "value": "ottla-operator"} in env
 
 
-def test_every_pod_of_the_chart_asks_for_resources_which_a_quota_may_want() -> None:
+def test_every_pod_of_the_chart_requests_resources() -> None:
     for kind in ("Deployment", "Job"):
         (document,) = of_kind(rendered(), kind)
         assert document["spec"]["template"]["spec"]["containers"][0]["resources"] == VALUES["resources"]
@@ -103,13 +103,13 @@ def test_uninstalling_keeps_the_crds_and_with_them_every_cluster() -> None:
     assert all(crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for crd in crds)
 
 
-def test_topics_are_released_before_the_operator_goes() -> None:
+def test_finalizers_are_removed_before_the_operator_is_uninstalled() -> None:
     (job,) = of_kind(rendered(), "Job")
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
     assert job["spec"]["template"]["spec"]["containers"][0]["args"] == ["operator", "release"]
 
 
-def test_pods_are_not_root_and_write_nowhere_but_to_tmp() -> None:
+def test_pods_are_not_root_and_write_only_to_tmp() -> None:
     for document in [*of_kind(rendered(), "Deployment"), *of_kind(rendered(), "Job")]:
         pod = document["spec"]["template"]["spec"]
         assert pod["securityContext"]["runAsNonRoot"] is True
@@ -145,7 +145,7 @@ def test_the_operator_has_the_rights_it_uses() -> None:
     assert {("kafka.ottla.dev", f"{plural}/status", "update") for plural in ("kafkaclusters", "kafkatopics")} <= granted
 
 
-def test_it_may_delete_nothing_that_holds_data_and_list_no_secrets() -> None:
+def test_the_operator_may_neither_delete_claims_nor_list_secrets() -> None:
     granted = _granted(rendered())
     deletable = {resource for _, resource, verb in granted if verb in ("delete", "deletecollection", "*")}
     assert deletable == {"pods", "configmaps", "services", "statefulsets"}
@@ -153,7 +153,7 @@ def test_it_may_delete_nothing_that_holds_data_and_list_no_secrets() -> None:
     assert not any("*" in right for right in granted)
 
 
-def test_one_namespace_needs_no_rights_in_another() -> None:
+def test_an_operator_of_one_namespace_has_no_rights_in_another() -> None:
     documents = rendered(watchNamespace="kafka", readNodes=False)
     cluster_wide = _granted([item for item in documents if item["kind"] == "ClusterRole"])
     assert {resource for _, resource, _ in cluster_wide} == {"storageclasses", "namespaces"}

@@ -114,13 +114,13 @@ def test_a_topic_of_the_wrong_shape_is_refused(path: str, value: Any) -> None:
 @pytest.mark.parametrize(
     "name", ["a", "_", "-", "...", "....", ".a", "..a", "a.", "a..b", "__x", "Flights_v1", "x" * 249]
 )
-def test_every_name_that_a_broker_takes_passes_the_schema_and_the_model(name: str) -> None:
+def test_every_topic_name_that_brokers_accept_passes_the_schema_and_the_model(name: str) -> None:
     wanted = _with(TOPIC, "spec.topicName", name)
     assert violations(schema_of("kafkatopics"), wanted) == [] and parse_topic(wanted)[1] == []
 
 
 @pytest.mark.parametrize("name", [".", "..", "", "a b", "x" * 250, "é", "__consumer_offsets", "__transaction_state"])
-def test_what_the_schema_refuses_of_a_name_the_model_refuses_too(name: str) -> None:
+def test_the_model_refuses_the_topic_names_that_the_schema_refuses(name: str) -> None:
     """An object may be older than the schema."""
     found = parse_topic(_with(TOPIC, "spec.topicName", name))[1]
     assert {problem.path for problem in found} == {"spec.topicName"}

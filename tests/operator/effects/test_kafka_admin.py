@@ -59,7 +59,7 @@ async def _there(admin: KafkaPythonAdmin, *names: str) -> Mapping[str, TopicDesc
     return await _eventually(admin, names, lambda found: len(found) == len(names))
 
 
-async def test_dynamic_values_are_told_by_broker_with_where_they_were_set(
+async def test_dynamic_values_are_returned_by_broker_with_their_source(
     fleet: RunningCluster, admin: KafkaPythonAdmin
 ) -> None:
     brokers = await admin.brokers()
@@ -83,7 +83,7 @@ async def test_dynamic_values_are_told_by_broker_with_where_they_were_set(
     client.close()
 
 
-async def test_a_topic_is_created_grown_altered_and_deleted(admin: KafkaPythonAdmin) -> None:
+async def test_a_topic_is_created_altered_extended_and_deleted(admin: KafkaPythonAdmin) -> None:
     assert await admin.topics(["flights"]) == {}
     assert await admin.change([CreateTopic("flights", 2, 3, {"retention.ms": "1000"})]) == {}
     found = await _eventually(admin, ["flights", "no.such"], bool)
@@ -114,14 +114,14 @@ async def test_a_topic_without_counts_gets_the_brokers_defaults(admin: KafkaPyth
     assert (await _there(admin, "plain"))["plain"].partitions == 1
 
 
-async def test_a_refusal_names_kafkas_error_and_stops_no_other_change(admin: KafkaPythonAdmin) -> None:
+async def test_a_refused_change_has_the_name_of_kafkas_error_and_stops_no_other(admin: KafkaPythonAdmin) -> None:
     errors = await admin.change([CreateTopic("wide", 1, 9, {}), CreateTopic("narrow", 1, 1, {})])
     assert list(errors) == ["wide"] and errors["wide"].startswith("InvalidReplicationFactor")
     found = await _eventually(admin, ["wide", "narrow"], lambda topics: "narrow" in topics)
     assert list(found) == ["narrow"]
 
 
-async def test_what_the_controller_does_not_finish_in_time_is_no_refusal(fleet: RunningCluster) -> None:
+async def test_a_timeout_in_the_controller_is_no_refusal(fleet: RunningCluster) -> None:
     lane = KafkaPythonAdmin(fleet.bootstrap.split(","), bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS, change_timeout_ms=1)
     names = [f"hasty-{number}" for number in range(20)]
     assert await lane.change([CreateTopic(name, 1, 3, {}) for name in names]) == {}
@@ -135,7 +135,7 @@ async def test_what_the_controller_does_not_finish_in_time_is_no_refusal(fleet: 
     await lane.close()
 
 
-async def test_the_view_tells_brokers_controller_and_who_is_in_sync(admin: KafkaPythonAdmin) -> None:
+async def test_the_metadata_has_brokers_controller_and_in_sync_replicas(admin: KafkaPythonAdmin) -> None:
     assert await admin.change([CreateTopic("seen", 1, 3, {})]) == {}
     async with asyncio.timeout(120):
         # A view asks twice: the broker that tells of the topic may not be the one that has told of the brokers.
@@ -156,7 +156,7 @@ def _running_clients() -> int:
     return sum(thread.name.startswith("kafka-io") for thread in threading.enumerate())
 
 
-async def test_nobody_there_is_an_error_and_the_next_call_tries_again() -> None:
+async def test_a_call_without_any_broker_raises_and_the_next_one_connects_again() -> None:
     """No client goes on trying in the background once its creation has failed."""
     before = _running_clients()
     lane = KafkaPythonAdmin(["127.0.0.1:1"], bootstrap_timeout_ms=100)
@@ -167,7 +167,7 @@ async def test_nobody_there_is_an_error_and_the_next_call_tries_again() -> None:
     await lane.close()
 
 
-async def test_a_closed_client_does_not_run_on(fleet: RunningCluster) -> None:
+async def test_a_closed_client_leaves_no_thread(fleet: RunningCluster) -> None:
     before = _running_clients()
     lane = KafkaPythonAdmin(fleet.bootstrap.split(","), bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS)
     await lane.brokers()
@@ -176,7 +176,7 @@ async def test_a_closed_client_does_not_run_on(fleet: RunningCluster) -> None:
     assert _running_clients() == before
 
 
-async def test_a_name_that_no_broker_takes_is_an_error_of_that_topic(admin: KafkaPythonAdmin) -> None:
+async def test_a_name_that_brokers_refuse_is_an_error_of_that_topic(admin: KafkaPythonAdmin) -> None:
     await admin.change([CreateTopic("usual", 1, 1, {})])
     await _there(admin, "usual")
     names = [".", "usual", "a b", "\ud800", "x" * 300]
@@ -186,7 +186,7 @@ async def test_a_name_that_no_broker_takes_is_an_error_of_that_topic(admin: Kafk
     assert found["."].error.startswith("InvalidTopic: ")
 
 
-async def test_what_the_client_cannot_send_is_an_error_of_that_change(admin: KafkaPythonAdmin) -> None:
+async def test_a_change_that_cannot_be_encoded_is_an_error_of_that_change(admin: KafkaPythonAdmin) -> None:
     unwritable = {"retention.ms": "\ud800"}
     errors = await admin.change(
         [CreateTopic("bad", 1, 1, unwritable), CreateTopic("fine", 1, 1, {}), CreateTopic("many", 2**40, 1, {})]
@@ -214,7 +214,7 @@ async def test_what_the_client_cannot_send_is_an_error_of_that_change(admin: Kaf
     assert errors["fine"].startswith("InvalidConfiguration: ") and set(errors) == {"fine", "nowhere"}
 
 
-async def test_an_internal_topic_is_seen_as_one(fleet: RunningCluster, admin: KafkaPythonAdmin) -> None:
+async def test_an_internal_topic_is_marked_as_internal(fleet: RunningCluster, admin: KafkaPythonAdmin) -> None:
     consumer = KafkaConsumer("usual", bootstrap_servers=fleet.bootstrap, group_id="g")
     await asyncio.to_thread(consumer.poll, 1000)
     await asyncio.to_thread(consumer.close)
@@ -222,13 +222,13 @@ async def test_an_internal_topic_is_seen_as_one(fleet: RunningCluster, admin: Ka
     assert found["__consumer_offsets"].is_internal
 
 
-async def test_a_creation_of_what_exists_says_so(admin: KafkaPythonAdmin) -> None:
+async def test_a_creation_of_an_existing_topic_is_refused_as_topic_already_exists(admin: KafkaPythonAdmin) -> None:
     assert await admin.change([CreateTopic("twice", 1, 1, {})]) == {}
     errors = await admin.change([CreateTopic("twice", 1, 1, {})])
     assert errors["twice"].startswith(TOPIC_ALREADY_EXISTS)
 
 
-async def test_a_brokers_status_is_read_with_its_directory_ids(fleet: RunningCluster) -> None:
+async def test_a_brokers_status_is_parsed_with_its_directory_ids(fleet: RunningCluster) -> None:
     async with aiohttp.ClientSession() as session, session.get(f"http://{fleet.http(1)}/status") as response:
         report = read_report("uid", await response.json())
     assert report is not None and report.cluster_id
@@ -242,7 +242,7 @@ async def test_a_pod_without_an_address_has_no_report() -> None:
     await environment.close()
 
 
-async def test_preferred_leaders_are_asked_for_and_what_is_refused_is_named(admin: KafkaPythonAdmin) -> None:
+async def test_preferred_leaders_are_elected_and_refused_elections_returned(admin: KafkaPythonAdmin) -> None:
     assert await admin.change([CreateTopic("led", 3, 3, {})]) == {}
     await _there(admin, "led")
     refused = await admin.elect_leaders([("led", 0), ("led", 1), ("led", 2), ("nowhere", 0)])
@@ -254,7 +254,7 @@ async def test_preferred_leaders_are_asked_for_and_what_is_refused_is_named(admi
     ]
 
 
-async def test_a_broker_tells_the_replicas_in_its_log_directories(admin: KafkaPythonAdmin) -> None:
+async def test_the_replicas_in_a_brokers_log_directories_are_returned(admin: KafkaPythonAdmin) -> None:
     assert await admin.change([CreateTopic("stored", 2, 3, {})]) == {}
     await _there(admin, "stored")
     async with asyncio.timeout(120):

@@ -30,7 +30,7 @@ def load(text: str) -> Documents:
     return load_documents([("f.yaml", text)])
 
 
-def test_the_delivered_manifests_are_read_whole() -> None:
+def test_the_manifests_are_valid_documents() -> None:
     found = load_documents([(str(p), p.read_text()) for p in sorted(MANIFESTS.glob("*.yaml"))])
     payments, orders = found.clusters
     assert payments.zookeeper.connect.endswith(":2181/payments")
@@ -43,7 +43,7 @@ def test_the_delivered_manifests_are_read_whole() -> None:
     assert flights.config == {"retention.ms": "604800000"}
 
 
-def test_what_is_left_out_has_defaults() -> None:
+def test_absent_fields_have_defaults() -> None:
     (found,) = load(cluster()).clusters
     assert found.brokers.replicas == 3
     assert [disk.name for disk in found.brokers.disks] == ["d0"]
@@ -62,7 +62,7 @@ def test_a_config_value_may_be_of_any_scalar_type(written: str) -> None:
 
 
 @pytest.mark.parametrize("written", ["'1_000'", "1.5", "'0x10'", "'1e400'", "'9.3e18'", "inf", "''"])
-def test_a_text_that_is_no_whole_number_stays_a_problem(written: str) -> None:
+def test_a_text_that_is_no_whole_number_is_a_problem(written: str) -> None:
     with pytest.raises(DocumentError, match=r"spec\.config\.retention\.ms"):
         load(topic(f"config: {{retention.ms: {written}}}"))
 
@@ -105,7 +105,7 @@ def test_a_text_that_is_no_whole_number_stays_a_problem(written: str) -> None:
         ("just text", "kind"),
     ],
 )
-def test_what_is_wrong_is_named_by_its_field(text: str, field: str) -> None:
+def test_a_wrong_value_is_reported_with_its_field(text: str, field: str) -> None:
     with pytest.raises(DocumentError) as caught:
         load(text)
     assert any(f": {field}: " in line for line in caught.value.problems), caught.value.problems
@@ -118,7 +118,7 @@ def test_every_problem_of_every_document_is_reported_at_once() -> None:
     assert len(caught.value.problems) == 3
 
 
-def test_bad_yaml_and_repeated_names_are_refused() -> None:
+def test_invalid_yaml_and_repeated_names_are_refused() -> None:
     with pytest.raises(DocumentError, match=r"f\.yaml, line 1, column 5: not YAML"):
         load("a: [")
     with pytest.raises(DocumentError, match="KafkaTopic t is declared twice"):

@@ -20,7 +20,7 @@ EXPONENTS = st.from_regex(r"[eE][+-]?[0-9]{1,2}", fullmatch=True)
 
 
 @given(NUMBERS, st.one_of(SUFFIXES, EXPONENTS))
-def test_every_form_of_a_quantity_is_the_number_that_the_official_client_reads(number: str, suffix: str) -> None:
+def test_a_quantity_has_the_value_that_the_official_client_reads(number: str, suffix: str) -> None:
     assert quantity(number + suffix) == parse_quantity(number + suffix)
 
 
@@ -28,20 +28,20 @@ def test_every_form_of_a_quantity_is_the_number_that_the_official_client_reads(n
     ("text", "number"),
     [("200e9", 200 * 10**9), ("2E11", 2 * 10**11), ("1E", 10**18), ("1Ei", 2**60), ("5.", 5), (".5Ki", 512), (7, 7)],
 )
-def test_what_a_person_writes_and_an_api_server_gives_back_is_one_number(text: object, number: int) -> None:
+def test_a_quantity_keeps_its_value_when_an_api_server_rewrites_it(text: object, number: int) -> None:
     assert quantity(text) == Decimal(number) == quantity_bytes(text)
 
 
 @pytest.mark.parametrize(
     "text", ["", "e9", "1e", "NaN", "Infinity", "1_000", "10K", "1e3Ki", "1 Gi", "1gi", "1Gi\n", "--1", True, None, []]
 )
-def test_what_an_api_server_refuses_is_no_quantity(text: object) -> None:
+def test_a_quantity_is_refused_when_an_api_server_refuses_it(text: object) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         quantity(text)
 
 
 @given(NUMBERS, st.one_of(SUFFIXES, EXPONENTS))
-def test_the_schema_takes_the_sizes_that_the_model_takes(number: str, suffix: str) -> None:
+def test_the_schema_accepts_the_sizes_that_the_model_accepts(number: str, suffix: str) -> None:
     size = dig(
         schema_of("kafkaclusters"), *["properties", "spec", "properties", "brokers", "properties", "disks", "items"]
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.operator.model_based.machines import run_fixed
 
 
-def test_clusters_keep_their_data_and_converge_whatever_happens_in_whatever_order() -> None:
+def test_clusters_keep_their_data_and_converge_after_random_events() -> None:
     run_fixed("clusters", examples=30, steps=10)
 
 
-def test_fleets_keep_their_topics_and_data_and_converge_whatever_happens_in_whatever_order() -> None:
+def test_clusters_and_topics_keep_their_data_and_converge_after_random_events() -> None:
     run_fixed("fleets", examples=20, steps=10)

@@ -33,7 +33,7 @@ async def _running() -> Fleet:
         ("decide_identities", "RacksReady"),
     ],
 )
-async def test_a_configuration_that_a_mistake_elsewhere_withholds_is_not_said_to_be_rolled_out(
+async def test_rolled_is_not_true_when_a_bug_in_another_concern_prevents_a_change(
     monkeypatch: pytest.MonkeyPatch, concern: str, condition: str
 ) -> None:
     fleet = await _running()
@@ -51,7 +51,7 @@ async def test_a_configuration_that_a_mistake_elsewhere_withholds_is_not_said_to
     assert fleet.condition("Rolled")[0] == "True" and fleet.condition("Ready")[0] == "True"
 
 
-async def test_racks_that_cannot_be_decided_leave_no_condition_that_says_all_brokers_are_there(
+async def test_brokers_ready_is_unknown_when_racks_cannot_be_decided(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fleet = await _running()
@@ -70,9 +70,7 @@ async def test_racks_that_cannot_be_decided_leave_no_condition_that_says_all_bro
     ],
     ids=("config", "disks", "removed disk"),
 )
-async def test_a_declaration_that_cannot_be_served_is_not_said_to_be_rolled_out(
-    edit: Callable[[Fleet], None], why: str
-) -> None:
+async def test_rolled_is_not_true_when_the_spec_is_invalid(edit: Callable[[Fleet], None], why: str) -> None:
     fleet = await _running()
     edit(fleet)
     await fleet.converge()
@@ -80,7 +78,7 @@ async def test_a_declaration_that_cannot_be_served_is_not_said_to_be_rolled_out(
     assert (status, reason) == ("False", "DesiredStateUnknown") or why in message, message
 
 
-async def test_a_pass_that_fails_whole_leaves_no_old_word_that_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ready_is_unknown_when_a_whole_reconciliation_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = await _running()
     with monkeypatch.context() as broken:
         broken.setattr(concerns, "ensemble_size", _raise)
@@ -92,7 +90,7 @@ async def test_a_pass_that_fails_whole_leaves_no_old_word_that_all_is_well(monke
     assert fleet.condition("Ready")[0] == "True"
 
 
-async def test_what_may_not_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ready_is_unknown_when_an_object_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = await _running()
     read = fleet.kubernetes.get
 

@@ -14,7 +14,7 @@ from tests.operator.kubernetes_fields import faults_of
 OWN_KINDS = ("KafkaCluster", "KafkaTopic")
 
 
-async def test_the_objects_of_a_cluster_say_only_what_kubernetes_knows() -> None:
+async def test_the_objects_of_a_cluster_have_only_fields_that_kubernetes_knows() -> None:
     fleet = Fleet(copy.deepcopy(CLUSTER))
     provisioner = "kubernetes.io/no-provisioner"
     local = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "local"}}
@@ -42,7 +42,7 @@ async def test_names_and_label_values_fit_kubernetes_limits_for_the_longest_clus
             assert len(value.replace("orders", longest)) <= 63
 
 
-def test_the_charts_objects_and_the_crds_say_only_what_kubernetes_knows() -> None:
+def test_the_charts_objects_and_the_crds_have_only_fields_that_kubernetes_knows() -> None:
     for document in [*rendered(), *rendered(watchNamespace="kafka", readNodes=False)]:
         assert faults_of(document) == [], f"{document['kind']} {document['metadata']['name']}"
 
@@ -65,7 +65,7 @@ async def test_clients_are_never_sent_to_a_pod_that_is_gone() -> None:
     assert serve_ms >= (probe["periodSeconds"] * probe["failureThreshold"] + 2) * 1000
 
 
-async def test_what_an_earlier_release_has_published_is_taken_back() -> None:
+async def test_a_field_that_an_earlier_release_has_set_is_written_back() -> None:
     fleet = Fleet(copy.deepcopy(CLUSTER))
     await fleet.converge()
     service = fleet.kubernetes.objects["Service", "default", "orders-broker-0"]
@@ -74,6 +74,6 @@ async def test_what_an_earlier_release_has_published_is_taken_back() -> None:
     assert fleet.kubernetes.objects["Service", "default", "orders-broker-0"]["spec"] == service["spec"]
 
 
-def test_a_broker_ends_its_stop_by_itself_before_kubernetes_kills_it() -> None:
+def test_a_controlled_shutdown_ends_before_kubernetes_kills_the_broker() -> None:
     default_ms = BrokerConfig.from_mapping({"zookeeper.connect": "h:1"})["ottla.shutdown.timeout.ms"]
     assert brokers.GRACE_S * 1000 - default_ms == 15_000

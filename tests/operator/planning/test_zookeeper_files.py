@@ -125,7 +125,7 @@ def stopped(tmp_path: Path) -> Iterator[tuple[list[Server], str]]:
         server.stop()
 
 
-def test_servers_are_ready_with_a_quorum_only_and_remember_their_ensemble(ensemble: list[Server]) -> None:
+def test_servers_are_ready_only_with_a_quorum_and_keep_their_members_after_a_restart(ensemble: list[Server]) -> None:
     for server in ensemble:
         _until(server.is_ready)
     answers = [asyncio.run(srvr("127.0.0.1", server.client_port)) for server in ensemble]
@@ -246,7 +246,7 @@ def test_a_server_that_lost_its_log_volume_does_not_start_with_its_old_snapshot(
     assert (third.data / "version-2.lost").is_dir()
 
 
-def test_servers_declared_lost_take_over_the_data_of_the_one_that_is_left(ensemble: list[Server], path: str) -> None:
+def test_servers_declared_lost_copy_the_data_of_the_remaining_one(ensemble: list[Server], path: str) -> None:
     _hold(ensemble)
     first, second, third = ensemble
     for server in ensemble:
@@ -274,7 +274,7 @@ def test_the_volumes_of_another_server_are_refused(ensemble: list[Server], path:
     assert second.reason == "the volume is that of server 3, not of server 2: bind each to its own claim\n"
 
 
-def test_volumes_of_a_release_that_wrote_no_marker_are_taken(ensemble: list[Server], path: str) -> None:
+def test_volumes_of_a_release_without_markers_are_accepted(ensemble: list[Server], path: str) -> None:
     _hold(ensemble)
     for server in ensemble:
         server.stop()

@@ -48,7 +48,7 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Releases]:
         plane.stop()
 
 
-def test_two_releases_stand_side_by_side_and_one_comes_again_elsewhere(releases: Releases) -> None:
+def test_two_releases_run_side_by_side_and_one_is_installed_again_elsewhere(releases: Releases) -> None:
     releases.install("kafka", "team-a", "--set", "watchNamespace=team-a")
     releases.install("kafka", "team-b", "--set", "watchNamespace=team-b")
     assert releases.names("crd") == {f"customresourcedefinition.apiextensions.k8s.io/{name}" for name in CRDS}

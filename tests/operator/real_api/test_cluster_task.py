@@ -27,13 +27,13 @@ def killed() -> dict[str, Any]:
     return small
 
 
-async def test_a_field_that_our_schema_does_not_know_is_kept_out_of_the_document(killed: dict[str, Any]) -> None:
+async def test_a_field_that_the_schema_does_not_know_is_pruned(killed: dict[str, Any]) -> None:
     fleet = Fleet(killed)
     fleet.edit("spec.brokers.nonsense", 1)
     assert dig(fleet.kubernetes.there(KAFKA_CLUSTER, "orders"), "spec", "brokers", "nonsense") is None
 
 
-async def test_what_the_api_server_itself_tells_of_is_not_taken_for_ours(api: Kubernetes) -> None:
+async def test_fields_that_the_api_server_sets_are_no_difference(api: Kubernetes) -> None:
     """It does so of a Service whose address it has just given out or back, at moments of its own."""
     told = {
         "metadata": {"name": "orders-kafka.repaired", "namespace": "default"},

@@ -141,7 +141,7 @@ async def _until(world: World, holds: Callable[[], bool], what: str) -> None:
         raise AssertionError(f"{what}: {yaml.safe_dump(status)}") from None
 
 
-async def test_with_the_rights_of_the_chart_everything_is_made_and_comes_back(
+async def test_the_rights_of_the_chart_suffice_to_create_and_restore_everything(
     plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with _operator(plane, monkeypatch) as (world, _):
@@ -179,9 +179,7 @@ async def test_with_the_rights_of_the_chart_everything_is_made_and_comes_back(
         await world.close()
 
 
-async def test_a_converged_operator_writes_nothing_but_its_lease(
-    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_operator_writes_only_its_lease_at_rest(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the API server's own account: after edits that ask for nothing, and after a restart."""
     topics = [f"t{number}" for number in range(TOPICS)]
     async with _operator(plane, monkeypatch) as (world, running):

@@ -1,4 +1,4 @@
-"""The tests of tests/operator/topics/test_topic_task.py and test_topic_claims.py, on a real API server."""
+"""The tests of tests/operator/topics/test_topic_task.py and test_topic_ownership.py, on a real API server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.operator.fleet import Fleet
-from tests.operator.topics import test_topic_claims as claims
+from tests.operator.topics import test_topic_ownership as claims
 from tests.operator.topics import test_topic_task as in_memory
 from tests.operator.topics.test_topic_task import Topics
 
@@ -15,11 +15,11 @@ pytestmark = pytest.mark.kubernetes
 
 NOT_HERE = {
     "test_a_finalizer_never_outlives_its_namespace": "the namespace default cannot be deleted; e2e deletes another one",
-    "test_of_two_documents_of_one_topic_the_older_one_counts": "the API server sets the times, to the second",
-    "test_an_older_document_that_begins_to_name_a_topic_has_it_and_has_not_created_it": "topicName cannot change",
-    "test_a_document_of_another_namespace_has_no_claim": "there is one namespace here",
+    "test_the_older_of_two_kafka_topics_has_the_topic_that_both_name": "the API server sets the times, to the second",
+    "test_an_older_kafka_topic_that_begins_to_name_a_topic_adopts_it": "topicName cannot change",
+    "test_a_kafka_topic_of_another_namespace_does_not_conflict": "there is one namespace here",
     "test_an_internal_topic_is_neither_changed_nor_deleted": "the API server refuses the document",
-    "test_only_what_needs_the_fleet_waits_for_it": "the API server refuses one of its documents",
+    "test_only_what_needs_an_answer_of_brokers_waits_for_it": "the API server refuses one of its documents",
 }
 for _name, _test in {**vars(in_memory), **vars(claims)}.items():
     if _name.startswith("test_") and _name not in NOT_HERE:

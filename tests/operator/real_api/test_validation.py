@@ -117,7 +117,7 @@ def test_values_of_config_are_kept_as_they_were_written(api: Kubernetes, value: 
     assert live["spec"]["brokers"]["config"] == {"log.retention.ms": value}
 
 
-def test_a_conflict_of_field_managers_is_named(api: Kubernetes) -> None:
+def test_a_conflict_of_field_managers_is_reported(api: Kubernetes) -> None:
     """Somebody who applies the status subresource or the spec as another manager is told."""
     with _created(api, KAFKA_CLUSTER, _with(CLUSTER, "spec.brokers.replicas", 3)):
         text = yaml.safe_dump(_with(CLUSTER, "spec.brokers.replicas", 4))

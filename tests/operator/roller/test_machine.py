@@ -36,17 +36,17 @@ def _facts(*members: RollMember, partitions: tuple[PartitionReport, ...] = (), a
     return RollFacts("broker", {member.id: member for member in members}, kafka, True, NOW, "r1")
 
 
-def test_nothing_pending_is_no_roll() -> None:
+def test_there_is_no_roll_when_no_member_is_pending() -> None:
     assert decide(None, _facts(_member(0), _member(1))) == RollDecision(None)
 
 
-def test_a_roll_begins_with_a_record_and_no_act() -> None:
+def test_a_roll_begins_with_its_status_and_no_write() -> None:
     decided = decide(None, _facts(_member(0, pending=True)))
     assert decided.roll is not None and decided.roll.step == "PickNext"
     assert decided.apply is None and decided.delete is None
 
 
-def test_who_is_not_ready_goes_first_and_the_controller_last() -> None:
+def test_members_that_are_not_ready_are_restarted_first_and_the_active_controller_last() -> None:
     start = Roll("r1", "broker", "PickNext", NOW)
     healthy = _facts(_member(0, pending=True), _member(1, pending=True), _member(2, pending=True))
     first = decide(start, healthy).roll
@@ -68,20 +68,20 @@ def test_a_pod_is_deleted_only_in_the_recorded_step_and_by_its_uid() -> None:
     assert again.delete is None and again.roll is not None and again.roll.step == "WaitReady"
 
 
-def test_the_template_is_written_before_the_pod_goes() -> None:
+def test_the_template_is_written_before_the_pod_is_deleted() -> None:
     facts = _facts(_member(0), _member(1, pending=True, current_template=False))
     decided = decide(Roll("r1", "broker", "ApplyTemplate", NOW, (1,)), facts)
     assert decided.apply == 1 and decided.delete is None
 
 
-def test_a_template_that_changes_while_the_deletion_waits_is_written_before_the_pod_goes() -> None:
+def test_a_template_that_changes_while_the_deletion_waits_is_written_before_the_pod_is_deleted() -> None:
     waiting = Roll("r1", "broker", "DeletePod", NOW, (1,), pod_uid="u1")
     decided = decide(waiting, _facts(_member(0), _member(1, pending=True, current_template=False)))
     assert decided.delete is None
     assert decided.roll is not None and decided.roll.step == "ApplyTemplate"
 
 
-def test_a_member_gives_its_turn_up_for_one_that_is_down_and_pending() -> None:
+def test_a_roll_leaves_a_member_for_one_that_is_down_and_pending() -> None:
     """Somebody scales the StatefulSet of broker 2 to zero: only its own turn of the roll brings its pod back."""
     down = replace(_member(2, pending=True, current_template=False), pod=None)
     facts = _facts(_member(0), _member(1, pending=True), down)
@@ -92,7 +92,7 @@ def test_a_member_gives_its_turn_up_for_one_that_is_down_and_pending() -> None:
     assert chosen is not None and (chosen.step, chosen.batch) == ("ApplyTemplate", (2,))
 
 
-def test_a_replica_that_has_nobody_to_catch_up_with_does_not_hold_its_leaders_turn_up() -> None:
+def test_a_roll_leaves_a_replica_that_cannot_catch_up_for_its_leader_that_is_down() -> None:
     """Broker 1 is back, and the only other replica of its partition is on a broker that is down and pending."""
     down = replace(_member(2, pending=True, current_template=False), pod=None)
     facts = _facts(_member(0), _member(1), down, partitions=(PartitionReport("t", 0, -1, (1, 2), (2,)),))
@@ -104,7 +104,7 @@ def test_a_replica_that_has_nobody_to_catch_up_with_does_not_hold_its_leaders_tu
     assert alone.roll is not None and alone.roll.step == "WaitInSync"
 
 
-def test_a_pod_that_does_not_go_is_named() -> None:
+def test_a_pod_that_stays_terminating_is_reported() -> None:
     """On a node that does not answer it stays for ever, and nothing else tells of it."""
     going = replace(_member(1, pending=True), pod=replace(READY, uid="u1", is_ready=False, is_terminating=True))
     decided = decide(Roll("r1", "broker", "DeletePod", NOW, (1,), pod_uid="u1"), _facts(_member(0), going))
@@ -112,7 +112,7 @@ def test_a_pod_that_does_not_go_is_named() -> None:
     assert decided.roll is not None and decided.roll.blocked_by == ("the pod of broker 1 is still being deleted",)
 
 
-def test_what_blocks_is_named() -> None:
+def test_the_obstacles_of_a_step_are_reported() -> None:
     partition = PartitionReport("t", 3, 1, (1, 2), (1,))
     facts = _facts(_member(0), _member(1, pending=True), _member(2), partitions=(partition,))
     assert obstacles(facts.members[1], facts) == ("t-3: replica 2 is not in sync",)
@@ -121,7 +121,7 @@ def test_what_blocks_is_named() -> None:
     assert "no broker answers" in obstacles(silent.members[1], silent)[0]
 
 
-def test_a_broker_whose_container_does_not_run_has_nothing_to_take_away() -> None:
+def test_a_broker_whose_container_does_not_run_may_be_restarted_when_replicas_are_out_of_sync() -> None:
     """It may be the last of an ISR, and its template the mistake that keeps everybody from coming back."""
     ended = replace(_member(1, pending=True, ready=False), pod=replace(READY, is_ready=False, is_running=False))
     last = PartitionReport("t", 0, -1, (0, 1), (1,))
@@ -132,7 +132,7 @@ def test_a_broker_whose_container_does_not_run_has_nothing_to_take_away() -> Non
     assert obstacles(recovering, replace(facts, kafka=None)) != ()
 
 
-def test_nobody_is_deleted_while_another_pod_cannot_be_scheduled() -> None:
+def test_no_pod_is_deleted_while_another_cannot_be_scheduled() -> None:
     lost = RollMember(2, (), True, replace(READY, is_ready=False, is_scheduled=False))
     facts = _facts(_member(1, pending=True, ready=False), lost)
     assert obstacles(facts.members[1], facts) == ("broker 2 is not ready",)
@@ -148,14 +148,14 @@ def test_in_sync_means_in_every_isr_it_belongs_to() -> None:
     assert done.roll is not None and (done.roll.step, done.roll.done) == ("PickNext", (2, 1))
 
 
-def test_a_step_that_waits_is_an_obstacle_only_once_it_lasts() -> None:
+def test_a_waiting_step_is_blocked_only_after_a_time() -> None:
     waiting = Roll("r1", "broker", "WaitReady", NOW, (1,), blocked_by=("broker 1 is not ready",))
     assert not is_blocked(waiting, "2026-01-01T00:00:59Z", patience_s=60)
     assert is_blocked(waiting, "2026-01-01T00:01:00Z", patience_s=60)
     assert not is_blocked(replace(waiting, blocked_by=()), "2026-01-01T01:00:00Z", patience_s=60)
 
 
-def test_what_status_cannot_tell_is_no_roll() -> None:
+def test_a_roll_that_cannot_be_parsed_from_status_is_none() -> None:
     for value in (None, "", {}, {"step": "Dance"}, {"batch": [1]}):
         assert from_status(value) is None
     roll = Roll("r1", "broker", "DeletePod", NOW, (1,), (2,), ("x",), "u")
@@ -185,7 +185,7 @@ def _fleets(draw: st.DrawFn) -> tuple[Roll | None, RollFacts]:
 
 @settings(max_examples=500, deadline=None)
 @given(_fleets())
-def test_no_decision_ever_takes_a_partition_out_of_reach(fleet: tuple[Roll | None, RollFacts]) -> None:
+def test_no_decision_makes_a_partition_unavailable(fleet: tuple[Roll | None, RollFacts]) -> None:
     roll, facts = fleet
     decided = decide(roll, facts)
     if decided.apply is not None or decided.delete is not None:

@@ -50,7 +50,7 @@ def _changed(path: str, value: Any) -> dict[str, Any]:
     return document
 
 
-async def test_racks_are_those_of_the_nodes_as_they_are_now_not_as_they_were_seen_last() -> None:
+async def test_new_brokers_get_the_racks_of_the_nodes_from_an_uncached_read() -> None:
     """The watch of nodes is behind that of clusters."""
     fleet = Fleet()
     see = fleet.kubernetes.on_change
@@ -62,7 +62,7 @@ async def test_racks_are_those_of_the_nodes_as_they_are_now_not_as_they_were_see
     assert sorted(fleet.racks().values()) == ["room-a", "room-a", "room-b"]
 
 
-async def test_a_document_becomes_an_ensemble_and_brokers_in_three_racks() -> None:
+async def test_a_kafka_cluster_becomes_an_ensemble_and_brokers_in_three_racks() -> None:
     fleet = await _running()
     assert fleet.condition("Ready")[:2] == ("True", "AsDeclared")
     assert fleet.racks() == {
@@ -93,7 +93,7 @@ async def test_a_document_becomes_an_ensemble_and_brokers_in_three_racks() -> No
     assert "CLIENT://orders-broker-1.default.svc:9092" in text
 
 
-async def test_a_converged_cluster_writes_nothing_even_after_a_restart_of_the_operator() -> None:
+async def test_the_operator_writes_nothing_at_rest_after_a_restart_either() -> None:
     fleet = await _running()
     fleet.kubernetes.writes.clear()
     for _ in range(3):
@@ -104,7 +104,7 @@ async def test_a_converged_cluster_writes_nothing_even_after_a_restart_of_the_op
     assert fleet.kubernetes.writes == []
 
 
-async def test_leave_to_format_is_given_once_and_ends_without_a_roll() -> None:
+async def test_the_permission_to_format_is_given_once_and_withdrawn_without_a_roll() -> None:
     fleet = Fleet()
     for _ in range(3):
         await fleet.step()
@@ -135,7 +135,7 @@ async def test_leave_to_format_is_given_once_and_ends_without_a_roll() -> None:
         (SECRET, "orders-zookeeper-super"),
     ],
 )
-async def test_what_is_deleted_comes_back(kind: ResourceKind, name: str) -> None:
+async def test_a_deleted_object_is_created_again(kind: ResourceKind, name: str) -> None:
     fleet = await _running()
     before = fleet.picture()
     fleet.kubernetes.remove(kind, name)
@@ -161,7 +161,9 @@ async def test_an_operator_killed_between_any_two_writes_ends_in_the_same_state(
         assert fleet.picture() == expected, f"killed after {survived} writes"
 
 
-async def test_a_roll_killed_between_any_two_writes_goes_on_and_restarts_everybody_once(killed: dict[str, Any]) -> None:
+async def test_a_roll_goes_on_and_restarts_each_broker_once_when_the_operator_is_killed_between_any_two_writes(
+    killed: dict[str, Any],
+) -> None:
     fleet = await _running(killed)
     brokers = [name for name in fleet.kubernetes.names(POD) if "-broker-" in name]
     servers = {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
@@ -201,7 +203,7 @@ async def _converge_killed_after(fleet: Fleet, writes: int) -> bool:
         fleet.kubernetes.kill_after = None
 
 
-async def test_a_pod_evicted_during_a_roll_comes_back_with_its_old_template() -> None:
+async def test_a_pod_evicted_during_a_roll_comes_back_with_its_template_of_before() -> None:
     fleet = await _running()
     fleet.kafka.behind = {1}
     fleet.kafka.partitions = [("t", 0, (1, 2)), ("t", 1, (0, 2))]
@@ -217,7 +219,7 @@ async def test_a_pod_evicted_during_a_roll_comes_back_with_its_old_template() ->
     assert "min.insync.replicas=1\n" in fleet.properties(2)
 
 
-async def test_a_roll_waits_for_replicas_that_are_not_in_sync_and_says_which() -> None:
+async def test_a_roll_waits_for_replicas_that_are_not_in_sync_and_names_them() -> None:
     fleet = await _running()
     fleet.kafka.partitions = [("t", 0, (0, 1)), ("t", 1, (1, 2))]
     fleet.kafka.behind = {2}
@@ -236,7 +238,7 @@ async def test_a_roll_waits_for_replicas_that_are_not_in_sync_and_says_which() -
     assert not [write for write in fleet.kubernetes.writes if write[0] == "delete"]
 
 
-async def test_a_change_that_is_taken_back_while_its_roll_is_blocked_restarts_nobody() -> None:
+async def test_a_change_that_is_undone_while_its_roll_is_blocked_restarts_no_broker() -> None:
     fleet = await _running()
     fleet.kafka.partitions = [("t", 0, (1, 2))]
     before = uid_of(fleet.kubernetes.there(POD, "orders-broker-1-0"))
@@ -255,7 +257,7 @@ async def test_a_change_that_is_taken_back_while_its_roll_is_blocked_restarts_no
     assert uid_of(fleet.kubernetes.there(POD, "orders-broker-1-0")) == before
 
 
-async def test_a_pod_that_may_not_be_deleted_stops_the_roll_and_status_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pod_that_cannot_be_deleted_stops_the_roll_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = await _running()
 
     async def refuse(*_: object) -> bool:
@@ -274,7 +276,7 @@ async def test_a_pod_that_may_not_be_deleted_stops_the_roll_and_status_says_so(m
     assert fleet.condition("Ready")[0] == "True" and fleet.status("roll") is None
 
 
-async def test_a_secret_that_may_not_be_made_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_secret_that_cannot_be_created_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet()
     create = fleet.kubernetes.create
 
@@ -288,7 +290,7 @@ async def test_a_secret_that_may_not_be_made_is_named(monkeypatch: pytest.Monkey
     assert fleet.condition("Ready")[1] == "WriteFailed" and "exceeded quota" in fleet.condition("Ready")[2]
 
 
-async def test_a_configuration_that_does_not_start_stops_the_roll_at_one_broker_and_is_taken_back() -> None:
+async def test_a_configuration_with_which_a_broker_does_not_start_stops_the_roll_there_and_can_be_undone() -> None:
     fleet = await _running()
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
     await fleet.step()
@@ -312,7 +314,7 @@ async def test_a_configuration_that_does_not_start_stops_the_roll_at_one_broker_
     assert fleet.condition("Ready")[0] == "True"
 
 
-async def test_a_fleet_of_one_broker_comes_out_of_a_configuration_that_does_not_start() -> None:
+async def test_a_cluster_of_one_broker_recovers_from_a_configuration_with_which_it_does_not_start() -> None:
     fleet = await _running(_changed("spec.brokers.replicas", 1))
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 2, "num.partitions": 7})
     await fleet.step()
@@ -331,7 +333,7 @@ async def test_a_fleet_of_one_broker_comes_out_of_a_configuration_that_does_not_
     assert fleet.condition("Ready")[0] == "True"
 
 
-async def test_a_dynamic_value_in_place_of_a_declared_one_is_named_with_the_way_to_remove_it() -> None:
+async def test_a_dynamic_value_in_place_of_a_declared_one_is_reported_with_the_command_to_remove_it() -> None:
     fleet = await _running(_changed("spec.brokers.config", {"message.max.bytes": 1000000}))
     pods = {number: uid_of(fleet.kubernetes.there(POD, f"orders-broker-{number}-0")) for number in range(3)}
     fleet.kafka.dynamic = {1: {"message.max.bytes": "5000", "log.cleaner.threads": "2"}}
@@ -365,7 +367,7 @@ async def test_a_dynamic_value_in_place_of_a_declared_one_is_named_with_the_way_
     assert fleet.condition("ConfigValid")[0] == "True" and fleet.condition("Rolled")[0] == "True"
 
 
-async def test_a_dynamic_default_of_the_fleet_is_named_for_all_brokers_and_restarts_nobody() -> None:
+async def test_a_dynamic_default_is_reported_for_all_brokers_and_restarts_none() -> None:
     fleet = await _running(_changed("spec.brokers.config", {"message.max.bytes": 1000000}))
     pods = {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
     fleet.kafka.dynamic = {None: {"message.max.bytes": "5000"}}
@@ -380,7 +382,7 @@ async def test_a_dynamic_default_of_the_fleet_is_named_for_all_brokers_and_resta
     assert all("num.partitions=4\n" in fleet.properties(number) for number in range(3)), "that has an effect"
 
 
-async def test_a_dynamic_value_that_says_what_is_declared_is_as_declared() -> None:
+async def test_a_dynamic_value_equal_to_the_declared_one_is_no_override() -> None:
     fleet = await _running(_changed("spec.brokers.config", {"log.cleaner.dedupe.buffer.size": 134217728}))
     fleet.kafka.dynamic = {1: {"log.cleaner.dedupe.buffer.size": "134217728"}, 2: {"min.insync.replicas": "1"}}
     await fleet.converge()
@@ -397,7 +399,7 @@ async def test_a_new_image_rolls_zookeeper_first_and_then_the_brokers() -> None:
     assert deleted == [f"orders-zookeeper-{n}-0" for n in (1, 2, 3)] + [f"orders-broker-{n}-0" for n in (1, 2, 0)]
 
 
-async def test_rollout_restart_takes_its_turn() -> None:
+async def test_kubectl_rollout_restart_restarts_the_broker_through_a_roll() -> None:
     fleet = await _running()
     stateful_set = fleet.kubernetes.there(STATEFUL_SET, "orders-broker-1")
     template = stateful_set["spec"]["template"]
@@ -410,7 +412,7 @@ async def test_rollout_restart_takes_its_turn() -> None:
     assert len([write for write in fleet.kubernetes.writes if write[0] == "delete"]) == 1
 
 
-async def test_only_unused_configurations_are_cleaned_up_after_a_roll() -> None:
+async def test_only_unused_configmaps_are_deleted_after_a_roll() -> None:
     fleet = await _running()
     before = len(fleet.kubernetes.names(CONFIG_MAP))
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
@@ -431,7 +433,7 @@ async def test_only_unused_configurations_are_cleaned_up_after_a_roll() -> None:
         ("spec.zookeeper", {}, "ZooKeeperReady", "NoSize", "spec.zookeeper.disk.size"),
     ],
 )
-async def test_a_field_that_cannot_work_is_named_and_stops_only_its_own_concern(
+async def test_an_invalid_field_is_reported_and_stops_only_its_own_concern(
     path: str, value: Any, condition: str, reason: str, field: str
 ) -> None:
     fleet = await _running(_changed(path, value))
@@ -467,7 +469,7 @@ async def test_a_field_that_cannot_work_is_named_and_stops_only_its_own_concern(
         ("spec.zookeeper", None, "ZooKeeperReady", "LogDiskChanged"),
     ],
 )
-async def test_a_change_that_is_not_served_is_a_condition_and_can_be_taken_back(
+async def test_a_change_that_is_not_supported_is_reported_and_can_be_undone(
     path: str, value: Any, condition: str, reason: str
 ) -> None:
     fleet = await _running()
@@ -487,7 +489,7 @@ async def test_a_change_that_is_not_served_is_a_condition_and_can_be_taken_back(
     assert pods == {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
 
 
-async def test_a_log_disk_added_to_an_ensemble_is_a_condition_and_leaves_its_log_where_it_is() -> None:
+async def test_a_log_disk_added_to_an_ensemble_is_reported_and_moves_no_transaction_log() -> None:
     document = _changed("spec.zookeeper", {"replicas": 3, "disk": {"size": "5Gi"}})
     fleet = await _running(document)
     pods = {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
@@ -498,7 +500,7 @@ async def test_a_log_disk_added_to_an_ensemble_is_a_condition_and_leaves_its_log
     assert pods == {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
 
 
-async def test_more_brokers_get_the_next_free_ids_and_the_emptiest_racks() -> None:
+async def test_new_brokers_get_the_lowest_free_ids_and_the_racks_with_the_fewest_brokers() -> None:
     fleet = await _running()
     fleet.edit("spec.brokers.replicas", 5)
     await fleet.converge()
@@ -576,7 +578,7 @@ async def test_disks_are_ready_once_the_volumes_are_as_large_as_declared(
     assert fleet.condition("DisksReady")[:2] == ("True", "AsDeclared")
 
 
-async def test_a_class_that_lets_no_volume_grow_is_named_with_the_claim() -> None:
+async def test_a_storage_class_without_expansion_is_reported_with_the_claim() -> None:
     fleet = Fleet()
     local = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "local"}}
     fleet.kubernetes.put({**local, "provisioner": "csi.example"})
@@ -591,7 +593,7 @@ async def test_a_class_that_lets_no_volume_grow_is_named_with_the_claim() -> Non
 
 
 @pytest.mark.parametrize("size", ["200e9", "2E11", "200G", "200000000k", "0.2T"])
-async def test_a_claim_grown_by_hand_to_any_form_of_a_quantity_stops_no_configuration(size: str) -> None:
+async def test_a_claim_grown_by_hand_stops_no_configuration_in_any_form_of_a_quantity(size: str) -> None:
     fleet = Fleet()
     local = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "local"}}
     fleet.kubernetes.put({**local, "allowVolumeExpansion": True, "provisioner": "csi.example"})
@@ -606,7 +608,7 @@ async def test_a_claim_grown_by_hand_to_any_form_of_a_quantity_stops_no_configur
     assert fleet.condition("Rolled")[0] == "True"
 
 
-async def test_local_volumes_are_tolerated_to_wait_for_their_node_without_limit() -> None:
+async def test_brokers_on_local_volumes_stay_bound_to_an_unreachable_node() -> None:
     fleet = Fleet()
     local = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "local"}}
     fleet.kubernetes.put({**local, "provisioner": "kubernetes.io/no-provisioner"})
@@ -616,7 +618,7 @@ async def test_local_volumes_are_tolerated_to_wait_for_their_node_without_limit(
     assert STORAGE_CLASS.kind == "StorageClass"
 
 
-async def test_status_wiped_changes_nothing_of_ids_and_racks() -> None:
+async def test_brokers_keep_ids_and_racks_when_status_is_erased() -> None:
     fleet = await _running()
     before = fleet.picture()
     document = fleet.kubernetes.there(KAFKA_CLUSTER, "orders")
@@ -626,7 +628,7 @@ async def test_status_wiped_changes_nothing_of_ids_and_racks() -> None:
     assert fleet.picture() == before
 
 
-async def test_a_deleted_cluster_that_is_applied_again_finds_its_data() -> None:
+async def test_a_cluster_that_is_deleted_and_applied_again_has_its_data() -> None:
     fleet = await _running()
     racks, directories = fleet.racks(), dict(fleet.environment.directories)
     fleet.kubernetes.remove(KAFKA_CLUSTER, "orders")
@@ -644,7 +646,7 @@ async def test_a_deleted_cluster_that_is_applied_again_finds_its_data() -> None:
     assert fleet.condition("Ready")[0] == "True"
 
 
-async def test_a_cluster_that_comes_again_under_the_same_operator_has_its_secret() -> None:
+async def test_a_cluster_that_is_created_again_under_the_same_operator_gets_its_secret() -> None:
     """The Secret went with the document; the pods of the ensemble do not start without it."""
     fleet = await _running()
     fleet.kubernetes.remove(KAFKA_CLUSTER, "orders")
@@ -656,7 +658,7 @@ async def test_a_cluster_that_comes_again_under_the_same_operator_has_its_secret
     assert fleet.kubernetes.names(SECRET) == ["orders-zookeeper-super"]
 
 
-async def test_a_secret_of_the_cluster_that_is_still_going_is_waited_for() -> None:
+async def test_a_new_cluster_waits_until_the_secret_of_the_terminating_one_is_gone() -> None:
     fleet = Fleet()
     owner = {"apiVersion": "kafka.ottla.dev/v1alpha1", "kind": "KafkaCluster", "name": "orders", "uid": "another"}
     metadata = {"name": "orders-zookeeper-super", "namespace": "default", "ownerReferences": [owner]}
@@ -670,7 +672,7 @@ async def test_a_secret_of_the_cluster_that_is_still_going_is_waited_for() -> No
     )
 
 
-async def test_a_claim_deleted_under_a_running_broker_is_reported_and_never_made_again() -> None:
+async def test_a_claim_deleted_under_a_running_broker_is_reported_and_not_created_again() -> None:
     fleet = await _running()
     fleet.kubernetes.remove(CLAIM, "orders-broker-1-d0-1")
     await fleet.step()
@@ -685,7 +687,7 @@ async def test_a_claim_deleted_under_a_running_broker_is_reported_and_never_made
     assert "orders-broker-1-d0-1" not in fleet.claims(), "the other claim remembers it"
 
 
-async def test_a_claim_that_a_person_makes_in_place_of_a_lost_one_is_taken_and_may_be_formatted() -> None:
+async def test_a_claim_that_a_person_creates_for_a_lost_one_is_used_and_may_be_formatted() -> None:
     fleet = await _running()
     name = "orders-broker-1-d0-1"
     labels = fleet.kubernetes.there(CLAIM, name)["metadata"]["labels"]
@@ -703,7 +705,7 @@ async def test_a_claim_that_a_person_makes_in_place_of_a_lost_one_is_taken_and_m
     assert fleet.condition("DisksReady")[0] == "True"
 
 
-async def test_an_offline_directory_is_shown() -> None:
+async def test_an_offline_log_directory_is_reported() -> None:
     fleet = await _running()
     fleet.environment.offline = {"orders-broker-2-d1-1"}
     await fleet.converge()
@@ -711,7 +713,7 @@ async def test_an_offline_directory_is_shown() -> None:
     assert (status, reason) == ("False", "LogDirNotOnline") and "d1 of broker 2" in message
 
 
-async def test_a_relabelled_node_is_rack_drift_and_moves_nobody() -> None:
+async def test_a_relabelled_node_is_reported_and_moves_no_broker() -> None:
     fleet = await _running()
     fleet.kubernetes.put(node("n2", "zone-z"))
     await fleet.converge()
@@ -719,14 +721,14 @@ async def test_a_relabelled_node_is_rack_drift_and_moves_nobody() -> None:
     assert fleet.racks()["orders-broker-1"] == "zone-b"
 
 
-async def test_brokers_on_one_node_are_shown() -> None:
+async def test_brokers_that_share_a_node_are_reported() -> None:
     fleet = Fleet(_changed("spec.brokers.replicas", 4))
     await fleet.converge()
     assert fleet.condition("SpreadOverNodes") == ("False", "SharedNode", "brokers 0, 3 share node n1")
     assert fleet.condition("RacksReady")[0] == "True" and fleet.condition("Ready")[0] == "True"
 
 
-async def test_without_the_right_to_read_nodes_the_racks_have_to_be_named() -> None:
+async def test_racks_are_required_when_the_operator_may_not_read_nodes() -> None:
     fleet = await _running(reads_nodes=False)
     assert fleet.condition("RacksReady")[1] == "NodesNotReadable"
     assert fleet.racks() == {}
@@ -735,7 +737,7 @@ async def test_without_the_right_to_read_nodes_the_racks_have_to_be_named() -> N
     assert list(fleet.racks().values()) == ["zone-c", "zone-a", "zone-c"]
 
 
-async def test_an_object_of_our_name_that_is_not_ours_is_left_alone_and_named() -> None:
+async def test_an_object_that_belongs_to_others_is_not_written_and_reported() -> None:
     fleet = Fleet()
     metadata = {"name": "orders-bootstrap", "namespace": "default"}
     ports = [{"name": "theirs", "port": 1, "protocol": "TCP", "targetPort": 1}]
@@ -746,7 +748,7 @@ async def test_an_object_of_our_name_that_is_not_ours_is_left_alone_and_named() 
     assert [item["ready"] for item in fleet.status("brokers")] == [True] * 3
 
 
-async def test_a_paused_cluster_is_only_looked_at() -> None:
+async def test_the_operator_writes_only_status_of_a_paused_cluster() -> None:
     fleet = await _running()
     fleet.edit("spec.paused", True)
     fleet.edit("spec.brokers.replicas", 4)
@@ -761,7 +763,7 @@ async def test_a_paused_cluster_is_only_looked_at() -> None:
     assert len(fleet.racks()) == 4 and "orders-broker-0" in fleet.kubernetes.names(SERVICE)
 
 
-async def test_an_existing_zookeeper_is_only_named() -> None:
+async def test_no_ensemble_is_created_when_the_spec_names_an_existing_one() -> None:
     fleet = await _running(_changed("spec.zookeeper", {"connect": "zk:2181/orders"}))
     assert fleet.kubernetes.names(SECRET) == []
     assert not [name for name in fleet.kubernetes.names(STATEFUL_SET) if "zookeeper" in name]
@@ -769,14 +771,14 @@ async def test_an_existing_zookeeper_is_only_named() -> None:
     assert fleet.condition("Ready")[0] == "True"
 
 
-async def test_transitions_become_events() -> None:
+async def test_changes_of_conditions_become_events() -> None:
     fleet = await _running()
     told = [fleet.kubernetes.there(EVENT, name) for name in fleet.kubernetes.names(EVENT)]
     assert {"WaitingForServers", "Ready"} <= {event["reason"] for event in told}
     assert {event["involvedObject"]["name"] for event in told} == {"orders"}
 
 
-async def test_nodes_without_the_rack_label_leave_the_brokers_unmade() -> None:
+async def test_no_broker_is_created_when_no_node_has_the_rack_label() -> None:
     fleet = Fleet()
     for name in ("n1", "n2", "n3"):
         fleet.kubernetes.remove(NODE, name)
@@ -786,7 +788,7 @@ async def test_nodes_without_the_rack_label_leave_the_brokers_unmade() -> None:
     assert fleet.racks() == {}
 
 
-async def test_a_claim_that_lost_its_volume_is_named_and_its_broker_is_not_restarted() -> None:
+async def test_a_claim_that_lost_its_volume_is_reported_and_its_broker_not_restarted() -> None:
     fleet = await _running()
     fleet.kubernetes.edit(CLAIM, "orders-broker-1-d0-1", status={"phase": "Lost"})
     await fleet.task.reconcile_once()
@@ -795,7 +797,7 @@ async def test_a_claim_that_lost_its_volume_is_named_and_its_broker_is_not_resta
     assert "orders-broker-1-d0-1 of broker 1 has lost its volume" in message
 
 
-async def test_a_roll_leaves_a_broker_alone_whose_claim_would_go_with_its_pod() -> None:
+async def test_a_roll_does_not_restart_a_broker_whose_claim_is_terminating() -> None:
     fleet = await _running()
     pods = {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
     fleet.kubernetes.remove(CLAIM, "orders-broker-1-d0-1")
@@ -841,14 +843,14 @@ def _ended(message: str = "", reason: str = "Error", code: int = 1) -> Obj:
         ),
     ],
 )
-async def test_a_broker_that_does_not_run_is_named_with_the_reason_why_it_ended(status: Obj, text: str) -> None:
+async def test_a_broker_that_does_not_run_is_reported_with_the_reason_why_it_ended(status: Obj, text: str) -> None:
     fleet = await _running()
     fleet.kubernetes.container_status = lambda pod: status if pod["metadata"]["name"] == "orders-broker-1-0" else None
     await fleet.converge()
     assert fleet.condition("BrokersReady") == ("False", "WaitingForBrokers", f"not ready: {text}")
 
 
-async def test_every_container_leaves_the_reason_why_it_ends() -> None:
+async def test_every_container_writes_a_termination_message() -> None:
     fleet = await _running()
     for name in fleet.kubernetes.names(POD):
         for container in fleet.kubernetes.there(POD, name)["spec"]["containers"]:

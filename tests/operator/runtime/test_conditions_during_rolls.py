@@ -40,7 +40,9 @@ async def _rolling_into(state: dict[str, Any], *, replicas: int) -> Fleet:
 
 
 @pytest.mark.parametrize("state", [*STATES, RUNNING])
-async def test_a_fleet_of_one_that_does_not_start_is_not_ready_though_it_is_rolled(state: dict[str, Any]) -> None:
+async def test_a_cluster_of_one_broker_is_not_ready_when_the_broker_does_not_start_in_a_roll(
+    state: dict[str, Any],
+) -> None:
     fleet = await _rolling_into(state, replicas=1)
     assert fleet.condition("BrokersReady")[:2] == ("False", "WaitingForBrokers")
     assert fleet.condition("Ready")[0] == "False"
@@ -50,14 +52,14 @@ async def test_a_fleet_of_one_that_does_not_start_is_not_ready_though_it_is_roll
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_a_broker_that_cannot_start_is_named_though_it_has_its_turn(state: dict[str, Any]) -> None:
+async def test_a_broker_that_cannot_start_is_reported_when_a_roll_restarts_it(state: dict[str, Any]) -> None:
     fleet = await _rolling_into(state, replicas=3)
     status, reason, message = fleet.condition("BrokersReady")
     assert (status, reason) == ("False", "WaitingForBrokers") and message.startswith("not ready: 1 ")
     assert fleet.condition("Ready")[0] == "False"
 
 
-async def test_a_broker_that_no_node_takes_is_named_though_it_has_its_turn() -> None:
+async def test_an_unschedulable_broker_is_reported_when_a_roll_restarts_it() -> None:
     fleet = await _rolling_into(RUNNING, replicas=3)
     pod = fleet.kubernetes.there(POD, "orders-broker-1-0")
     unscheduled = {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes"}]}
@@ -67,7 +69,7 @@ async def test_a_broker_that_no_node_takes_is_named_though_it_has_its_turn() -> 
     assert "0/3 nodes" in fleet.condition("BrokersReady")[2]
 
 
-async def test_a_broker_that_starts_in_its_turn_is_no_failure_until_it_takes_too_long() -> None:
+async def test_a_broker_that_a_roll_restarts_is_no_failure_until_it_takes_too_long() -> None:
     fleet = await _rolling_into(RUNNING, replicas=3)
     assert fleet.condition("BrokersReady")[0] == "True" and fleet.condition("Ready")[0] == "True"
     fleet.environment.passed_s = int(PATIENCE_S) + 1
@@ -75,14 +77,14 @@ async def test_a_broker_that_starts_in_its_turn_is_no_failure_until_it_takes_too
     assert fleet.condition("BrokersReady")[:2] == ("False", "WaitingForBrokers")
 
 
-async def test_another_broker_that_is_down_during_a_roll_is_named() -> None:
+async def test_another_broker_that_is_down_during_a_roll_is_reported() -> None:
     fleet = await _rolling_into(RUNNING, replicas=3)
     fleet.kubernetes.remove(POD, "orders-broker-2-0")
     await fleet.task.reconcile_once()
     assert fleet.condition("BrokersReady")[2] == "not ready: 2 has no pod"
 
 
-async def test_an_offline_directory_stays_named_while_its_broker_restarts() -> None:
+async def test_an_offline_log_directory_stays_reported_while_its_broker_restarts() -> None:
     fleet = Fleet(CLUSTER)
     await fleet.converge()
     fleet.environment.offline = {"orders-broker-2-d1-1"}
@@ -99,7 +101,7 @@ async def test_an_offline_directory_stays_named_while_its_broker_restarts() -> N
     ("path", "value"),
     [("spec.brokers.config", {"no.such": 1}), ("spec.brokers.disks", None)],
 )
-async def test_a_change_that_another_condition_withholds_is_not_rolled(path: str, value: Any) -> None:
+async def test_a_change_is_not_rolled_when_another_condition_prevents_it(path: str, value: Any) -> None:
     fleet = Fleet(CLUSTER)
     await fleet.converge()
     fleet.edit(path, value)

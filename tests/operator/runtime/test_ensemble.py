@@ -111,7 +111,7 @@ async def test_servers_are_replaced_one_at_a_time() -> None:
     assert not fleet.ensemble.overwritten
 
 
-async def test_a_quorum_that_has_the_data_and_does_not_serve_replaces_nobody() -> None:
+async def test_no_server_is_replaced_while_the_quorum_that_has_the_data_does_not_serve() -> None:
     fleet = await _running()
     fleet.ensemble.down = {1}
     fleet.lose_claims(3)
@@ -125,7 +125,7 @@ async def test_a_quorum_that_has_the_data_and_does_not_serve_replaces_nobody() -
     assert not fleet.ensemble.overwritten
 
 
-async def test_a_declared_loss_keeps_what_the_last_server_holds_and_counts_once() -> None:
+async def test_a_declared_loss_keeps_the_data_of_the_last_server_and_is_valid_once() -> None:
     fleet = await _running()
     fleet.lose_claims(2, 3)
     await fleet.converge()
@@ -144,7 +144,7 @@ async def test_a_declared_loss_keeps_what_the_last_server_holds_and_counts_once(
     assert _claims_of(fleet, 2, 3) == [] and declared not in fleet.condition("ZooKeeperReady")[2]
 
 
-async def test_an_ensemble_that_lost_everything_begins_again_only_when_that_is_declared() -> None:
+async def test_an_ensemble_that_lost_all_data_starts_empty_only_when_that_is_declared() -> None:
     fleet = await _running()
     fleet.lose_claims(1, 2, 3)
     await fleet.converge()
@@ -178,7 +178,7 @@ async def test_a_cluster_applied_again_without_some_of_its_claims_keeps_its_size
     assert bool(_claims_of(fleet, *gone)) == (len(gone) == 1)
 
 
-async def test_a_log_disk_whose_claim_is_lost_with_its_cluster_is_not_forgotten() -> None:
+async def test_a_lost_claim_of_a_log_disk_is_reported_when_its_cluster_is_applied_again() -> None:
     fleet = EnsembleFleet(_document(1))
     await fleet.converge()
     fleet.kubernetes.remove(KAFKA_CLUSTER, "orders")
@@ -194,7 +194,7 @@ async def test_a_log_disk_whose_claim_is_lost_with_its_cluster_is_not_forgotten(
     assert not fleet.is_serving(1)
 
 
-async def test_a_namespace_restored_with_empty_volumes_starts_no_empty_ensemble_and_says_why() -> None:
+async def test_no_empty_ensemble_starts_when_a_namespace_is_restored_with_empty_volumes() -> None:
     fleet = await _running()
     fleet.restore_namespace(with_data=False)
     await fleet.converge()
@@ -212,7 +212,7 @@ async def test_a_namespace_restored_with_its_data_serves() -> None:
     assert fleet.condition("Ready")[0] == "True" and not fleet.ensemble.overwritten
 
 
-async def test_an_empty_claim_that_somebody_made_in_place_of_a_lost_one_is_filled_by_a_quorum_only() -> None:
+async def test_an_empty_claim_in_place_of_a_lost_one_is_used_only_while_a_quorum_serves() -> None:
     fleet = await _running()
     fleet.ensemble.down = {1}
     fleet.lose_claims(3)
@@ -226,7 +226,7 @@ async def test_an_empty_claim_that_somebody_made_in_place_of_a_lost_one_is_fille
     assert not fleet.ensemble.overwritten
 
 
-async def test_a_claim_that_lost_its_volume_is_named_and_nobody_is_let_in_empty() -> None:
+async def test_a_claim_that_lost_its_volume_is_reported_and_no_server_starts_empty() -> None:
     fleet = await _running()
     fleet.kubernetes.edit(CLAIM, "orders-zookeeper-2-log-1", status={"phase": "Lost"})
     await fleet.task.reconcile_once()
@@ -236,7 +236,7 @@ async def test_a_claim_that_lost_its_volume_is_named_and_nobody_is_let_in_empty(
     assert _permissions(fleet) == {"no"}
 
 
-async def test_a_roll_does_not_stop_a_server_whose_claim_goes_with_its_pod() -> None:
+async def test_a_roll_does_not_restart_a_server_whose_claim_is_terminating() -> None:
     fleet = await _running()
     pod = uid_of(fleet.kubernetes.there(POD, "orders-zookeeper-2-0"))
     fleet.kubernetes.remove(CLAIM, "orders-zookeeper-2-data-1")
@@ -261,7 +261,7 @@ async def test_servers_of_a_release_that_kept_no_record_count_as_having_data() -
     assert _claims_of(fleet, 2, 3) == []
 
 
-async def test_a_claim_deleted_before_the_ensemble_has_ever_served_is_made_again() -> None:
+async def test_a_claim_deleted_before_the_ensemble_has_served_is_created_again() -> None:
     fleet = EnsembleFleet(_document())
     fleet.ensemble.down = {1, 2, 3}
     await fleet.converge()
@@ -304,7 +304,7 @@ async def test_an_operator_killed_between_any_two_writes_overwrites_nothing(
     assert survived > 5
 
 
-async def test_the_record_of_who_holds_data_outlives_any_of_its_keepers() -> None:
+async def test_the_record_of_servers_with_data_survives_the_loss_of_any_copy() -> None:
     fleet = await _running()
     record = annotation(fleet.kubernetes.there(CONFIG_MAP, "orders-zookeeper"), names.ENSEMBLE)
     fleet.kubernetes.remove(CONFIG_MAP, "orders-zookeeper")
@@ -314,7 +314,7 @@ async def test_the_record_of_who_holds_data_outlives_any_of_its_keepers() -> Non
     assert annotation(fleet.kubernetes.there(CLAIM, "orders-zookeeper-3-log-1"), names.ENSEMBLE) == record
 
 
-async def test_brokers_without_a_session_with_zookeeper_are_named_though_their_pods_are_ready() -> None:
+async def test_brokers_without_a_zookeeper_session_are_reported_when_their_pods_are_ready() -> None:
     fleet = await _running()
     fleet.environment.sessions = {"orders-broker-1-0": "suspended", "orders-broker-2-0": "expired"}
     await fleet.converge()
@@ -329,7 +329,7 @@ async def test_brokers_without_a_session_with_zookeeper_are_named_though_their_p
     assert fleet.condition("Ready")[0] == "True"
 
 
-def test_what_a_broker_says_of_its_session_is_read() -> None:
+def test_the_session_state_of_a_broker_is_parsed() -> None:
     report = read_report("uid", {"session": {"state": "suspended", "for_ms": 7, "since_ms": 9}})
     assert report is not None and (report.session, report.session_for_ms, report.session_since_ms) == (
         "suspended",
@@ -345,7 +345,7 @@ def _with_image(fleet: EnsembleFleet, image: str) -> None:
     fleet.restart_operator()
 
 
-async def test_an_ensemble_that_never_started_comes_up_when_its_image_is_corrected() -> None:
+async def test_an_ensemble_that_never_started_starts_when_its_image_is_corrected() -> None:
     fleet = EnsembleFleet(_document())
     fleet.ensemble.broken_images = {"no/such:1"}
     _with_image(fleet, "no/such:1")
@@ -358,7 +358,7 @@ async def test_an_ensemble_that_never_started_comes_up_when_its_image_is_correct
     assert fleet.condition("Ready")[0] == "True"
 
 
-async def test_an_image_that_does_not_exist_reaches_one_server_and_is_taken_back() -> None:
+async def test_an_image_that_does_not_exist_reaches_one_server_and_can_be_undone() -> None:
     fleet = await _running()
     fleet.ensemble.broken_images = {"no/such:1"}
     _with_image(fleet, "no/such:1")
@@ -382,7 +382,7 @@ async def test_an_image_that_does_not_exist_reaches_one_server_and_is_taken_back
 
 
 @pytest.mark.parametrize("stopped", [(1, 2, 3), (1, 2), (3,)])
-async def test_servers_scaled_to_zero_by_hand_come_back(stopped: tuple[int, ...]) -> None:
+async def test_servers_scaled_to_zero_by_hand_are_scaled_back(stopped: tuple[int, ...]) -> None:
     fleet = await _running()
     fleet.stop(*stopped)
     fleet.kubernetes.settle()
@@ -391,7 +391,7 @@ async def test_servers_scaled_to_zero_by_hand_come_back(stopped: tuple[int, ...]
     assert fleet.condition("Ready")[0] == "True" and not fleet.ensemble.overwritten
 
 
-async def test_a_configuration_with_which_servers_do_not_find_each_other_is_taken_back_by_all_together(
+async def test_a_configuration_that_separates_all_servers_is_undone_on_all_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fleet = await _running()
@@ -415,7 +415,7 @@ async def test_a_configuration_with_which_servers_do_not_find_each_other_is_take
     assert fleet.condition("Ready")[0] == "True" and not fleet.ensemble.overwritten
 
 
-async def test_a_roll_that_takes_the_quorum_away_is_not_ready() -> None:
+async def test_zookeeper_is_not_ready_when_a_roll_loses_the_quorum() -> None:
     fleet = await _running()
     fleet.ensemble.broken_images = {"no/such:1"}
     _with_image(fleet, "no/such:1")

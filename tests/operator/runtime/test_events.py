@@ -37,7 +37,7 @@ async def _running() -> Fleet:
     return fleet
 
 
-async def test_an_ordinary_roll_warns_of_nothing_and_tells_who_is_restarted_and_back() -> None:
+async def test_an_ordinary_roll_has_normal_events_for_each_restart_and_no_warning() -> None:
     fleet = await _running()
     told = _Told(fleet)
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
@@ -56,7 +56,7 @@ async def test_an_ordinary_roll_warns_of_nothing_and_tells_who_is_restarted_and_
     assert told.all()[-1] == ("Normal", "Rolled", "Rolled: AsDeclared")
 
 
-async def test_a_roll_that_waits_for_a_moment_is_no_warning_and_one_that_waits_for_long_is_one() -> None:
+async def test_a_roll_is_a_warning_only_when_it_waits_for_long() -> None:
     fleet = await _running()
     told = _Told(fleet)
     fleet.kafka.behind = {2}
@@ -76,7 +76,7 @@ async def test_a_roll_that_waits_for_a_moment_is_no_warning_and_one_that_waits_f
     ]
 
 
-async def test_a_new_fleet_on_its_way_is_no_warning() -> None:
+async def test_a_new_cluster_that_starts_causes_no_warning() -> None:
     fleet = Fleet(CLUSTER)
     told = _Told(fleet)
     await fleet.converge()
@@ -84,7 +84,7 @@ async def test_a_new_fleet_on_its_way_is_no_warning() -> None:
 
 
 @pytest.mark.parametrize("path", ["spec.brokers.config"])
-async def test_what_is_refused_and_who_fails_are_warnings(path: str) -> None:
+async def test_refused_changes_and_failing_brokers_are_warnings(path: str) -> None:
     fleet = await _running()
     told = _Told(fleet)
     fleet.edit(path, {"no.such": 1})

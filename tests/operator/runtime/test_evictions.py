@@ -41,14 +41,14 @@ def _needed(fleet: Fleet) -> int:
     return int(fleet.kubernetes.there(DISRUPTION_BUDGET, "orders-brokers")["spec"]["minAvailable"])
 
 
-async def test_one_broker_of_a_whole_fleet_may_be_evicted_and_then_no_other() -> None:
+async def test_one_broker_may_be_evicted_and_then_no_other_when_all_replicas_are_in_sync() -> None:
     fleet = await _running()
     assert _evictable(fleet) == list(PODS)
     fleet.kubernetes.evict(PODS[0])
     assert _evictable(fleet) == []
 
 
-async def test_nobody_is_evicted_while_a_broker_that_has_returned_is_behind() -> None:
+async def test_no_broker_is_evicted_while_a_restarted_broker_is_not_in_sync() -> None:
     fleet = await _running()
     fleet.kafka.behind = {0}
     fleet.kubernetes.evict(PODS[0])
@@ -61,7 +61,7 @@ async def test_nobody_is_evicted_while_a_broker_that_has_returned_is_behind() ->
     assert _evictable(fleet) == list(PODS)
 
 
-async def test_nobody_is_evicted_after_an_eviction_while_the_operator_is_away() -> None:
+async def test_no_second_broker_is_evicted_while_the_operator_is_down() -> None:
     """It may have run on the node that was drained first."""
     fleet = await _running()
     fleet.kubernetes.evict(PODS[0])
@@ -75,7 +75,7 @@ async def test_nobody_is_evicted_after_an_eviction_while_the_operator_is_away() 
 
 
 @pytest.mark.parametrize("trouble", ["behind", "unregistered", "silent"])
-async def test_nobody_is_evicted_while_the_fleet_is_not_whole(trouble: str) -> None:
+async def test_no_broker_is_evicted_while_a_replica_is_out_of_sync(trouble: str) -> None:
     fleet = await _running()
     if trouble == "behind":
         fleet.kafka.behind = {2}
@@ -90,7 +90,7 @@ async def test_nobody_is_evicted_while_the_fleet_is_not_whole(trouble: str) -> N
     assert _evictable(fleet) == list(PODS) and _needed(fleet) == 2
 
 
-async def test_nobody_is_evicted_while_brokers_are_rolled() -> None:
+async def test_no_broker_is_evicted_during_a_roll() -> None:
     fleet = await _running()
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
     while fleet.status("roll", "step") != "DeletePod":
@@ -102,7 +102,7 @@ async def test_nobody_is_evicted_while_brokers_are_rolled() -> None:
     assert _evictable(fleet) == list(PODS)
 
 
-async def test_a_roll_deletes_nobody_when_an_eviction_was_faster() -> None:
+async def test_a_roll_deletes_no_pod_when_another_was_evicted_just_before() -> None:
     """The watch has not shown yet that another pod is going."""
     fleet = await _running()
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})

@@ -125,7 +125,7 @@ ADDITIONS: dict[str, tuple[ResourceKind, str, Callable[[Obj], Any]]] = {
 
 
 @pytest.mark.parametrize("addition", ADDITIONS)
-async def test_what_others_add_to_our_objects_is_left_alone_and_nothing_is_written_for_it_at_rest(
+async def test_additions_of_others_to_our_objects_stay_and_cause_no_write(
     addition: str,
 ) -> None:
     fleet = await _running()
@@ -184,7 +184,7 @@ REVERTED: dict[str, tuple[ResourceKind, str, Callable[[Obj], Any]]] = {
 
 
 @pytest.mark.parametrize("what", REVERTED)
-async def test_what_others_change_of_ours_is_written_back_once(what: str) -> None:
+async def test_a_field_that_others_change_is_written_back_once(what: str) -> None:
     fleet = await _running()
     kind, name, change = REVERTED[what]
     before = fleet.kubernetes.there(kind, name)
@@ -203,7 +203,7 @@ async def test_what_others_change_of_ours_is_written_back_once(what: str) -> Non
     await _rests(fleet)
 
 
-async def test_an_immutable_configuration_that_somebody_made_with_other_content_is_made_again() -> None:
+async def test_an_immutable_configmap_with_foreign_content_is_deleted_and_created_again() -> None:
     fleet = await _running()
     name = label(fleet.kubernetes.there(POD, f"{BROKER}-0"), "x") or dig(
         fleet.kubernetes.there(POD, f"{BROKER}-0"), "metadata", "annotations", names.CONFIG
@@ -215,7 +215,7 @@ async def test_an_immutable_configuration_that_somebody_made_with_other_content_
     assert fleet.kubernetes.there(CONFIG_MAP, str(name))["data"] == before["data"]
 
 
-async def test_what_is_no_longer_declared_is_taken_away() -> None:
+async def test_a_field_that_is_no_longer_declared_is_removed() -> None:
     """Though what is left is as declared: only what was declared before tells."""
     fleet = await _running()
     fleet.images = type(fleet.images)("ottla:1", "zookeeper:3.9", "Always")
@@ -255,9 +255,7 @@ async def test_a_webhook_that_adds_to_every_template_stops_no_roll() -> None:
     await _rests(fleet)
 
 
-async def test_a_webhook_that_changes_what_is_ours_is_shown_and_neither_written_against_for_ever_nor_stops_a_roll() -> (
-    None
-):
+async def test_a_webhook_that_changes_our_fields_is_reported_and_stops_no_roll() -> None:
     fleet = await _running()
     fleet.kubernetes.webhook = _webhook(lambda obj: _container(obj).update(imagePullPolicy="Always", image="mirror:1"))
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
@@ -277,7 +275,7 @@ async def test_a_webhook_that_changes_what_is_ours_is_shown_and_neither_written_
     assert _container(fleet.kubernetes.there(STATEFUL_SET, BROKER))["image"] == "ottla:1"
 
 
-async def test_a_controller_that_writes_against_us_is_shown_and_not_fought_for_ever() -> None:
+async def test_a_controller_that_changes_our_fields_back_is_reported_and_writing_stops() -> None:
     fleet = await _running()
     fleet.kubernetes.writes.clear()
     for _ in range(20):
@@ -292,7 +290,7 @@ async def test_a_controller_that_writes_against_us_is_shown_and_not_fought_for_e
     assert fleet.condition("Ready")[0] == "True"
 
 
-async def test_an_environment_variable_set_by_hand_reaches_the_pod_in_its_turn() -> None:
+async def test_an_environment_variable_set_by_hand_reaches_the_pod_through_a_roll() -> None:
     """`kubectl set env` asks for a restart, as `kubectl rollout restart` does."""
     fleet = await _running()
     before = uid_of(fleet.kubernetes.there(POD, f"{BROKER}-0"))

@@ -24,7 +24,7 @@ def test_an_event_older_than_our_own_write_is_dropped() -> None:
     assert found is not None and found["spec"] == {"port": 2}
 
 
-def test_a_late_event_does_not_revive_what_is_gone() -> None:
+def test_a_late_event_does_not_restore_a_deleted_object() -> None:
     cache = ObjectCache()
     cache.put(_service(5))
     assert cache.remove(_service(7))
@@ -33,14 +33,14 @@ def test_a_late_event_does_not_revive_what_is_gone() -> None:
     assert cache.put(_service(3, uid="another")), "a new object of the name is another one"
 
 
-def test_nothing_revives_what_an_uncached_read_did_not_find() -> None:
+def test_no_event_restores_an_object_that_an_uncached_read_did_not_find() -> None:
     cache = ObjectCache()
     cache.put(_service(5))
     assert cache.remove(_service(5), is_final=True)
     assert not cache.put(_service(9))
 
 
-def test_an_object_that_gets_back_the_label_it_is_watched_by_is_seen_again() -> None:
+def test_an_object_is_known_again_when_its_label_is_set_again() -> None:
     """To the watch it was deleted."""
     cache = ObjectCache()
     cache.put(_service(5))
@@ -49,7 +49,7 @@ def test_an_object_that_gets_back_the_label_it_is_watched_by_is_seen_again() -> 
     assert cache.get(SERVICE, "n", "a") is not None
 
 
-def test_the_end_of_an_older_object_leaves_the_newer_one_of_its_name() -> None:
+def test_a_deletion_of_an_older_object_keeps_the_newer_one_of_its_name() -> None:
     cache = ObjectCache()
     cache.put(_service(5, uid="new"))
     assert not cache.remove(_service(4, uid="old"))
@@ -65,7 +65,7 @@ def test_an_object_belongs_to_the_cluster_of_its_newest_label() -> None:
     assert cache.of_cluster(("n", "c"))["Service"] == {} and list(cache.of_cluster(("n", "d"))["Service"]) == ["a"]
 
 
-def test_what_a_list_no_longer_has_is_forgotten_unless_it_is_newer_than_the_list() -> None:
+def test_an_object_that_a_list_lacks_is_removed_unless_it_is_newer_than_the_list() -> None:
     cache = ObjectCache()
     cache.put(_service(5, uid="old"))
     known = frozenset({"old"})

@@ -87,7 +87,7 @@ async def _running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
     await world.server.close()
 
 
-async def test_from_a_document_to_a_ready_cluster_with_its_topic_and_back_to_rest(
+async def test_the_operator_process_makes_a_cluster_and_its_topic_ready_and_then_rests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with _running(tmp_path, monkeypatch) as running:
@@ -122,7 +122,7 @@ async def _from_a_document_to_rest(running: Running) -> None:
     )
 
 
-async def test_a_restarted_operator_decides_nothing_before_it_has_seen_everything(
+async def test_a_restarted_operator_decides_nothing_before_it_has_listed_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """kopf's lists come one after the other; a pass between them would take what is not listed yet for missing."""
@@ -152,7 +152,7 @@ def log() -> Iterator[io.StringIO]:
         logger.handlers[:] = handlers
 
 
-async def test_its_log_tells_what_it_does_and_nothing_of_every_event(
+async def test_the_log_has_what_the_operator_does_and_not_every_watch_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: io.StringIO
 ) -> None:
     async with _running(tmp_path, monkeypatch) as running:
@@ -168,7 +168,7 @@ async def test_its_log_tells_what_it_does_and_nothing_of_every_event(
     assert "a handler failed" in log.getvalue() and "Connection failed" not in log.getvalue()
 
 
-async def test_it_runs_as_a_user_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_operator_runs_when_its_user_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in its own image: the uid is a number that no /etc/passwd knows."""
 
     def nobody(uid: int) -> None:

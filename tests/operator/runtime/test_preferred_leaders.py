@@ -25,7 +25,7 @@ async def _running(partitions: int = 12, **config: Any) -> Fleet:
     return fleet
 
 
-async def test_a_fleet_in_balance_is_asked_for_nothing() -> None:
+async def test_no_election_is_asked_for_when_every_preferred_leader_leads() -> None:
     fleet = await _running()
     assert fleet.kafka.leads() == BALANCED
     for _ in range(3):
@@ -46,7 +46,7 @@ async def test_each_broker_of_a_roll_leads_again_before_the_next_one_is_restarte
     assert fleet.status("roll") is None and len(fleet.kafka.elections) == 3
 
 
-async def test_no_leadership_goes_to_a_broker_that_the_roll_is_about_to_restart() -> None:
+async def test_no_leadership_moves_to_a_broker_that_the_roll_restarts_next() -> None:
     fleet = await _running()
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
     while fleet.status("roll", "step") != "WaitReady":
@@ -75,7 +75,7 @@ async def test_a_broker_leads_again_once_it_is_in_sync_after(how: str) -> None:
     assert fleet.kafka.leads() == BALANCED
 
 
-async def test_nothing_is_asked_for_while_another_broker_is_away() -> None:
+async def test_no_election_is_asked_for_while_another_broker_is_down() -> None:
     fleet = await _running()
     fleet.kubernetes.remove(POD, "orders-broker-1-0")
     fleet.kafka.unregistered = {2}
@@ -86,7 +86,7 @@ async def test_nothing_is_asked_for_while_another_broker_is_away() -> None:
     assert fleet.kafka.leads() == BALANCED
 
 
-async def test_many_leaderships_come_back_in_bounded_steps() -> None:
+async def test_many_elections_are_asked_for_in_bounded_steps() -> None:
     fleet = await _running(partitions=3 * 450)
     fleet.kubernetes.remove(POD, "orders-broker-1-0")
     for _ in range(8):
@@ -95,14 +95,14 @@ async def test_many_leaderships_come_back_in_bounded_steps() -> None:
     assert fleet.kafka.leads() == {0: 450, 1: 450, 2: 450}
 
 
-async def test_with_auto_leader_rebalance_off_nobody_moves_leaders() -> None:
+async def test_no_election_is_asked_for_when_auto_leader_rebalance_is_off() -> None:
     fleet = await _running(auto_leader_rebalance_enable="false")
     fleet.edit("spec.brokers.config", {"auto.leader.rebalance.enable": False, "min.insync.replicas": 1})
     await fleet.converge()
     assert fleet.kafka.elections == [] and fleet.kafka.leads() != BALANCED
 
 
-async def test_elections_that_are_refused_hold_no_roll_up_and_are_tried_again_later() -> None:
+async def test_refused_elections_do_not_delay_a_roll_and_are_tried_again_later() -> None:
     fleet = await _running()
     fleet.kafka.elects = False
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
@@ -117,7 +117,7 @@ async def test_elections_that_are_refused_hold_no_roll_up_and_are_tried_again_la
     assert fleet.kafka.leads() == BALANCED
 
 
-async def test_elections_that_do_nothing_hold_no_roll_up_for_longer_than_the_timeout(
+async def test_elections_without_effect_delay_a_roll_no_longer_than_the_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fleet = await _running()

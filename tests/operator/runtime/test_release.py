@@ -16,7 +16,7 @@ from tests.operator.kubernetes import InMemoryKubernetes
 from tests.operator.topics.test_topic_task import FLIGHTS
 
 
-async def test_topics_are_released_after_the_operator_has_lost_its_lease() -> None:
+async def test_finalizers_are_removed_after_the_operator_has_lost_its_lease() -> None:
     kubernetes = InMemoryKubernetes()
     for name, finalizers in (("a", [TOPIC_FINALIZER]), ("b", ["other/one", TOPIC_FINALIZER]), ("c", [])):
         topic = copy.deepcopy(FLIGHTS)
@@ -35,7 +35,7 @@ async def test_topics_are_released_after_the_operator_has_lost_its_lease() -> No
     assert dig(kubernetes.there(LEASE, "ottla-operator"), "spec", "leaseDurationSeconds") == 30
 
 
-async def test_a_topic_that_cannot_be_released_keeps_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_finalizer_that_cannot_be_removed_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     kubernetes = InMemoryKubernetes()
     for name in ("a", "b"):
         topic = copy.deepcopy(FLIGHTS)

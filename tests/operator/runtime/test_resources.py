@@ -30,7 +30,7 @@ def _resources(fleet: Fleet, pod: str) -> Obj:
     return dig(fleet.kubernetes.there(POD, pod), "spec", "containers", 0, "resources") or {}
 
 
-async def test_no_pod_is_best_effort_unless_the_document_says_so() -> None:
+async def test_pods_request_resources_unless_the_spec_declares_none() -> None:
     fleet = await _running()
     assert _resources(fleet, "orders-broker-0-0") == {"requests": {"cpu": "250m", "memory": "256Mi"}}
     assert _resources(fleet, "orders-zookeeper-1-0") == {"requests": {"cpu": "100m", "memory": "512Mi"}}
@@ -38,7 +38,7 @@ async def test_no_pod_is_best_effort_unless_the_document_says_so() -> None:
     assert _resources(fleet, "orders-broker-0-0") == {} == _resources(fleet, "orders-zookeeper-1-0")
 
 
-async def test_resources_change_by_a_roll_in_whatever_form_they_are_written() -> None:
+async def test_a_change_of_resources_is_rolled_in_any_form_of_a_quantity() -> None:
     fleet = await _running()
     before = {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
     fleet.edit("spec.brokers.resources", {"requests": {"cpu": "0.5", "memory": "1024Mi"}, "limits": {"memory": "2e9"}})
@@ -55,7 +55,7 @@ async def test_resources_change_by_a_roll_in_whatever_form_they_are_written() ->
 
 
 @pytest.mark.parametrize(("role", "condition"), [("brokers", "BrokersReady"), ("zookeeper", "ZooKeeperReady")])
-async def test_resources_that_cannot_work_restart_nobody(role: str, condition: str) -> None:
+async def test_invalid_resources_restart_no_broker(role: str, condition: str) -> None:
     fleet = await _running()
     before = {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
     fleet.edit(f"spec.{role}.resources", {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}})
@@ -70,7 +70,7 @@ async def test_resources_that_cannot_work_restart_nobody(role: str, condition: s
 
 
 @pytest.mark.parametrize("why", [QUOTA, LIMITS], ids=("quota", "limit range"))
-async def test_why_a_namespace_admits_no_pod_of_the_ensemble_is_said(why: str) -> None:
+async def test_the_reason_why_no_server_pod_is_created_is_reported(why: str) -> None:
     fleet = Fleet()
     fleet.kubernetes.refuses_pods = why
     await fleet.converge()
@@ -82,7 +82,7 @@ async def test_why_a_namespace_admits_no_pod_of_the_ensemble_is_said(why: str) -
     assert fleet.condition("Ready")[0] == "True"
 
 
-async def test_why_a_namespace_admits_no_pod_of_a_broker_is_said_also_in_its_turn_of_a_roll() -> None:
+async def test_the_reason_why_no_broker_pod_is_created_is_reported_during_a_roll_too() -> None:
     fleet = await _running()
     fleet.kubernetes.refuses_pods = QUOTA
     fleet.kubernetes.remove(POD, "orders-broker-1-0")

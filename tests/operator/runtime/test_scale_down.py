@@ -44,7 +44,7 @@ async def _assert_three(fleet: Fleet) -> None:
     assert marked == [f"orders-broker-{n}-{disk}-1" for n in (3, 4) for disk in ("d0", "d1")]
 
 
-async def test_empty_brokers_go_with_their_services_and_configmaps() -> None:
+async def test_empty_surplus_brokers_are_removed_with_their_services_and_configmaps() -> None:
     fleet = await _five()
     fleet.kubernetes.writes.clear()
     fleet.edit("spec.brokers.replicas", 3)
@@ -57,7 +57,7 @@ async def test_empty_brokers_go_with_their_services_and_configmaps() -> None:
     assert fleet.kubernetes.writes == []
 
 
-async def test_a_broker_that_holds_replicas_stays_and_the_condition_names_them() -> None:
+async def test_a_surplus_broker_with_replicas_stays_and_the_condition_names_them() -> None:
     fleet = await _five()
     fleet.kafka.partitions = [TOPIC, ("__consumer_offsets", 7, (4, 0, 1))]
     fleet.edit("spec.brokers.replicas", 3)
@@ -71,7 +71,7 @@ async def test_a_broker_that_holds_replicas_stays_and_the_condition_names_them()
     await _assert_three(fleet)
 
 
-async def test_a_replica_that_no_metadata_names_keeps_its_broker_too() -> None:
+async def test_a_surplus_broker_stays_when_a_replica_is_only_in_its_log_directories() -> None:
     """A topic whose deletion has not reached the broker, or a copy that moves between its directories."""
     fleet = await _five()
     fleet.kafka.on_disk = {4: ("deleted-0",)}
@@ -81,7 +81,7 @@ async def test_a_replica_that_no_metadata_names_keeps_its_broker_too() -> None:
     assert fleet.kubernetes.there(STATEFUL_SET, "orders-broker-4")["spec"]["replicas"] == 1
 
 
-async def test_nobody_goes_while_no_broker_answers() -> None:
+async def test_no_broker_is_removed_while_no_broker_answers() -> None:
     fleet = await _five()
     fleet.kafka.answers = False
     fleet.edit("spec.brokers.replicas", 3)
@@ -100,7 +100,7 @@ async def _until_stopped(fleet: Fleet, number: int) -> None:
     raise AssertionError("it does not stop")
 
 
-async def test_a_broker_on_which_a_topic_is_created_while_it_stops_comes_back() -> None:
+async def test_a_broker_is_started_again_when_a_topic_is_created_on_it_while_it_stops() -> None:
     fleet = await _five()
     fleet.edit("spec.brokers.replicas", 4)
     await _until_stopped(fleet, 4)
@@ -111,7 +111,7 @@ async def test_a_broker_on_which_a_topic_is_created_while_it_stops_comes_back() 
     assert not [name for name in fleet.claims() if label(fleet.kubernetes.there(CLAIM, name), REMOVED) == "true"]
 
 
-async def test_the_fleet_is_asked_once_more_right_before_the_deletion(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_metadata_is_read_once_more_before_a_broker_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = await _five()
     fleet.edit("spec.brokers.replicas", 4)
     await _until_stopped(fleet, 4)
@@ -132,7 +132,7 @@ async def test_the_fleet_is_asked_once_more_right_before_the_deletion(monkeypatc
     assert 4 in fleet.kafka.ready_brokers() and fleet.condition("BrokersReady")[1] == "HoldReplicas"
 
 
-async def test_a_declaration_that_is_taken_back_at_any_moment_brings_the_broker_back() -> None:
+async def test_a_broker_is_back_when_the_scale_down_is_undone_at_any_time() -> None:
     for steps in range(10):
         fleet = await _five()
         fleet.edit("spec.brokers.replicas", 4)
@@ -145,7 +145,7 @@ async def test_a_declaration_that_is_taken_back_at_any_moment_brings_the_broker_
         assert fleet.condition("Ready")[0] == "True"
 
 
-async def test_a_fleet_that_grows_again_takes_the_kept_claims_and_racks_of_the_brokers_that_went() -> None:
+async def test_new_brokers_get_the_claims_and_racks_of_removed_ones() -> None:
     fleet = await _five()
     racks, claims = fleet.racks(), fleet.claims()
     fleet.edit("spec.brokers.replicas", 3)
@@ -187,7 +187,7 @@ async def test_an_operator_killed_between_any_two_writes_of_a_removal_ends_in_th
     assert survived > 8
 
 
-async def test_services_and_configmaps_of_a_broker_that_somebody_removed_by_hand_go_too() -> None:
+async def test_services_and_configmaps_are_deleted_when_a_broker_was_removed_by_hand() -> None:
     fleet = await _five()
     fleet.edit("spec.brokers.replicas", 4)
     fleet.kubernetes.remove(STATEFUL_SET, "orders-broker-4")
@@ -198,7 +198,7 @@ async def test_services_and_configmaps_of_a_broker_that_somebody_removed_by_hand
     assert _of_broker(fleet, 4) == [] and fleet.condition("Ready")[0] == "True"
 
 
-async def test_an_empty_broker_goes_though_it_never_started() -> None:
+async def test_a_surplus_broker_that_never_started_is_removed() -> None:
     """The node it was meant for has no room."""
     fleet = await _five()
     fleet.kafka.unregistered = {4}

@@ -100,7 +100,7 @@ async def test_two_clusters_run_side_by_side_and_a_deleted_one_ends() -> None:
     await world.supervisor.close()
 
 
-async def test_a_topic_that_came_before_its_cluster_is_created_once_the_brokers_are_there() -> None:
+async def test_a_topic_applied_before_its_cluster_is_created_once_the_brokers_are_ready() -> None:
     world = World()
     world.allowed.set()
     world.kubernetes.put(copy.deepcopy(FLIGHTS))
@@ -110,7 +110,7 @@ async def test_a_topic_that_came_before_its_cluster_is_created_once_the_brokers_
     await world.supervisor.close()
 
 
-async def test_a_topic_that_waits_for_brokers_is_tried_again_without_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_topic_that_waits_for_brokers_is_requeued_without_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker registers with Kafka after its pod was seen; nothing in Kubernetes changes then."""
     monkeypatch.setattr(topic_task, "REQUEUE_S", 0.05)
     world = World()
@@ -129,7 +129,7 @@ async def test_a_topic_that_waits_for_brokers_is_tried_again_without_an_event(mo
     await world.supervisor.close()
 
 
-async def test_a_document_that_waits_for_a_topic_has_it_as_soon_as_the_other_goes() -> None:
+async def test_a_conflicting_topic_is_taken_over_as_soon_as_the_older_kafka_topic_is_gone() -> None:
     """No look at everything comes in between: those are ten minutes apart."""
     world = World()
     world.allowed.set()
@@ -152,7 +152,7 @@ async def test_a_document_that_waits_for_a_topic_has_it_as_soon_as_the_other_goe
     await world.supervisor.close()
 
 
-async def test_a_document_that_loses_its_cluster_reference_leaves_its_topic_to_the_next() -> None:
+async def test_a_kafka_topic_without_cluster_reference_leaves_its_topic_to_the_next() -> None:
     world = World()
     world.allowed.set()
     world.kubernetes.put(copy.deepcopy(CLUSTER))
@@ -168,7 +168,7 @@ async def test_a_document_that_loses_its_cluster_reference_leaves_its_topic_to_t
     await world.supervisor.close()
 
 
-async def test_a_document_is_released_while_the_fleet_is_dead_and_hundreds_wait() -> None:
+async def test_a_finalizer_is_removed_while_no_broker_answers_and_hundreds_of_topics_wait() -> None:
     world = World()
     world.allowed.set()
     world.kubernetes.put(copy.deepcopy(CLUSTER))
@@ -189,7 +189,7 @@ async def test_a_document_is_released_while_the_fleet_is_dead_and_hundreds_wait(
     await world.supervisor.close()
 
 
-async def test_clients_of_kafka_are_closed_with_their_cluster_and_with_the_operator() -> None:
+async def test_kafka_clients_are_closed_with_their_cluster_and_with_the_operator() -> None:
     world = World()
     world.allowed.set()
     world.kubernetes.put(copy.deepcopy(CLUSTER))
@@ -225,7 +225,7 @@ async def test_a_deletion_that_the_watch_missed_is_found_by_the_resync() -> None
     await world.supervisor.close()
 
 
-async def test_a_node_that_only_says_that_it_lives_wakes_nobody() -> None:
+async def test_a_heartbeat_of_a_node_wakes_no_task() -> None:
     world = World()
     world.allowed.set()
     world.kubernetes.put(copy.deepcopy(CLUSTER))
@@ -241,7 +241,7 @@ async def test_a_node_that_only_says_that_it_lives_wakes_nobody() -> None:
     await world.supervisor.close()
 
 
-async def test_one_operator_holds_the_lease_and_the_next_one_takes_it_when_it_is_released() -> None:
+async def test_one_operator_holds_the_lease_and_another_acquires_it_when_it_is_released() -> None:
     kubernetes = InMemoryKubernetes()
     first = LeaseHolder(kubernetes, "default", "a", lambda: "2026-01-01T00:00:00Z")
     second = LeaseHolder(kubernetes, "default", "b", lambda: "2026-01-01T00:00:05Z")

@@ -33,7 +33,7 @@ async def _rest(topics: Topics) -> None:
 
 
 @pytest.mark.parametrize("name", [".", "..", 5])
-async def test_a_name_that_is_no_topic_name_stops_no_other_document(topics: Topics, name: Any) -> None:
+async def test_an_invalid_topic_name_stops_no_other_kafka_topic(topics: Topics, name: Any) -> None:
     topics.apply(document("bad", topicName=name))
     topics.apply(document("good"))
     await topics.settle()
@@ -45,7 +45,7 @@ async def test_a_name_that_is_no_topic_name_stops_no_other_document(topics: Topi
     assert topics.kafka.topics_there["good"].partitions == 24 and list(topics.kafka.topics_there) == ["good"]
 
 
-async def test_a_topic_for_which_the_brokers_answer_an_error_stops_no_other(topics: Topics) -> None:
+async def test_a_topic_with_an_error_of_the_brokers_stops_no_other(topics: Topics) -> None:
     topics.kafka.errors["strange"] = "TopicAuthorizationFailed: no"
     topics.apply(document("strange"))
     topics.apply(document("good"))
@@ -59,7 +59,7 @@ async def test_a_topic_for_which_the_brokers_answer_an_error_stops_no_other(topi
 
 @pytest.mark.parametrize("write", ["replace_status", "set_finalizers"])
 @pytest.mark.parametrize("status", [409, 422, 500, 0])
-async def test_a_document_whose_write_is_refused_stops_no_other(
+async def test_a_kafka_topic_whose_write_is_refused_stops_no_other(
     topics: Topics, monkeypatch: pytest.MonkeyPatch, write: str, status: int
 ) -> None:
     written = getattr(topics.fleet.kubernetes, write)
@@ -102,7 +102,7 @@ async def test_an_event_that_cannot_be_written_stops_nothing(topics: Topics, mon
     assert topics.ready("many")[1] == "NotEnoughBrokers" and topics.ready("good")[0] == "True"
 
 
-async def test_a_document_over_which_the_operator_stumbles_stops_no_other(
+async def test_a_kafka_topic_that_raises_in_the_operator_stops_no_other(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parse = topic_task.parse_topic
@@ -138,7 +138,7 @@ async def test_a_namespace_that_cannot_be_read_delays_deletions_only(
     assert not topics.is_listed("old") and "old" not in topics.kafka.topics_there
 
 
-async def test_a_refused_topic_is_shown_and_tried_ever_more_seldom(topics: Topics) -> None:
+async def test_a_refused_change_is_reported_and_tried_again_after_growing_times(topics: Topics) -> None:
     """20 000 partitions: the controller refuses, each time by looking at the whole fleet."""
     now = _with_a_clock(topics)
     limit = "PolicyViolation: 20000 partitions are more than max.partitions.per.request (4000)"
@@ -162,7 +162,7 @@ async def test_a_refused_topic_is_shown_and_tried_ever_more_seldom(topics: Topic
     assert topics.ready()[0] == "True" and not topics.task.queue.has_requeued
 
 
-async def test_a_change_that_never_shows_is_not_asked_for_once_a_second_for_ever(
+async def test_a_change_without_effect_is_asked_for_after_growing_times(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with a value that the brokers store as another one."""

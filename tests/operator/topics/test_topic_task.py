@@ -81,7 +81,7 @@ def document(name: str, **spec: Any) -> dict[str, Any]:
     return made
 
 
-async def test_a_document_creates_its_topic_and_tells_of_it(topics: Topics) -> None:
+async def test_a_kafka_topic_creates_its_topic_and_status_shows_it(topics: Topics) -> None:
     topics.apply()
     await topics.settle()
     assert topics.kafka.requests == [CreateTopic("flights", 12, 3, {"retention.ms": "604800000"})]
@@ -92,7 +92,7 @@ async def test_a_document_creates_its_topic_and_tells_of_it(topics: Topics) -> N
     assert topics.there()["metadata"]["finalizers"] == [TOPIC_FINALIZER]
 
 
-async def test_at_rest_nothing_is_written_and_nothing_asked_for(topics: Topics) -> None:
+async def test_nothing_is_written_and_no_change_requested_at_rest(topics: Topics) -> None:
     topics.apply()
     await topics.settle()
     topics.fleet.kubernetes.writes.clear()
@@ -102,7 +102,7 @@ async def test_at_rest_nothing_is_written_and_nothing_asked_for(topics: Topics) 
     assert topics.fleet.kubernetes.writes == [] and topics.kafka.requests == []
 
 
-async def test_the_finalizer_stands_before_the_topic_is_created(topics: Topics) -> None:
+async def test_the_finalizer_is_set_before_the_topic_is_created(topics: Topics) -> None:
     topics.kafka.refusals = {"flights": "PolicyViolation: not today"}
     topics.apply()
     await _one_batch(topics)
@@ -115,7 +115,7 @@ async def _one_batch(topics: Topics) -> None:
     await topics.task.reconcile_batch()
 
 
-async def test_a_larger_number_of_partitions_grows_the_topic(topics: Topics) -> None:
+async def test_a_larger_number_of_partitions_adds_partitions(topics: Topics) -> None:
     topics.apply()
     await topics.settle()
     topics.apply(partitions=24)
@@ -124,7 +124,7 @@ async def test_a_larger_number_of_partitions_grows_the_topic(topics: Topics) -> 
     assert topics.there()["status"]["partitions"] == 24
 
 
-async def test_fewer_partitions_are_a_condition_and_the_rest_goes_on(topics: Topics) -> None:
+async def test_fewer_partitions_are_reported_and_stop_no_other_change(topics: Topics) -> None:
     topics.apply()
     await topics.settle()
     topics.apply(partitions=6, config={"retention.ms": 1000})
@@ -136,7 +136,7 @@ async def test_fewer_partitions_are_a_condition_and_the_rest_goes_on(topics: Top
     assert topics.ready()[0] == "True"
 
 
-async def test_another_replica_count_is_a_condition(topics: Topics) -> None:
+async def test_another_replication_factor_is_reported(topics: Topics) -> None:
     topics.apply()
     await topics.settle()
     topics.apply(replicas=2)
@@ -144,13 +144,13 @@ async def test_another_replica_count_is_a_condition(topics: Topics) -> None:
     assert topics.ready() == ("False", "ReplicasChangeNotSupported") and "spec.replicas" in topics.message()
 
 
-async def test_more_replicas_than_brokers_are_a_condition(topics: Topics) -> None:
+async def test_more_replicas_than_brokers_are_reported(topics: Topics) -> None:
     topics.apply(replicas=4)
     await topics.settle()
     assert topics.ready() == ("False", "NotEnoughBrokers") and topics.kafka.requests == []
 
 
-async def test_a_topic_is_created_once_there_are_enough_brokers_though_no_event_tells(topics: Topics) -> None:
+async def test_a_topic_is_created_once_there_are_enough_brokers_without_an_event(topics: Topics) -> None:
     topics.apply(replicas=4)
     await topics.settle()
     assert topics.task.queue.has_requeued
@@ -172,7 +172,7 @@ async def test_a_refused_change_is_tried_again(topics: Topics) -> None:
     assert topics.ready()[0] == "True" and not topics.task.queue.has_requeued
 
 
-async def test_drift_is_changed_back(topics: Topics) -> None:
+async def test_a_configuration_changed_by_hand_is_changed_back(topics: Topics) -> None:
     topics.apply()
     await topics.settle()
     live = topics.kafka.topics_there["flights"]
@@ -188,14 +188,14 @@ async def test_drift_is_changed_back(topics: Topics) -> None:
 
 
 @pytest.mark.parametrize("value", [{"a": 1}, [1], "much"])
-async def test_a_configuration_that_cannot_be_used_names_its_field(topics: Topics, value: Any) -> None:
+async def test_an_invalid_configuration_is_reported_with_its_field(topics: Topics, value: Any) -> None:
     topics.apply(config={"retention.ms": value})
     await topics.settle()
     assert topics.ready() == ("False", "InvalidSpec") and "spec.config.retention.ms" in topics.message()
     assert topics.kafka.requests == []
 
 
-async def test_a_topic_that_existed_is_adopted_aligned_and_kept(topics: Topics) -> None:
+async def test_an_existing_topic_is_adopted_altered_and_kept(topics: Topics) -> None:
     topics.kafka.topics_there["flights"] = TopicDescription("flights", "old", 3, 3, {})
     topics.apply()
     await topics.settle()
@@ -209,7 +209,7 @@ async def test_a_topic_that_existed_is_adopted_aligned_and_kept(topics: Topics) 
     assert "flights" in topics.kafka.topics_there and not topics.is_listed()
 
 
-async def test_a_topic_that_was_created_goes_with_its_document(topics: Topics) -> None:
+async def test_a_created_topic_is_deleted_with_its_kafka_topic(topics: Topics) -> None:
     topics.apply()
     await topics.settle()
     topics.fleet.kubernetes.remove(KAFKA_TOPIC, "flights")
@@ -219,7 +219,9 @@ async def test_a_topic_that_was_created_goes_with_its_document(topics: Topics) -
 
 
 @pytest.mark.parametrize(("policy", "existed", "is_kept"), [("Retain", False, True), ("Delete", True, False)])
-async def test_the_deletion_policy_decides(topics: Topics, policy: str, existed: bool, is_kept: bool) -> None:
+async def test_the_deletion_policy_decides_whether_a_topic_is_deleted(
+    topics: Topics, policy: str, existed: bool, is_kept: bool
+) -> None:
     if existed:
         topics.kafka.topics_there["flights"] = TopicDescription("flights", "old", 12, 3, {})
     topics.apply(deletionPolicy=policy)
@@ -229,7 +231,7 @@ async def test_the_deletion_policy_decides(topics: Topics, policy: str, existed:
     assert ("flights" in topics.kafka.topics_there) is is_kept and not topics.is_listed()
 
 
-async def test_a_finalizer_goes_when_the_policy_becomes_retain(topics: Topics) -> None:
+async def test_the_finalizer_is_removed_when_the_policy_becomes_retain(topics: Topics) -> None:
     topics.apply()
     await topics.settle()
     topics.apply(deletionPolicy="Retain")
@@ -258,18 +260,18 @@ async def test_a_finalizer_never_outlives_its_namespace(topics: Topics) -> None:
     assert not topics.is_listed() and "flights" in topics.kafka.topics_there
 
 
-async def test_a_topic_of_an_unknown_cluster_says_so(topics: Topics) -> None:
+async def test_a_kafka_topic_without_its_cluster_is_reported(topics: Topics) -> None:
     topics.fleet.kubernetes.remove(KAFKA_CLUSTER, "orders")
     topics.apply()
     await topics.settle()
     assert topics.ready() == ("False", "ClusterNotFound") and "spec.clusterRef.name" in topics.message()
 
 
-async def test_of_two_documents_of_one_topic_the_older_one_counts(topics: Topics) -> None:
+async def test_the_older_of_two_kafka_topics_has_the_topic_that_both_name(topics: Topics) -> None:
     await _two_documents_of_one_topic(topics, name="again", creationTimestamp="2026-02-01T00:00:00Z")
 
 
-async def test_of_two_documents_of_one_topic_and_one_second_the_first_by_name_counts(topics: Topics) -> None:
+async def test_the_first_by_name_has_the_topic_when_two_kafka_topics_are_equally_old(topics: Topics) -> None:
     await _two_documents_of_one_topic(topics, name="flights-again")
 
 
@@ -287,7 +289,7 @@ async def _two_documents_of_one_topic(topics: Topics, name: str, **metadata: str
     assert "flights" in topics.kafka.topics_there
 
 
-async def test_a_fleet_that_does_not_answer_keeps_documents_queued(topics: Topics) -> None:
+async def test_kafka_topics_stay_queued_while_no_broker_answers(topics: Topics) -> None:
     topics.apply()
     topics.kafka.answers = False
     topics.task.queue.put("flights")
@@ -300,7 +302,7 @@ async def test_a_fleet_that_does_not_answer_keeps_documents_queued(topics: Topic
     assert topics.ready()[0] == "True"
 
 
-async def test_a_change_that_is_not_answered_in_time_is_seen_with_the_next_look(topics: Topics) -> None:
+async def test_a_change_that_times_out_is_seen_with_the_next_metadata(topics: Topics) -> None:
     """The fleet answers and is at work: nothing to tell of, and one write when it is done."""
     topics.kafka.is_slow = True
     topics.apply()
@@ -345,7 +347,7 @@ async def test_batches_are_in_order_of_arrival_each_document_once(topics: Topics
     assert created == [f"t{number:03}" for number in range(BATCH)] and len(topics.task.queue) == 20
 
 
-async def test_an_operator_killed_between_any_two_writes_still_knows_whose_the_topic_is() -> None:
+async def test_an_operator_killed_between_any_two_writes_still_knows_whether_it_created_the_topic() -> None:
     for survived in range(4):
         fleet = Fleet()
         await fleet.converge()
@@ -384,7 +386,7 @@ async def test_a_cluster_of_many_topics_is_at_rest_without_a_write(topics: Topic
     assert topics.fleet.kubernetes.writes == [] and topics.kafka.requests == []
 
 
-async def test_a_topic_stays_ours_while_its_cluster_is_away_and_does_not_answer_yet(topics: Topics) -> None:
+async def test_a_created_topic_stays_recorded_when_its_cluster_is_deleted_and_applied_again(topics: Topics) -> None:
     topics.apply()
     await topics.settle()
     cluster = topics.fleet.kubernetes.there(KAFKA_CLUSTER, "orders")

@@ -40,7 +40,7 @@ AS_PEOPLE_WRITE = [
 
 
 @pytest.mark.parametrize(("key", "written", "printed"), AS_PEOPLE_WRITE)
-async def test_a_value_that_the_topic_has_is_not_written_again(
+async def test_a_value_that_the_topic_has_is_not_sent_again(
     topics: Topics, key: str, written: Any, printed: str
 ) -> None:
     topics.kafka.topics_there["flights"] = TopicDescription("flights", "old", 12, 3, {key: printed})
@@ -62,7 +62,7 @@ async def test_a_value_is_sent_as_a_broker_reads_and_prints_it(
 
 
 @pytest.mark.parametrize("key", sorted(TOPIC_KEYS))
-async def test_every_key_given_its_default_is_at_rest(topics: Topics, key: str) -> None:
+async def test_every_key_with_its_default_value_causes_no_change(topics: Topics, key: str) -> None:
     described = TopicConfig({}, BrokerConfig.from_mapping({})).describe(key)
     topics.kafka.topics_there["flights"] = TopicDescription("flights", "old", 12, 3, {key: described.value or ""})
     topics.apply(config={key: described.value or ""})
@@ -85,7 +85,7 @@ async def test_another_value_is_still_written(topics: Topics) -> None:
     assert topics.kafka.topics_there["flights"].config == {"cleanup.policy": "compact"}
 
 
-async def test_a_value_that_an_older_operator_stored_as_it_was_written_is_left(topics: Topics) -> None:
+async def test_a_value_in_another_form_is_no_difference(topics: Topics) -> None:
     topics.kafka.topics_there["flights"] = TopicDescription(
         "flights", "old", 12, 3, {"min.cleanable.dirty.ratio": "0.50"}
     )

@@ -40,7 +40,7 @@ def _finalizers(topics: Topics, name: str) -> list[str]:
 
 @pytest.mark.parametrize("policy", [None, "Delete"])
 @pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
-async def test_a_renamed_document_takes_the_topic_over_and_nothing_is_deleted(
+async def test_a_renamed_kafka_topic_takes_the_topic_over_and_nothing_is_deleted(
     topics: Topics, policy: str | None, restarts: bool
 ) -> None:
     topics.apply(deletionPolicy=policy)
@@ -58,7 +58,7 @@ async def test_a_renamed_document_takes_the_topic_over_and_nothing_is_deleted(
     assert topics.there("renamed")["status"]["adopted"] is True
 
 
-async def test_a_rename_whose_two_halves_arrive_at_once_keeps_the_topic(topics: Topics) -> None:
+async def test_a_topic_stays_when_both_halves_of_a_rename_arrive_together(topics: Topics) -> None:
     """The old document is being deleted before the operator has seen the new one."""
     topics.apply()
     await topics.settle()
@@ -69,9 +69,7 @@ async def test_a_rename_whose_two_halves_arrive_at_once_keeps_the_topic(topics: 
 
 
 @pytest.mark.parametrize(("policy", "is_kept"), [(None, True), ("Retain", True), ("Delete", False)])
-async def test_a_topic_that_was_taken_over_counts_as_one_that_existed(
-    topics: Topics, policy: str | None, is_kept: bool
-) -> None:
+async def test_a_topic_that_was_taken_over_is_adopted(topics: Topics, policy: str | None, is_kept: bool) -> None:
     topics.apply()
     topics.apply(_renamed(deletionPolicy=policy))
     await topics.settle()
@@ -83,7 +81,7 @@ async def test_a_topic_that_was_taken_over_counts_as_one_that_existed(
     assert ("flights" in topics.kafka.topics_there) is is_kept and not topics.is_listed("renamed")
 
 
-async def test_a_takeover_before_the_topic_was_there_creates_it(topics: Topics) -> None:
+async def test_a_topic_that_does_not_exist_is_created_by_the_kafka_topic_that_takes_it_over(topics: Topics) -> None:
     topics.apply(replicas=9)
     topics.apply(_renamed())
     await topics.settle()
@@ -93,7 +91,7 @@ async def test_a_takeover_before_the_topic_was_there_creates_it(topics: Topics) 
     assert topics.ready("renamed")[0] == "True" and topics.there("renamed")["status"]["adopted"] is False
 
 
-async def test_both_documents_deleted_at_once_delete_the_topic(topics: Topics) -> None:
+async def test_a_topic_is_deleted_when_both_kafka_topics_are_deleted_together(topics: Topics) -> None:
     topics.apply()
     topics.apply(_renamed())
     await topics.settle()
@@ -103,7 +101,7 @@ async def test_both_documents_deleted_at_once_delete_the_topic(topics: Topics) -
     assert topics.kafka.topics_there == {} and not topics.is_listed()
 
 
-async def test_a_document_that_waits_for_other_finalizers_holds_no_topic(topics: Topics) -> None:
+async def test_a_kafka_topic_that_waits_for_other_finalizers_has_no_topic(topics: Topics) -> None:
     topics.apply()
     await topics.settle()
     made = topics.fleet.kubernetes.there(KAFKA_TOPIC, "flights")
@@ -117,7 +115,7 @@ async def test_a_document_that_waits_for_other_finalizers_holds_no_topic(topics:
     assert topics.ready("renamed")[0] == "True" and _deletions(topics) == []
 
 
-async def test_an_older_document_that_begins_to_name_a_topic_has_it_and_has_not_created_it(topics: Topics) -> None:
+async def test_an_older_kafka_topic_that_begins_to_name_a_topic_adopts_it(topics: Topics) -> None:
     """An API server refuses that; a restore or an older definition may bring it."""
     topics.apply(document("first", topicName="other"))
     topics.apply(_renamed())
@@ -133,7 +131,7 @@ async def test_an_older_document_that_begins_to_name_a_topic_has_it_and_has_not_
     assert sorted(topics.kafka.topics_there) == ["flights", "other"]
 
 
-async def test_a_document_of_another_namespace_has_no_claim(topics: Topics) -> None:
+async def test_a_kafka_topic_of_another_namespace_does_not_conflict(topics: Topics) -> None:
     topics.apply()
     await topics.settle()
     elsewhere = _renamed()
@@ -174,7 +172,7 @@ def _before_the_read(topics: Topics, monkeypatch: pytest.MonkeyPatch, act: Calla
     monkeypatch.setattr(kubernetes, "list", listed)
 
 
-async def test_a_document_created_between_the_decision_and_the_deletion_keeps_the_topic(
+async def test_a_topic_stays_when_a_kafka_topic_is_created_just_before_its_deletion(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics.apply()
@@ -188,7 +186,7 @@ async def test_a_document_created_between_the_decision_and_the_deletion_keeps_th
     assert topics.ready("renamed")[0] == "True"
 
 
-async def test_a_policy_changed_between_the_decision_and_the_deletion_keeps_the_topic(
+async def test_a_topic_stays_when_the_policy_changes_just_before_its_deletion(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics.apply()
@@ -199,7 +197,7 @@ async def test_a_policy_changed_between_the_decision_and_the_deletion_keeps_the_
     assert _deletions(topics) == [] and not topics.is_listed()
 
 
-async def test_nothing_is_deleted_while_the_documents_cannot_be_read(
+async def test_no_topic_is_deleted_while_kafka_topics_cannot_be_read(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics.apply()
@@ -218,7 +216,7 @@ async def test_nothing_is_deleted_while_the_documents_cannot_be_read(
     assert _deletions(topics) == ["flights"] and not topics.is_listed()
 
 
-async def test_an_adopted_topic_is_kept_once_its_policy_is_taken_away(topics: Topics) -> None:
+async def test_an_adopted_topic_stays_when_its_policy_is_removed(topics: Topics) -> None:
     topics.kafka.topics_there["flights"] = TopicDescription("flights", "old", 3, 3, {})
     topics.apply(deletionPolicy="Delete")
     await topics.settle()
@@ -232,7 +230,7 @@ async def test_an_adopted_topic_is_kept_once_its_policy_is_taken_away(topics: To
 
 
 @pytest.mark.parametrize("survived", range(5))
-async def test_an_operator_killed_between_any_two_writes_knows_what_it_adopted(survived: int) -> None:
+async def test_an_operator_killed_between_any_two_writes_still_knows_what_it_adopted(survived: int) -> None:
     fleet = Fleet()
     await fleet.converge()
     topics = Topics(fleet)
@@ -253,7 +251,7 @@ async def test_an_operator_killed_between_any_two_writes_knows_what_it_adopted(s
 
 
 @pytest.mark.parametrize("is_deleted_first", [False, True], ids=["looked at before", "deleted before"])
-async def test_a_topic_is_kept_when_the_record_of_its_creation_was_lost(topics: Topics, is_deleted_first: bool) -> None:
+async def test_a_topic_stays_when_the_record_of_its_creation_is_lost(topics: Topics, is_deleted_first: bool) -> None:
     """Restored from a backup, or cleared by hand: our finalizer alone does not say that we created the topic."""
     topics.apply()
     await topics.settle()
@@ -266,7 +264,7 @@ async def test_a_topic_is_kept_when_the_record_of_its_creation_was_lost(topics: 
     assert _deletions(topics) == [] and "flights" in topics.kafka.topics_there and not topics.is_listed()
 
 
-async def test_a_topic_that_was_created_again_by_others_is_kept(topics: Topics) -> None:
+async def test_a_topic_stays_when_others_have_created_it_again(topics: Topics) -> None:
     topics.apply()
     await topics.settle()
     topics.kafka.topics_there["flights"] = EXISTING
@@ -277,7 +275,7 @@ async def test_a_topic_that_was_created_again_by_others_is_kept(topics: Topics) 
     assert "flights" in topics.kafka.topics_there and not topics.is_listed()
 
 
-async def test_a_topic_that_was_deleted_by_hand_and_created_anew_by_us_goes_with_its_document(topics: Topics) -> None:
+async def test_a_topic_deleted_by_hand_and_created_again_is_deleted_with_its_kafka_topic(topics: Topics) -> None:
     topics.apply()
     await topics.settle()
     del topics.kafka.topics_there["flights"]
@@ -288,7 +286,7 @@ async def test_a_topic_that_was_deleted_by_hand_and_created_anew_by_us_goes_with
     assert topics.kafka.topics_there == {} and not topics.is_listed()
 
 
-async def test_a_topic_that_existed_unseen_is_adopted(topics: Topics) -> None:
+async def test_a_topic_whose_creation_is_refused_as_existing_is_adopted(topics: Topics) -> None:
     """A broker that has just started does not know all topics yet: the controller's answer says that it is there."""
     topics.kafka.topics_there["flights"] = EXISTING
     topics.kafka.unseen = {"flights"}
@@ -348,7 +346,7 @@ async def test_an_internal_topic_is_neither_changed_nor_deleted(topics: Topics, 
     assert not topics.is_listed("offsets")
 
 
-async def test_a_document_is_released_at_once_when_its_policy_becomes_retain_though_no_broker_answers(
+async def test_the_finalizer_is_removed_without_an_answer_of_brokers_when_the_policy_becomes_retain(
     topics: Topics,
 ) -> None:
     topics.apply()
@@ -371,7 +369,7 @@ async def test_a_document_is_released_at_once_when_its_policy_becomes_retain_tho
     assert list(topics.kafka.topics_there) == ["flights"] and not topics.is_listed("other")
 
 
-async def test_only_what_needs_the_fleet_waits_for_it(topics: Topics) -> None:
+async def test_only_what_needs_an_answer_of_brokers_waits_for_it(topics: Topics) -> None:
     topics.apply(document("kept"))
     topics.apply(document("first", topicName="shared"))
     await topics.settle()
@@ -398,7 +396,7 @@ async def test_only_what_needs_the_fleet_waits_for_it(topics: Topics) -> None:
     assert topics.ready("new") == ("False", "Paused") and len(topics.task.queue) == 0
 
 
-async def test_a_paused_cluster_says_on_a_terminating_document_what_it_waits_for(topics: Topics) -> None:
+async def test_a_terminating_kafka_topic_reports_that_it_waits_for_a_paused_cluster(topics: Topics) -> None:
     topics.apply()
     await topics.settle()
     topics.fleet.edit("spec.paused", True)
@@ -410,7 +408,7 @@ async def test_a_paused_cluster_says_on_a_terminating_document_what_it_waits_for
     assert not topics.is_listed() and topics.kafka.topics_there == {}
 
 
-async def test_a_deletion_that_the_brokers_refuse_is_shown_on_the_terminating_document(topics: Topics) -> None:
+async def test_a_deletion_that_brokers_refuse_is_reported_on_the_terminating_kafka_topic(topics: Topics) -> None:
     topics.apply()
     await topics.settle()
     topics.kafka.refusals["flights"] = "TopicDeletionDisabled: delete.topic.enable is false"
