@@ -229,7 +229,9 @@ class SimulatedDisk:
 
     def check_space(self) -> asyncio.Future[tuple[int, int]]:
         image = self._image
-        return self.call("check_space", lambda: (max(0, image.capacity_bytes - image.used_bytes()), image.capacity_bytes))
+        return self.call(
+            "check_space", lambda: (max(0, image.capacity_bytes - image.used_bytes()), image.capacity_bytes)
+        )
 
     def silent_s(self) -> float:
         return self._world.loop.time() - self._began if self._is_serving or self._is_waiting_for_wake else 0.0
