@@ -76,7 +76,10 @@ class LogReader:
         segment = state.segment_of(offset)
         start = self._position_now(segment, offset)
         if start is not None:
-            limit = self._limit_now(segment, upper)
+            if upper == end and segment is state.written_segment:
+                limit: int | None = state.written_position
+            else:
+                limit = self._limit_now(segment, upper)
             if limit is not None:
                 available = limit - start
                 if available <= 0 and segment.next_offset >= upper:
@@ -89,8 +92,9 @@ class LogReader:
                         return NOTHING
                     file = segment.file
                     assert file is not None
-                    is_tail = segment is state.active_segment and start >= segment.size - _TAIL_BYTES
-                    if is_tail or file.is_cached(start, size):
+                    if (segment is state.active_segment and start >= segment.size - _TAIL_BYTES) or file.is_cached(
+                        start, size
+                    ):
                         return LogRead((file.range(start, size),), size, segment.base_offset, start + size)
         return self._lookup.spawn(lambda: self._read_from_disk(offset, max_bytes, upper, at_least_one_batch))
 
@@ -142,9 +146,6 @@ class LogReader:
 
     def _limit_now(self, segment: Segment, upper: int) -> int | None:
         """Position at which batches of `upper` and above begin, or the segment's end; None when that needs the disk."""
-        state = self._state
-        if upper == state.log_end_offset and segment is state.written_segment:
-            return state.written_position
         if upper >= segment.next_offset:
             return segment.size
         return self._position_now(segment, upper)
