@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from ottla_broker.ports.disk import File
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.storage.log.log import Log
-from tests.broker.storage.logs import Make, batch, read_values, rolled, written
+from tests.broker.storage.logs import LogSetup, Make, batch, read_values, rolled, written
 from tests.broker.storage.numbered import SMALL, fill
 
 
@@ -93,3 +96,30 @@ async def test_a_truncation_succeeds_when_a_snapshot_is_damaged(make: Make, tmp_
     await log.truncate_to(30)
     assert log.append_as_leader(batch(b"029", producer=(4, 0, 29)), 9).first_offset == 29
     assert setup.owner.failures == [] and setup.owner.notices
+
+
+async def test_a_truncation_of_a_replaced_log_truncates_its_successor_and_reports_errors_of_that_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setups = [LogSetup(str(tmp_path / name)) for name in ("old", "new")]
+    old, new = [await setup.open() for setup in setups]
+    for log in (old, new):
+        for value in (b"a", b"b", b"c"):
+            log.append_as_leader(batch(value), 0)
+        await written(log)
+    old.replace_with(new)
+    await old.truncate_to(2)
+    assert (old.log_end_offset, new.log_end_offset) == (3, 2)
+
+    def fail(name: str, *, create: bool = False) -> asyncio.Future[File]:
+        failed: asyncio.Future[File] = asyncio.get_running_loop().create_future()
+        failed.set_exception(OSError(errno.EIO, "Input/output error", name))
+        return failed
+
+    monkeypatch.setattr(new.disk, "open", fail)
+    with pytest.raises(KafkaError) as caught:
+        await old.truncate_to(1)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert [len(setup.owner.failures) for setup in setups] == [0, 1]
+    for setup in setups:
+        setup.close()
