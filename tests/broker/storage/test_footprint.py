@@ -1,4 +1,4 @@
-"""What thousands of partitions cost one broker: descriptors, syncs and memory, counted."""
+"""What thousands of partitions cost a broker in descriptors, syncs and memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def descriptors() -> int:
 
 
 async def filled(manager: LogManager, first: int, count: int) -> None:
-    """`count` partitions, each with two batches."""
+    """Creates `count` partitions with two batches each."""
     for number in range(first, first + count):
         log = await manager.get_or_create(TopicPartition("t", number), TOPIC_ID, True)
         log.assign_epoch(0, 0)
@@ -34,13 +34,13 @@ async def filled(manager: LogManager, first: int, count: int) -> None:
 
 
 async def lead_everything(manager: LogManager, epoch: int) -> None:
-    """What LeaderAndIsr does with a log after a restart."""
+    """Makes the broker leader of everything, as LeaderAndIsr does after a restart."""
     for log in manager.logs:
         log.assign_epoch(epoch, log.assigned_offset)
 
 
 class CountedSyncs:
-    """Counts the calls of fsync and fdatasync, which are made all the same."""
+    """Counts the calls of fsync and fdatasync."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.count = 0
@@ -60,7 +60,7 @@ async def broker(tmp_path: Path) -> BrokerStorage:
     return BrokerStorage(tmp_path, 1, {}, LogManagerSettings())
 
 
-async def test_an_idle_partition_holds_at_most_two_descriptors(broker: BrokerStorage) -> None:
+async def test_an_idle_partition_has_at_most_two_open_descriptors(broker: BrokerStorage) -> None:
     manager = await broker.start()
     before = descriptors()
     await filled(manager, 0, 40)
@@ -71,12 +71,12 @@ async def test_an_idle_partition_holds_at_most_two_descriptors(broker: BrokerSto
     before = descriptors()
     manager = await broker.start()
     assert len(manager.logs) == 40
-    # The lane's thread and the lock of the directory have theirs.
+    # The disk's thread and the lock of the directory have some too.
     assert descriptors() - before <= 40 + 5
     broker.stop()
 
 
-async def test_closed_segments_that_nobody_reads_any_more_hold_no_descriptor(broker: BrokerStorage) -> None:
+async def test_closed_segments_have_no_open_descriptor_when_they_are_not_read(broker: BrokerStorage) -> None:
     broker.config = type(broker.config)({"segment.bytes": 500})
     manager = await broker.start()
     log = await manager.get_or_create(TopicPartition("t", 0), TOPIC_ID, True)
@@ -92,13 +92,13 @@ async def test_closed_segments_that_nobody_reads_any_more_hold_no_descriptor(bro
     assert descriptors() == before
     assert await read_values(log, 90) == everything[90:]
     await manager.background_tasks.close_idle_segments(disk)
-    await disk.exists("")  # the lane has done all that was asked of it before
+    await disk.exists("")  # the disk has made all earlier calls
     assert before - descriptors() > len(log.segments) // 2
     assert await read_values(log, 0) == everything
     broker.stop()
 
 
-async def test_indexes_that_are_not_kept_open_are_written_and_found_again(broker: BrokerStorage) -> None:
+async def test_index_entries_are_written_and_read_again_without_open_files(broker: BrokerStorage) -> None:
     broker.config = type(broker.config)({"index.interval.bytes": 100})
     manager = await broker.start()
     log = await manager.get_or_create(TopicPartition("t", 0), TOPIC_ID, True)
@@ -115,9 +115,7 @@ async def test_indexes_that_are_not_kept_open_are_written_and_found_again(broker
     broker.stop()
 
 
-async def test_a_restart_of_idle_partitions_syncs_none_of_them(
-    broker: BrokerStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_restart_syncs_no_idle_partition(broker: BrokerStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     await filled(await broker.start(), 0, COUNT)
     await broker.manager.close()
     syncs = CountedSyncs(monkeypatch)
@@ -132,7 +130,7 @@ async def test_a_restart_of_idle_partitions_syncs_none_of_them(
     broker.stop()
 
 
-async def test_loading_idle_partitions_reads_their_directories_in_batches(
+async def test_loading_reads_the_directories_of_idle_partitions_in_batches(
     broker: BrokerStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await filled(await broker.start(), 0, COUNT)
@@ -156,7 +154,7 @@ async def test_loading_idle_partitions_reads_their_directories_in_batches(
     broker.stop()
 
 
-async def test_a_log_is_small_in_memory(broker: BrokerStorage) -> None:
+async def test_a_log_takes_less_than_6_kib_of_memory(broker: BrokerStorage) -> None:
     await filled(await broker.start(), 0, COUNT)
     await broker.manager.close()
     broker.stop()

@@ -1,4 +1,4 @@
-"""The process runs out of descriptors or memory: nothing of that is a failure of a disk."""
+"""The broker runs out of descriptors or memory, which is not a failure of a log directory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
 class Shortage:
-    """Calls of `disk_calls` that fail while it `is_on`."""
+    """Makes calls of `disk_calls` fail while it `is_on`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int, *names: str) -> None:
         self.is_on = False
@@ -45,14 +45,14 @@ def _is_there(path: str, partition: TopicPartition) -> bool:
 
 
 @pytest.mark.parametrize("number", SHORTAGES, ids=[errno.errorcode[number] for number in SHORTAGES])
-def test_a_shortage_is_no_failure_of_a_disk(number: int) -> None:
+def test_a_shortage_does_not_mark_a_log_directory_offline(number: int) -> None:
     assert cause_of(OSError(number, "")) is ErrorCause.SHORTAGE
     assert cause_of(OSError(errno.EIO, "")) is cause_of(OSError("no number")) is ErrorCause.FAILURE
     assert cause_of(OSError(errno.EDQUOT, "")) is ErrorCause.ROOM
 
 
 @pytest.mark.parametrize("number", SHORTAGES, ids=[errno.errorcode[number] for number in SHORTAGES])
-async def test_a_log_that_cannot_be_opened_for_a_shortage_is_refused_and_its_directory_stays_online(
+async def test_a_log_directory_stays_online_when_a_log_cannot_be_opened_for_a_shortage(
     make_storage: MakeStorage, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     shortage = Shortage(monkeypatch, number, "open_file")
@@ -76,10 +76,10 @@ async def test_a_log_that_cannot_be_opened_for_a_shortage_is_refused_and_its_dir
     assert {log.topic_partition for log in restarted.logs} == {T0, T1}
 
 
-async def test_what_is_left_of_a_log_that_could_not_be_made_goes_before_another_directory_takes_it(
+async def test_the_files_of_a_log_that_could_not_be_created_are_deleted_before_another_directory_gets_it(
     make_storage: MakeStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a start finds the partition in two directories and is refused."""
+    """Else the next start finds the partition in two log directories and refuses it."""
     shortage = Shortage(monkeypatch, errno.EMFILE, "open_file", "delete")
     broker = make_storage(2)
     manager = await broker.start()
@@ -96,7 +96,7 @@ async def test_what_is_left_of_a_log_that_could_not_be_made_goes_before_another_
 
 
 @pytest.mark.parametrize("calls", [("open_file",), ("write_all",)], ids=["a roll", "a write"])
-async def test_an_append_that_meets_a_shortage_is_refused_and_the_log_goes_on_after_it(
+async def test_an_append_fails_during_a_shortage_and_the_log_continues_after_it(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, calls: tuple[str, ...]
 ) -> None:
     setup = LogSetup(str(tmp_path), {"segment.bytes": 150})
@@ -113,14 +113,14 @@ async def test_an_append_that_meets_a_shortage_is_refused_and_the_log_goes_on_af
     with pytest.raises(KafkaError, match="short of descriptors or memory"):
         log.append_as_leader(batch(b"too early"), 0)
     shortage.is_on = False
-    log.resume_appends()  # as at every look at the directory
+    log.resume_appends()  # as at every check of the log directory
     await until(lambda: not log.is_full)
     log.append_as_leader(batch(b"again"), 0)
     await written(log)
     assert await read_values(log, 0) == [(0, b"kept"), (1, b"again")]
 
 
-async def test_a_read_that_meets_a_shortage_is_refused_and_the_next_one_succeeds(
+async def test_a_read_fails_during_a_shortage_and_succeeds_after_it(
     make_storage: MakeStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shortage = Shortage(monkeypatch, errno.EMFILE, "open_file")
@@ -141,10 +141,10 @@ async def test_a_read_that_meets_a_shortage_is_refused_and_the_next_one_succeeds
     assert len(await read_values(log, 0)) == 3
 
 
-async def test_checkpoints_that_meet_a_shortage_are_written_later(
+async def test_checkpoints_are_written_after_a_shortage(
     make_storage: MakeStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They go through the lane guarded: what fails there for good fails everything that follows."""
+    """A failure of the disk would fail every later call too."""
     shortage = Shortage(monkeypatch, errno.ENFILE, "write_file", "append_to", "fsync_directory", "fsync_file")
     broker = make_storage()
     manager = await broker.start()
@@ -161,7 +161,7 @@ async def test_checkpoints_that_meet_a_shortage_are_written_later(
     assert log.recovery_point == 1
 
 
-async def test_a_start_that_meets_a_shortage_ends_with_what_to_do_and_names_no_disk(
+async def test_a_start_during_a_shortage_fails_with_advice_and_blames_no_disk(
     make_storage: MakeStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shortage = Shortage(monkeypatch, errno.EMFILE, "open_file")
@@ -175,7 +175,7 @@ async def test_a_start_that_meets_a_shortage_ends_with_what_to_do_and_names_no_d
     assert refused.value.errno == errno.EMFILE and not broker.manager.offline_paths
 
 
-async def test_a_broker_takes_no_more_replicas_than_it_may_hold(make_storage: MakeStorage) -> None:
+async def test_a_broker_creates_no_more_replicas_than_its_limit(make_storage: MakeStorage) -> None:
     broker = make_storage(settings=LogManagerSettings(max_partition_replicas=2))
     manager = await broker.start()
     await manager.get_or_create(T0, TOPIC_ID, True)

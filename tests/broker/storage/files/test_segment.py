@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,3 +86,22 @@ async def test_every_call_on_a_segment_fails_when_its_files_cannot_be_created(se
     assert not segment.is_open
     with pytest.raises(FileNotFoundError):
         await segment.append((memoryview(PARTS[1]),), lambda _: None)
+
+
+@pytest.mark.parametrize("what", ["sync", "make_ready", "close"])
+async def test_a_segment_closes_every_file_also_right_after_they_were_opened(tmp_path: Path, what: str) -> None:
+    """Before the callback that follows the opening of the files has run."""
+    disk = DirectoryDisk(str(tmp_path))
+    await disk.make_directory("t-0")
+    segment = Segment(disk, "t-0", 0, 0, 0, 0)
+    segment.start()
+    write = segment.append((memoryview(b"record"),), lambda _: None)
+    opening: Any = segment._opening
+    await opening._children[-1]  # after the last of them, before the segment's own callback
+    assert opening.done() and segment.file is None
+    await getattr(segment, what)()
+    await write
+    await disk.exists("t-0")  # the disk has made all earlier calls
+    assert (segment.file is None) == (what == "close")
+    assert len(disk._descriptors) == (0 if what == "close" else 1)
+    disk.close()

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-from ottla_broker.records.batch import PATCH, is_intact, read_header
+from ottla_broker.records.batch import CONTROL_MASK, PATCH, TRANSACTIONAL_MASK, is_intact, read_header
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.control_records import ControlType, EndTransactionMarker, build_marker
-from ottla_broker.records.record import decode_records
+from ottla_broker.records.record import Record, build_batch, decode_records
 from ottla_broker.storage.log.append_checks import PreparationNeeded
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.reader import LogRead
@@ -265,3 +265,20 @@ async def test_a_follower_can_begin_more_than_2_to_the_31_offsets_later(make: Ma
         log.append_as_follower(records)
     await written(log)
     assert await read_values(log, 0) == [(2**40, b"v"), (2**40 + 1, b"v")]
+
+
+async def test_a_follower_refuses_a_whole_fetch_with_an_unreadable_marker(tmp_path: Path) -> None:
+    """Else the batch before the marker gets offsets, is never written, and stops the follower for ever."""
+    setup = LogSetup(str(tmp_path))
+    log = await setup.open()
+    record = Record(1, 1, b"\x00", b"\x00")
+    attributes = CONTROL_MASK | TRANSACTIONAL_MASK
+    marker = build_batch([record], attributes=attributes, producer_id=5, producer_epoch=0)
+    with pytest.raises(KafkaError) as caught:
+        log.append_as_follower(memoryview(bytes(batch(b"a")) + bytes(marker)))
+    assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+    assert log.assigned_offset == 0
+    log.append_as_follower(batch(b"a"))
+    await written(log)
+    assert await read_values(log, 0) == [(0, b"a")]
+    setup.close()

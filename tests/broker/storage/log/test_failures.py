@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from tests.broker.storage.logs import Make, batch, written
 
@@ -32,3 +35,16 @@ async def test_a_failed_write_marks_the_log_directory_offline_once(make: Make, t
         with pytest.raises(KafkaError) as caught:
             call()
         assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_a_write_that_fails_with_another_exception_marks_the_log_directory_offline(tmp_path: Path) -> None:
+    """Else a broker whose disk thread ended leads, is in the ISR, and never answers."""
+    disk = DirectoryDisk(str(tmp_path))
+    file = await disk.open("f", create=True)
+    nothing: Any = None
+    for buffers in ([nothing], [b"x"]):
+        async with asyncio.timeout(60):
+            with pytest.raises(OSError):
+                await file.append(buffers)
+    assert await disk.exists("f")
+    disk.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 
 from ottla_broker.adapters import disk_calls
 from ottla_broker.adapters.disk import DirectoryDisk, DiskFile
+from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
+from tests.broker.storage.log_dirs.brokers import TOPIC_ID, BrokerStorage
 from tests.broker.storage.logs import Make, batch, read_values, rolled, written
 from tests.contract.disk_contract import HeldWriteOut
 
@@ -172,3 +176,57 @@ async def test_a_segment_rolls_when_its_index_is_full(make: Make) -> None:
     await written(log)
     assert len(log.segments) > 2
     assert len(await read_values(log, 0)) == 12
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[BrokerStorage]:
+    made = BrokerStorage(tmp_path, 2, {"segment.bytes": 300, "retention.bytes": 600}, LogManagerSettings())
+    yield made
+    made.stop()
+    await made.workers.wait_closed()
+
+
+async def fill(log: Log, *timestamps: int) -> None:
+    """Appends a record for each timestamp and moves the high watermark to the end."""
+    for timestamp in timestamps:
+        log.append_as_leader(batch(b"v", timestamp=timestamp), 0)
+    await written(log)
+    log.maybe_advance_high_watermark(log.log_end_offset)
+
+
+async def test_a_segment_rolls_earlier_by_a_random_jitter_also_after_a_restart(make: Make) -> None:
+    setup = make(segment_ms=10_000, segment_jitter_ms=5_000)
+    log = await setup.open()
+    drawn = [log.segments[0].roll_jitter_ms]
+    for _ in range(20):
+        log.roll()
+        drawn.append(log.state.active_segment.roll_jitter_ms)
+    assert all(0 <= jitter < 5_000 for jitter in drawn) and len(set(drawn)) > 10
+    begin = setup.clock.wall_ms
+    limit = 10_000 - log.state.active_segment.roll_jitter_ms
+    await fill(log, begin, begin + limit)
+    count = len(log.segments)
+    await fill(log, begin + limit + 1)
+    assert len(log.segments) == count + 1
+    await log.close()
+    again = []
+    for _ in range(10):
+        setup.crash()
+        again.append((await setup.open()).state.active_segment.roll_jitter_ms)
+    assert all(0 <= jitter < 5_000 for jitter in again) and any(again)
+
+
+async def test_a_log_is_flushed_after_flush_ms(broker: BrokerStorage) -> None:
+    broker.config = type(broker.config)({"flush.ms": 5_000})
+    manager = await broker.start()
+    log = await manager.get_or_create(TopicPartition("t", 0), TOPIC_ID, True)
+    await fill(log, broker.clock.wall_ms)
+    broker.clock.wall_ms += 4_999
+    await manager.background_tasks.flush_due()
+    assert log.flushed_offset == 0
+    broker.clock.wall_ms += 1
+    await manager.background_tasks.flush_due()
+    assert log.flushed_offset == 1
+    await fill(log, broker.clock.wall_ms)
+    await manager.background_tasks.flush_due()
+    assert log.flushed_offset == 1, "the next one is due five seconds after this one"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from ottla_broker.ports.disk import File
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import read_header
 from ottla_broker.records.record import decode_records
 from ottla_broker.storage.files.names import offset_name
+from ottla_broker.storage.files.segment import Segment
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.reader import LogRead
 from tests.broker.storage.logs import LogSetup, Make, batch, read_bytes, read_values, written
@@ -129,3 +132,48 @@ async def test_a_read_of_a_damaged_segment_fails_and_the_log_directory_stays_onl
     assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
     assert (await read_values(log, bases[2]))[-1] == (COUNT - 1, b"%03d" % (COUNT - 1))
     assert setup.owner.failures == []
+
+
+async def fill(log: Log, *timestamps: int) -> None:
+    """Appends a record for each timestamp and moves the high watermark to the end."""
+    for timestamp in timestamps:
+        log.append_as_leader(batch(b"v", timestamp=timestamp), 0)
+    await written(log)
+    log.maybe_advance_high_watermark(log.log_end_offset)
+
+
+async def test_a_read_succeeds_when_the_roll_of_its_segment_ends_meanwhile(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The segment is flushed and closed as idle before its roll ends, which drops its index."""
+    setup = make(segment_bytes=100)
+    log = await setup.open()
+    is_written_out, is_opening, may_open = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def write_out_late(_: Segment) -> None:
+        await is_written_out.wait()
+
+    monkeypatch.setattr(Segment, "write_out", write_out_late)
+    await fill(log, *[setup.clock.wall_ms] * 2)
+    rolling = log.rolling
+    assert len(log.segments) == 2 and rolling is not None
+    async with log.lock:
+        await log._flusher.flush_locked()
+    await log.close_idle_segments()
+    assert log.segments[0].file is None
+    open_file = log.disk.open
+
+    async def open_late(name: str, *, create: bool = False) -> File:
+        if name == log.segments[0].name(".log"):
+            is_opening.set()
+            await may_open.wait()
+        return await open_file(name, create=create)
+
+    monkeypatch.setattr(log.disk, "open", lambda *names, **options: asyncio.ensure_future(open_late(*names, **options)))
+    reading = asyncio.ensure_future(log.read_bytes(0, 1 << 20))
+    await is_opening.wait()
+    is_written_out.set()
+    await asyncio.wait([rolling], timeout=0.5)
+    may_open.set()
+    assert await reading and not setup.owner.failures
+    await rolling

@@ -123,3 +123,26 @@ async def test_a_truncation_of_a_replaced_log_truncates_its_successor_and_report
     assert [len(setup.owner.failures) for setup in setups] == [0, 1]
     for setup in setups:
         setup.close()
+
+
+async def test_records_after_a_truncation_below_the_log_start_offset_survive_a_restart(tmp_path: Path) -> None:
+    """An unclean election may truncate a follower below its log start offset."""
+    setup = LogSetup(str(tmp_path))
+    log = await setup.open()
+    for number in range(10):
+        log.append_as_leader(batch(b"%d" % number), 0)
+    await written(log)
+    log.maybe_advance_high_watermark(10)
+    await log.advance_log_start_offset(8)
+    await log.truncate_to(5)
+    assert log.log_start_offset <= log.log_end_offset == 5
+    for number in range(2):
+        log.append_as_leader(batch(b"new %d" % number), 1)
+    await written(log)
+    start = log.log_start_offset
+    await log.close()
+    setup.crash()
+    log = await setup.open(log_start_offset=start)
+    assert await read_values(log, 5) == [(5, b"new 0"), (6, b"new 1")]
+    assert setup.owner.log_start_checkpoints
+    setup.close()
