@@ -181,10 +181,10 @@ async def test_a_directory_that_lost_power_and_came_back_keeps_no_later_start_wa
     path.joinpath("ottla.boot-id").write_text("another boot")
     await reopen(broker.disks, 0)
     await broker.readmission._admit_some()
-    assert path.joinpath("ottla.power-lost").exists(), "the other one in sync may have more"
+    assert path.joinpath("ottla.power-loss-suspected").exists(), "the other one in sync may have more"
     state = znodes.PartitionStateZnode(OTHER, 1, 1, (OTHER,))
     await broker.coordination.set(znodes.PartitionStateZnode.path(*partition), state.encode())
-    await until(lambda: not path.joinpath("ottla.power-lost").exists(), "the doubt is over")
+    await until(lambda: not path.joinpath("ottla.power-loss-suspected").exists(), "the doubt is over")
     assert not broker.log_manager.markers.is_power_loss_suspected
 
 

@@ -31,7 +31,7 @@ META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 BOOT_ID = "ottla.boot-id"
 """The kernel's boot id at the last start of the broker on this log directory. Apache Kafka ignores the file."""
-POWER_LOST = "ottla.power-lost"
+POWER_LOSS_SUSPECTED = "ottla.power-loss-suspected"
 """Exists from the recovery after a power loss until the broker has registered."""
 NEW_DIRECTORY = "ottla.new-directory"
 """Exists from the formatting of an empty log directory until the broker has registered."""
@@ -39,7 +39,7 @@ NEW_DIRECTORY = "ottla.new-directory"
 DIRECTORY_RECORD = "ottla.directories"
 """In each log directory of a broker with several: what the broker knows of all of them. Apache Kafka ignores it."""
 
-FUTURE_REPLICA_MARKER = "ottla.move"
+FUTURE_REPLICA_MARKER = "ottla.future-replica"
 """In the directory of a future replica (KIP-113), from its creation until the log that it replaces is deleted: of two
 directories of one partition, the one with this file is the newer. Apache Kafka ignores it."""
 

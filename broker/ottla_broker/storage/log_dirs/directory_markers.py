@@ -1,7 +1,7 @@
 """The marker files that a log directory keeps until the controller knows that its logs may have lost records.
 
-    ottla.power-lost       there was a power loss: records that were not flushed may be gone
-    ottla.new-directory    the directory was empty
+    ottla.power-loss-suspected  there was a power loss: records that were not flushed may be gone
+    ottla.new-directory         the directory was empty
 
 A start that finds such a file removes the broker's replicas from their ISRs before it registers; the file survives
 starts that do not get so far. Not here: who writes the files (`log_directory.py`), and how the replicas leave the ISRs
@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from ottla_broker.ports.disk import Disk
-from ottla_broker.storage.files.names import NEW_DIRECTORY, POWER_LOST
+from ottla_broker.storage.files.names import NEW_DIRECTORY, POWER_LOSS_SUSPECTED
 from ottla_broker.storage.log_dirs.log_directory import LogDirectory
 
 OnLive: TypeAlias = Callable[[str, Callable[[Disk], Awaitable[object]]], Awaitable[None]]
@@ -58,4 +58,4 @@ class DirectoryMarkers:
 
     async def _clear_power_loss(self, directory: LogDirectory) -> None:
         directory.is_power_loss_suspected = False
-        await self._on_live(directory.path, lambda disk: disk.delete(POWER_LOST))
+        await self._on_live(directory.path, lambda disk: disk.delete(POWER_LOSS_SUSPECTED))

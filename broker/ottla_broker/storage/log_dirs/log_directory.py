@@ -26,7 +26,7 @@ from ottla_broker.storage.files.names import (
     CLEAN_SHUTDOWN,
     META_PROPERTIES,
     NEW_DIRECTORY,
-    POWER_LOST,
+    POWER_LOSS_SUSPECTED,
     parse_partition_directory,
 )
 
@@ -105,7 +105,7 @@ async def inspect(disk: Disk) -> LogDirectory:
         was_clean=was_clean,
         previous_broker_epoch=epoch,
         lost_power=lost_power,
-        is_power_loss_suspected=lost_power or POWER_LOST in entries,
+        is_power_loss_suspected=lost_power or POWER_LOSS_SUSPECTED in entries,
         is_new=meta is None or NEW_DIRECTORY in entries,
     )
 
@@ -230,5 +230,5 @@ async def mark_recovered(directory: LogDirectory) -> None:
     Not earlier: a start that is killed during recovery must not hide the power loss from the next start.
     """
     if directory.lost_power:
-        await directory.disk.write_file(POWER_LOST, b"")
+        await directory.disk.write_file(POWER_LOSS_SUSPECTED, b"")
     await directory.disk.write_file(BOOT_ID, directory.disk.boot_id().encode())

@@ -20,4 +20,4 @@ async def test_markers_are_deleted_after_registration_also_when_a_directory_fail
     manager.disk(broker.paths[0]).take_offline(OSError(errno.EIO, "gone"))
     await manager.markers.broker_registered()
     assert manager.offline_paths == [broker.paths[0]] and not manager.markers.is_power_loss_suspected
-    assert not (tmp_path / "d1" / "ottla.power-lost").exists()
+    assert not (tmp_path / "d1" / "ottla.power-loss-suspected").exists()

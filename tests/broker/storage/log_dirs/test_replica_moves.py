@@ -78,7 +78,7 @@ async def test_a_replica_moves_with_its_offsets_epochs_and_producers_and_its_old
     await append(moved, 20, 2, epoch=4)
     await until(lambda: not directories(log.disk.path))
     assert directories(moved.disk.path) == ["t-0"]
-    assert not (Path(moved.disk.path) / "t-0" / "ottla.move").exists()
+    assert not (Path(moved.disk.path) / "t-0" / "ottla.future-replica").exists()
     manager = await broker.restart()
     again = manager.get(T0)
     assert again is not None and again.disk.path == moved.disk.path
@@ -157,9 +157,9 @@ async def test_the_log_with_the_marker_is_used_when_a_crash_leaves_two(broker: B
     name = replica.future.directory
     broker.stop()
     (new / name).rename(new / "t-0")
-    assert (new / "t-0" / "ottla.move").read_text().startswith(f"t-0 moves here from {old}")
+    assert (new / "t-0" / "ottla.future-replica").read_text().startswith(f"t-0 moves here from {old}")
     if not is_marked:
-        (new / "t-0" / "ottla.move").unlink()
+        (new / "t-0" / "ottla.future-replica").unlink()
     broker.create_manager()
     if not is_marked:
         with pytest.raises(Exception, match="in two log directories"):
@@ -171,7 +171,7 @@ async def test_the_log_with_the_marker_is_used_when_a_crash_leaves_two(broker: B
     assert await read_values(again, 0) == values(0, 20)
     assert any("had moved" in notice for notice in broker.notices)
     assert directories(old) in ([], [path for path in directories(old) if path.endswith("-delete")])
-    assert not (new / "t-0" / "ottla.move").exists()
+    assert not (new / "t-0" / "ottla.future-replica").exists()
 
 
 async def test_a_future_log_is_deleted_at_a_start_when_its_partition_is_gone(broker: BrokerStorage) -> None:
