@@ -246,7 +246,7 @@ class SimulatedBroker:
         """Was the replica made anew, and has it not had everything that is committed? As last told by its broker."""
         manager = self._manager
         if manager is not None:
-            self._filling = {(name, index) for name, index in manager.recreations.catching_up}
+            self._filling = {(name, index) for name, index in manager.recreation.catching_up}
         return partition in self._filling
 
     def known_leaderships(self) -> dict[Partition, tuple[int, int, tuple[int, ...]]]:

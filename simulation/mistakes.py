@@ -36,7 +36,7 @@ from ottla_broker.replication.local_replicas import reopened as offline
 from ottla_broker.replication.local_replicas import transitions
 from ottla_broker.replication.local_replicas.fencing import CommandFence
 from ottla_broker.replication.partition import Partition
-from ottla_broker.server import recreating
+from ottla_broker.server import recreation as recreating
 from ottla_broker.server.handlers import update_metadata
 from ottla_broker.storage.log import recovery
 from ottla_broker.storage.log.appender import LogAppender
@@ -418,7 +418,7 @@ MISTAKES = (
         "a replica may join the ISR from anywhere",
         "fleet",
         40,
-        ((isr, "may_join", lambda *arguments: isr.Decision(True, "why not")),),
+        ((isr, "may_join", lambda *arguments: isr.JoinDecision(True, "why not")),),
     ),
     Mistake(
         "a broker takes commands that were meant for its life before",

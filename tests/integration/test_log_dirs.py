@@ -202,7 +202,7 @@ def test_leaders_and_followers_move_under_load_unnoticed(fleet: RunningCluster, 
 def moves_done(fleet: RunningCluster, broker: int) -> int:
     with urllib.request.urlopen(f"http://{fleet.http(broker)}/metrics", timeout=LIMIT_S) as answer:
         metrics = answer.read().decode()
-    (done,) = [line for line in metrics.splitlines() if line.startswith("ottla_replica_moves_done_total")]
+    (done,) = [line for line in metrics.splitlines() if line.startswith("ottla_future_replica_swaps_total")]
     return int(float(done.split()[-1]))
 
 

@@ -161,7 +161,7 @@ def is_made_anew(fleet: RunningCluster, broker: int, bad: Path) -> Callable[[], 
     def holds() -> bool:
         recreation = status(fleet, broker)["recreation"]
         done = all((good / f"{TOPIC}-{number}").is_dir() for number in range(PARTITIONS))
-        return done and recreation["waiting"] == recreation["filling"] == recreation["lost"] == 0
+        return done and recreation["waiting"] == recreation["catching_up"] == recreation["lost"] == 0
 
     return holds
 

@@ -12,7 +12,7 @@ import pytest
 
 from ottla_broker.coordination.znodes import PartitionStateZnode
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.server import recreating
+from ottla_broker.server import recreation as recreating
 from ottla_broker.server.partition_state import read_command
 from simulation.checker import Checker
 from simulation.client import Client, PartitionState, Unavailable
@@ -156,7 +156,7 @@ def test_a_directory_that_is_back_before_a_long_command_is_done_has_its_replicas
 
 def test_a_replica_that_is_made_anew_before_a_long_command_is_done_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller took it for offline before, as where its directory had been full: nothing else can be so early."""
-    monkeypatch.setattr(recreating.Recreating, "_is_known_offline", lambda recreating, partition: True)
+    monkeypatch.setattr(recreating.RecreationTask, "_is_known_offline", lambda recreating, partition: True)
 
     async def use(scene: Scene) -> None:
         broker = next(b for b in scene.fleet.brokers if b is not scene.fleet.controller())

@@ -253,7 +253,7 @@ def _print_started(found: dict[str, Any], directory: Path) -> None:
     _console.print(f"stop it with: {_command('down', directory)}", soft_wrap=True, highlight=False)
 
 
-_RECREATION = (("waiting", "replicas wait"), ("filling", "replicas being filled"), ("lost", "partitions lost"))
+_RECREATION = (("waiting", "replicas wait"), ("catching_up", "replicas catching up"), ("lost", "partitions lost"))
 
 
 def _print_table(found: dict[str, Any], directory: Path) -> None:

@@ -20,7 +20,7 @@ from ottla_broker.protocol.generated.alter_partition import (
     PartitionData,
     TopicData,
 )
-from ottla_broker.replication.isr import Answer, InSyncState
+from ottla_broker.replication.isr import AlterPartitionOutcome, InSyncState
 from ottla_broker.replication.partition import Logger, Partition
 
 RETRY_DELAY_S = 0.05
@@ -130,9 +130,9 @@ class AlterPartitionQueue:
             except Exception as error:
                 # Of one partition: the changes of the others would stay under way, with nobody to ask again.
                 unforeseen = error
-                answer = Answer.RETRY
-            self._is_reverted |= answer is Answer.REVERT
-            if answer is Answer.RETRY:
+                answer = AlterPartitionOutcome.RETRY
+            self._is_reverted |= answer is AlterPartitionOutcome.REVERT
+            if answer is AlterPartitionOutcome.RETRY:
                 again.append(asked)
         if unforeseen is None:
             self._refusal = ""
@@ -140,7 +140,7 @@ class AlterPartitionQueue:
             self._say(f"an answer cannot be used: {unforeseen!r}", unforeseen)
         return again
 
-    def _hand_out(self, asked: _Asked, data: Any) -> Answer:
+    def _hand_out(self, asked: _Asked, data: Any) -> AlterPartitionOutcome:
         partition, state, leader_epoch = asked
         code = ErrorCode.of(data.error_code)
         answer = partition.on_isr_answer(

@@ -1,4 +1,4 @@
-"""Where two logs part, told by leader epochs (KIP-101, KIP-279, KIP-595; wire-protocol 5.6).
+"""Where two logs part, told by leader epochs (KIP-101, KIP-279, KIP-595).
 
 Lives here: what a leader answers to a fetch whose last record it does not have, and where a follower cuts its log.
 Not here: the epoch cache (`ottla_broker.storage`), requests. Pure.
@@ -89,7 +89,7 @@ def truncation(leader_end: EpochEnd, local_end: EpochEnd, log_end_offset: int, h
     )
 
 
-class Restart(NamedTuple):
+class FetchRestart(NamedTuple):
     """What a follower does after OFFSET_OUT_OF_RANGE. `is_full` drops the whole log and begins anew at `offset`."""
 
     offset: int
@@ -97,18 +97,18 @@ class Restart(NamedTuple):
     reason: str
 
 
-def restart_after_out_of_range(log_end_offset: int, leader_start_offset: int, leader_end_offset: int) -> Restart:
+def restart_after_out_of_range(log_end_offset: int, leader_start_offset: int, leader_end_offset: int) -> FetchRestart:
     """Where a follower goes on whose offset the leader does not have.
 
     >>> restart_after_out_of_range(50, leader_start_offset=0, leader_end_offset=40)    # an unclean election cut it
-    Restart(offset=40, is_full=False, reason="the leader's log ends earlier")
+    FetchRestart(offset=40, is_full=False, reason="the leader's log ends earlier")
     >>> restart_after_out_of_range(50, leader_start_offset=70, leader_end_offset=90)   # down longer than retention
-    Restart(offset=70, is_full=True, reason="the leader's log starts later")
+    FetchRestart(offset=70, is_full=True, reason="the leader's log starts later")
     >>> restart_after_out_of_range(50, leader_start_offset=10, leader_end_offset=90)   # the leader has moved on
-    Restart(offset=50, is_full=False, reason='the offset is in range by now')
+    FetchRestart(offset=50, is_full=False, reason='the offset is in range by now')
     """
     if leader_end_offset < log_end_offset:
-        return Restart(leader_end_offset, False, "the leader's log ends earlier")
+        return FetchRestart(leader_end_offset, False, "the leader's log ends earlier")
     if leader_start_offset > log_end_offset:
-        return Restart(leader_start_offset, True, "the leader's log starts later")
-    return Restart(log_end_offset, False, "the offset is in range by now")
+        return FetchRestart(leader_start_offset, True, "the leader's log starts later")
+    return FetchRestart(log_end_offset, False, "the offset is in range by now")

@@ -31,7 +31,7 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import FetchRequest, ReplicaState
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.fetch_client import ConnectToBroker, LeaderConnection
-from ottla_broker.replication.follower import Filling, Follower, backoff_s
+from ottla_broker.replication.follower import CatchUp, Follower, backoff_s
 from ottla_broker.replication.leader_session import SESSION_ERRORS, LeaderSession
 from ottla_broker.replication.partition import CONSUMER, Logger, Partition
 from ottla_broker.replication.quotas import ReplicationQuotas
@@ -79,7 +79,7 @@ class Fetchers:
         metrics: Metrics,
         logger: Logger,
         quotas: ReplicationQuotas,
-        filling: Filling | None = None,
+        catch_up: CatchUp | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.config = config
@@ -91,7 +91,7 @@ class Fetchers:
         self.logger = logger
         self.quotas = quotas
         self.versions = inter_broker_versions(config["inter.broker.protocol.version"])
-        self.filling = filling
+        self.catch_up = catch_up
         self.bytes_in = metrics.counter(
             "kafka_server_brokertopicmetrics_replicationbytesin", "Bytes fetched from leaders."
         )
@@ -116,7 +116,7 @@ class Fetchers:
                 broker_id=self.broker_id,
                 longest_backoff_s=self.config["replica.fetch.backoff.ms"] / 1000,
                 list_offsets_version=self.versions.list_offsets,
-                filling=self.filling,
+                catch_up=self.catch_up,
             )
             self._followers[partition.topic_partition] = follower
             self._assign(follower, self._count)

@@ -1,4 +1,4 @@
-"""Follower: what this broker does with the answers of one partition's leader.
+"""Follower: what this broker does with the fetch responses of one partition's leader.
 
 Lives here: appending, truncating, the follower's high watermark and log start, waiting after errors. Not here: where
 logs part (`divergence`), the requests (`fetchers`). Everything happens on the loop; truncations run as tasks of the
@@ -27,7 +27,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.divergence import EpochEnd, restart_after_out_of_range, truncation
 from ottla_broker.replication.fetch_client import LeaderConnection
 from ottla_broker.replication.leader_session import FINAL_EPOCH
-from ottla_broker.replication.local_replicas.recreation_rules import is_full
+from ottla_broker.replication.local_replicas.recreation_rules import has_caught_up
 from ottla_broker.replication.partition import Logger, Partition
 
 EARLIEST = -2
@@ -53,8 +53,8 @@ def backoff_s(failures: int, longest_s: float) -> float:
     return min(longest_s, FIRST_BACKOFF_S * 2.0 ** min(failures - 1, 16))
 
 
-class Filling(Protocol):
-    """What a follower asks about its replica when that was made anew (`recreations`)."""
+class CatchUp(Protocol):
+    """What a follower asks about a recreated replica (`replica_recreation`)."""
 
     def is_catching_up(self, partition: TopicPartition) -> bool: ...
 
@@ -64,7 +64,7 @@ class Filling(Protocol):
 
     def pause_s(self) -> float: ...
 
-    async def filled(self, partition: TopicPartition) -> None: ...
+    async def caught_up(self, partition: TopicPartition) -> None: ...
 
 
 class Follower:
@@ -79,7 +79,7 @@ class Follower:
         broker_id: int,
         longest_backoff_s: float,
         list_offsets_version: int,
-        filling: Filling | None = None,
+        catch_up: CatchUp | None = None,
     ) -> None:
         self.partition = partition
         self.topic = partition.topic
@@ -97,14 +97,14 @@ class Follower:
         self._leader_log_start = -1
         self._task: asyncio.Task[Any] | None = None
         self._question: asyncio.Future[Any] | None = None
-        self._is_ending_filling = False
+        self._is_recording_caught_up = False
         self._delay: Timer | None = None
         self._delay_s = 0.0
         self._failures = 0
         self._is_stopped = False
-        is_filling = filling is not None and filling.is_catching_up(partition.topic_partition)
-        self._filling = filling if is_filling else None
-        """None for almost every replica: it was not made anew, or has had everything since."""
+        is_catching_up = catch_up is not None and catch_up.is_catching_up(partition.topic_partition)
+        self._catch_up = catch_up if is_catching_up else None
+        """None for almost every replica: it was not recreated, or has caught up since."""
         self._part = FetchPartition(partition=partition.index, current_leader_epoch=self._leader_epoch)
 
     @property
@@ -170,9 +170,9 @@ class Follower:
 
     @property
     def has_to_ask(self) -> bool:
-        """It was made anew and does not know its leader's high watermark: by its first fetch the leader could take it
-        for one in sync, elect it with that, and have it refuse, before it has heard that it is filled."""
-        return self._filling is not None and self._leader_high_watermark < 0
+        """It was recreated and does not know its leader's high watermark: by its first fetch the leader could count it
+        as in sync, the controller elect it with that, and it would refuse, before it knows that it has caught up."""
+        return self._catch_up is not None and self._leader_high_watermark < 0
 
     def ask(self, leader: LeaderConnection) -> None:
         """Asks for the high watermark, and whether the logs part, by a fetch that is no replica's."""
@@ -217,7 +217,7 @@ class Follower:
             self._question.cancel()  # a leader that hangs must not hold up the one that follows it
         task = self._task
         if task is not None:
-            if self._is_ending_filling:
+            if self._is_recording_caught_up:
                 # It touches no log, and waits for a coordination store that may stay away: the controller's commands,
                 # and the stop of the broker, would wait too. The replica counts as one that is being filled again.
                 task.cancel()
@@ -230,7 +230,7 @@ class Follower:
         part.fetch_offset = log.log_end_offset
         part.last_fetched_epoch = log.latest_epoch
         part.log_start_offset = log.log_start_offset
-        part.partition_max_bytes = max_bytes if self._filling is None else self._filling.chunk_bytes(max_bytes)
+        part.partition_max_bytes = max_bytes if self._catch_up is None else self._catch_up.chunk_bytes(max_bytes)
         return part
 
     def on_answer(self, data: Any, leader: LeaderConnection) -> int:
@@ -289,41 +289,41 @@ class Follower:
         high_watermark = min(self._leader_high_watermark, log.log_end_offset)
         if high_watermark > log.high_watermark and log.maybe_advance_high_watermark(high_watermark):
             self.partition.wake_everybody()
-        if self._is_filled:
-            # Durable before the next fetch, by which the leader may take it for one in sync.
-            self._run(self._end_filling, "filled")
+        if self._has_caught_up:
+            # Durable before the next fetch, by which the leader may count it as in sync.
+            self._run(self._record_caught_up, "caught up")
             return
         start = self._leader_log_start
         if start > log.log_start_offset and start <= log.high_watermark and self._task is None:
             self._run(partial(self._advance_log_start, start), "advance log start")
 
     @property
-    def _is_filled(self) -> bool:
-        """It was made anew, and has everything now."""
+    def _has_caught_up(self) -> bool:
+        """It was recreated, and has every committed record now."""
         return (
-            self._filling is not None
+            self._catch_up is not None
             and self._task is None
             and self._log.assigned_offset == self._log.log_end_offset
-            and is_full(self._log.log_end_offset, self._leader_high_watermark)
+            and has_caught_up(self._log.log_end_offset, self._leader_high_watermark)
         )
 
-    async def _end_filling(self) -> None:
-        assert self._filling is not None
+    async def _record_caught_up(self) -> None:
+        assert self._catch_up is not None
         if self._is_stopped:
             return
-        self._is_ending_filling = True
+        self._is_recording_caught_up = True
         try:
-            await self._filling.filled(self.partition.topic_partition)
+            await self._catch_up.caught_up(self.partition.topic_partition)
         finally:
-            self._is_ending_filling = False
-        self._filling = None
+            self._is_recording_caught_up = False
+        self._catch_up = None
 
     def _pace(self, size: int) -> None:
-        """`size` bytes more were fetched for a replica that was made anew: leaves it out for as long as that costs."""
-        if self._filling is None or self._is_stopped:
+        """`size` bytes more were fetched for a recreated replica: leaves it out for as long as the throttle says."""
+        if self._catch_up is None or self._is_stopped:
             return
-        self._filling.spend(size)
-        pause_s = self._filling.pause_s()
+        self._catch_up.spend(size)
+        pause_s = self._catch_up.pause_s()
         if pause_s and self._delay is None:
             self._delay_s = pause_s
             self._delay = self._clock.call_later(pause_s, self._pace_again)
@@ -332,7 +332,7 @@ class Follower:
         self._delay = None
         self._pace(0)
         if self._delay is None:
-            self._fill_or_notify()
+            self._record_or_notify()
 
     async def _advance_log_start(self, offset: int) -> None:
         await self._log.advance_log_start_offset(offset)
@@ -431,12 +431,12 @@ class Follower:
 
     def _wait_is_over(self) -> None:
         self._delay = None
-        self._fill_or_notify()
+        self._record_or_notify()
 
-    def _fill_or_notify(self) -> None:
-        """That it is filled, where there was no room for it, comes before anything that the leader hears."""
-        if self._is_filled and not self._is_stopped:
-            self._run(self._end_filling, "filled")
+    def _record_or_notify(self) -> None:
+        """That it has caught up, where that could not be recorded, comes before the next fetch."""
+        if self._has_caught_up and not self._is_stopped:
+            self._run(self._record_caught_up, "caught up")
         else:
             self._notify()
 
@@ -455,8 +455,8 @@ class Follower:
             raise
         finally:
             self._task = None
-            if self._is_filled and not self._is_stopped and self._delay is None:
-                self._run(self._end_filling, "filled")
+            if self._has_caught_up and not self._is_stopped and self._delay is None:
+                self._run(self._record_caught_up, "caught up")
             self._notify()
 
 

@@ -1,7 +1,7 @@
 """The in-sync set and the high watermark as functions of values.
 
 Lives here: who is in sync, who may join, where the high watermark stands, what an answer to AlterPartition means.
-Not here: logs, requests, clocks. Pure: values in, decision and reason out. (KIP-497, KIP-966; wire-protocol 5.7.)
+Not here: logs, requests, clocks. Pure: values in, decision and reason out. (KIP-497, KIP-966.)
 
 Words: the *maximal* ISR is the committed one plus followers whose joining is under way. While the controller has not
 confirmed a change, either set may be the true one, so the high watermark waits for the maximal one: a follower that
@@ -21,7 +21,7 @@ NEVER = -(1 << 62)
 """A time before all others. Not 0: a monotonic clock may have begun at 0 a moment ago."""
 
 
-class Decision(NamedTuple):
+class JoinDecision(NamedTuple):
     """A yes or no and why."""
 
     holds: bool
@@ -235,7 +235,7 @@ def may_join(
     current_high_watermark: int,
     leader_epoch_start_offset: int,
     live: Iterable[int],
-) -> Decision:
+) -> JoinDecision:
     """May this follower join the ISR?
 
     Its log must reach the high watermark and the offset at which this leader's epoch began: below the latter, its
@@ -246,19 +246,19 @@ def may_join(
     >>> may_join(follower, InSyncState((1,)), 10, 0, (1, 2)).holds
     True
     >>> may_join(follower, InSyncState((1,)), 10, 11, (1, 2))
-    Decision(holds=False, reason="has not reached the start of the leader's epoch")
+    JoinDecision(holds=False, reason="has not reached the start of the leader's epoch")
     """
     if state.is_in_flight:
-        return Decision(False, "another change is under way")
+        return JoinDecision(False, "another change is under way")
     if follower.broker_id in state.committed:
-        return Decision(False, "is in sync already")
+        return JoinDecision(False, "is in sync already")
     if follower.log_end_offset < current_high_watermark:
-        return Decision(False, "has not reached the high watermark")
+        return JoinDecision(False, "has not reached the high watermark")
     if follower.log_end_offset < leader_epoch_start_offset:
-        return Decision(False, "has not reached the start of the leader's epoch")
+        return JoinDecision(False, "has not reached the start of the leader's epoch")
     if follower.broker_id not in live:
-        return Decision(False, "is not a live broker")
-    return Decision(True, "has caught up")
+        return JoinDecision(False, "is not a live broker")
+    return JoinDecision(True, "has caught up")
 
 
 def out_of_sync(
@@ -308,7 +308,7 @@ def short_of_committed(
     ]
 
 
-class Answer(Enum):
+class AlterPartitionOutcome(Enum):
     """What to do with an unconfirmed change after AlterPartition was answered."""
 
     COMMITTED = "take the controller's ISR"
@@ -318,25 +318,25 @@ class Answer(Enum):
 
 
 _ANSWERS = {
-    ErrorCode.NONE: Answer.COMMITTED,
-    ErrorCode.OPERATION_NOT_ATTEMPTED: Answer.REVERT,
-    ErrorCode.INELIGIBLE_REPLICA: Answer.REVERT,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Answer.AWAIT,
-    ErrorCode.UNKNOWN_TOPIC_ID: Answer.AWAIT,
-    ErrorCode.FENCED_LEADER_EPOCH: Answer.AWAIT,
-    ErrorCode.INVALID_UPDATE_VERSION: Answer.AWAIT,
-    ErrorCode.INVALID_REQUEST: Answer.AWAIT,
-    ErrorCode.NEW_LEADER_ELECTED: Answer.AWAIT,
+    ErrorCode.NONE: AlterPartitionOutcome.COMMITTED,
+    ErrorCode.OPERATION_NOT_ATTEMPTED: AlterPartitionOutcome.REVERT,
+    ErrorCode.INELIGIBLE_REPLICA: AlterPartitionOutcome.REVERT,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: AlterPartitionOutcome.AWAIT,
+    ErrorCode.UNKNOWN_TOPIC_ID: AlterPartitionOutcome.AWAIT,
+    ErrorCode.FENCED_LEADER_EPOCH: AlterPartitionOutcome.AWAIT,
+    ErrorCode.INVALID_UPDATE_VERSION: AlterPartitionOutcome.AWAIT,
+    ErrorCode.INVALID_REQUEST: AlterPartitionOutcome.AWAIT,
+    ErrorCode.NEW_LEADER_ELECTED: AlterPartitionOutcome.AWAIT,
 }
 
 
-def after_alter_partition(error: ErrorCode) -> Answer:
+def after_alter_partition(error: ErrorCode) -> AlterPartitionOutcome:
     """The meaning of a partition's error in AlterPartitionResponse (KIP-497, KIP-841, KIP-903).
 
     A refused follower reverts the change; an epoch that the controller has left behind means that its LeaderAndIsr is
     on its way, and until it arrives the maximal ISR stays the larger one; all else is asked again.
 
     >>> after_alter_partition(ErrorCode.INELIGIBLE_REPLICA), after_alter_partition(ErrorCode.REQUEST_TIMED_OUT)
-    (<Answer.REVERT: 'go back to the committed ISR'>, <Answer.RETRY: 'ask again'>)
+    (<AlterPartitionOutcome.REVERT: 'go back to the committed ISR'>, <AlterPartitionOutcome.RETRY: 'ask again'>)
     """
-    return _ANSWERS.get(error, Answer.RETRY)
+    return _ANSWERS.get(error, AlterPartitionOutcome.RETRY)

@@ -1,7 +1,8 @@
 """Partition: one replica on this broker, as leader or as follower.
 
-Lives here: leadership, the followers' positions, the in-sync set, the high watermark and who waits for it. The rules
-themselves are `isr` and `divergence`; files are the Log's; which requests a broker gets is the ReplicaManager's.
+Lives here: leadership, the followers' fetch state, the in-sync set, the high watermark and the requests that wait for
+it. Not here: the rules (`isr`, `divergence`), files (`storage.log`), the state of the replica
+(`local_replicas.local_replica`), which commands a broker accepts (`local_replicas`).
 Everything happens on the broker's loop and nothing here awaits.
 
 The walk of a record with acks=all through three replicas:
@@ -27,7 +28,7 @@ from ottla_broker.replication import isr
 from ottla_broker.replication.delayed import AckQueue
 from ottla_broker.replication.deletion import DeletionQueue, low_watermark
 from ottla_broker.replication.divergence import EpochEnd, leader_answer
-from ottla_broker.replication.isr import Answer, Change, FollowerState, InSyncState
+from ottla_broker.replication.isr import AlterPartitionOutcome, Change, FollowerState, InSyncState
 from ottla_broker.replication.local_replicas.local_replica import NO_EPOCH, LocalReplica
 from ottla_broker.storage.log.append_checks import AppendInfo
 from ottla_broker.storage.log.log import Log
@@ -47,7 +48,7 @@ Logger: TypeAlias = "logging.LoggerAdapter[Any]"
 
 
 class Waiter(Protocol):
-    """A fetch that waits for something to happen to a partition."""
+    """A delayed fetch: it waits for something to happen to a partition."""
 
     is_woken: bool
 
@@ -62,7 +63,7 @@ class PartitionContext:
         lag_max_ms: replica.lag.time.max.ms.
         now_ms: Clock.monotonic in milliseconds.
         live_brokers: the brokers of the metadata.
-        wake: has waiting fetches look again in a later turn of the loop.
+        wake: has delayed fetches check the partition in a later turn of the loop.
         propose_isr: sends `partition.in_sync.proposed` to the controller.
     """
 
@@ -131,7 +132,7 @@ class Partition:
         self.removing: tuple[int, ...] = ()
         """Of the replicas, those that a reassignment adds and removes."""
         self.is_named_in_sync = False
-        """The controller's last word had this broker in the ISR; a follower is told no more of what becomes of that."""
+        """The controller's last command had this broker in the ISR; a follower does not learn of later changes."""
         self.in_sync = InSyncState(())
         self.followers: dict[int, FollowerState] = {}
         self.acks_leader = AckQueue()
@@ -248,7 +249,7 @@ class Partition:
         self.become_follower(leader_id, self.leader_epoch, self.partition_epoch, self.controller_epoch, self.replicas)
 
     def give_up_waiting(self, error_code: int) -> None:
-        """Fails the produce and DeleteRecords requests that wait here and has the fetches look again."""
+        """Fails the produce and DeleteRecords requests that wait here and wakes the fetches."""
         self.acks_leader.fail(error_code)
         self.acks_all.fail(error_code)
         self.deletions.fail(error_code)
@@ -305,7 +306,7 @@ class Partition:
         )
 
     def on_log_append(self) -> None:
-        """The log end offset has grown: the lane has written something. Or what had found no room is taken back."""
+        """The log end offset has grown, or records that had found no room were removed again."""
         if not self.is_leader:
             if self.on_follower_write is not None:
                 self.on_follower_write()
@@ -321,13 +322,13 @@ class Partition:
         self.advance_high_watermark()
 
     def _begin_epoch_again(self) -> None:
-        """What was taken back took the beginning of this epoch with it: that is where the log ends now. At an offset
-        that no record has, no follower could join and no consumer would be told of an end."""
+        """The start of this epoch was removed with records that had found no room: it starts where the log ends now. At
+        an offset that no record has, no follower could join and no consumer would see the end."""
         log = self.log
         log.assign_epoch(self.leader_epoch, log.assigned_offset)
         self.leader_epoch_start_offset = min(self.leader_epoch_start_offset, log.assigned_offset)
         for follower in self.followers.values():
-            # What it has beyond are the records that were taken back here: others are to come at those offsets.
+            # What it has beyond are the records that were removed here: other records will get those offsets.
             follower.log_end_offset = min(follower.log_end_offset, log.log_end_offset)
 
     def on_log_failure(self) -> None:
@@ -474,21 +475,21 @@ class Partition:
         leader_epoch: int,
         partition_epoch: int,
         in_sync: tuple[int, ...],
-    ) -> Answer:
+    ) -> AlterPartitionOutcome:
         """The controller's answer to `asked`, sent under leader epoch `asked_epoch`.
 
         Gives RETRY when the same change is to be sent again. An answer to a change that LeaderAndIsr has overtaken
         is dropped.
         """
         if self.in_sync is not asked or not self.is_leader or self.leader_epoch != asked_epoch:
-            return Answer.AWAIT
+            return AlterPartitionOutcome.AWAIT
         answer = isr.after_alter_partition(error)
-        if answer is Answer.REVERT:
+        if answer is AlterPartitionOutcome.REVERT:
             self.in_sync = InSyncState(asked.committed)
             self.advance_high_watermark()
-        elif answer is Answer.COMMITTED:
+        elif answer is AlterPartitionOutcome.COMMITTED:
             if leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
-                return Answer.AWAIT
+                return AlterPartitionOutcome.AWAIT
             self.in_sync = InSyncState(in_sync)
             self.partition_epoch = partition_epoch
             self.advance_high_watermark()

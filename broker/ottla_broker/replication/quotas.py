@@ -4,7 +4,7 @@ Lives here: which replicas those are, and whether their rate is above the bound.
 fetch) or a follower (`fetchers`) leaves out because of it; the pace of moves between log directories (`storage`). On
 the calling side of Clock.
 
-The rules (wire-protocol.md 5.20)
+The rules (KIP-73)
 1. `leader.replication.throttled.replicas` and `follower.…` of a topic name them, as PARTITION:BROKER or `*`; the rates
    are dynamic configurations of the broker. Without a rate nothing is held back, but all is measured.
 2. Bytes of throttled replicas always count. While the rate over the last windows is above the bound, a leader gives a

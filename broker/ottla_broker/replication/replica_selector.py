@@ -1,4 +1,4 @@
-"""Which replica a consumer is sent to: the closest one by rack (KIP-392; wire-protocol 5.10).
+"""Which replica a consumer is sent to: the closest one by rack (KIP-392).
 
 Lives here: the choice, and what replica.selector.class may name. Not here: who is asked when (`fetch.checks`).
 Pure.

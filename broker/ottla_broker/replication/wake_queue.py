@@ -1,4 +1,4 @@
-"""WakeQueue: fetches that wait for a partition look at it again, all of them in one later turn of the loop.
+"""WakeQueue: has delayed fetches check their partitions, all of them in one later turn of the loop.
 
 A fetch that is answered at once for each append would read too little, and no append may run inside another's
 bookkeeping. Not here: who waits for what (`partition`), deadlines (`delayed`).
@@ -22,7 +22,7 @@ class WakeQueue:
         self._is_scheduled = False
 
     def wake(self, waiters: Iterable[Waiter]) -> None:
-        """Each looks again once. Whoever is woken by one of the woken comes behind all of them."""
+        """Each checks its partitions once. One that is woken by a woken one comes behind all of them."""
         woken = self._woken
         for waiter in waiters:
             if not waiter.is_woken:
@@ -33,7 +33,7 @@ class WakeQueue:
             self._clock.call_soon(self.run)
 
     def run(self) -> None:
-        """Has all that are woken look now."""
+        """Has all that are woken check now."""
         for waiter in self._woken:  # which grows meanwhile
             waiter.is_woken = False
             try:

@@ -27,9 +27,9 @@ from ottla_broker.replication.local_replicas.replica_manager import ReplicaManag
 from ottla_broker.server.assembly.core import make_core
 from ottla_broker.server.assembly.part_settings import start_refusal
 from ottla_broker.server.assembly.serving import BrokerIdentity, ServingParts, make_serving
+from ottla_broker.server.controlled_shutdown import request_controlled_shutdown
 from ottla_broker.server.directory_events import DirectoryEvents
 from ottla_broker.server.edge.advertised import advertised_endpoints
-from ottla_broker.server.leaving import hand_over
 from ottla_broker.server.lifecycle import (
     FAILURE_ACTIONS,
     BrokerState,
@@ -53,7 +53,7 @@ from ottla_broker.server.peers.registration import (
 )
 from ottla_broker.server.power_loss import assigned, no_longer_lost, until_out_of_sync
 from ottla_broker.server.readmission import FORGOTTEN
-from ottla_broker.server.remade_replicas import RemadeReplicas
+from ottla_broker.server.registry_znode import RegistryZnode
 from ottla_broker.server.status import broker_status
 from ottla_broker.storage.files.checkpoints import CheckpointError
 from ottla_broker.storage.log.config import LogConfig
@@ -262,7 +262,7 @@ class Broker:
     async def _claim_log_dirs(self) -> None:
         await self.log_manager.claim(self.broker_id, self.cluster_id)
         registry = self.log_manager.registry
-        await RemadeReplicas(self.broker_id, self._ports.coordination, registry).recall()
+        await RegistryZnode(self.broker_id, self._ports.coordination, registry).recall()
 
     async def _read_stored_config(self) -> None:
         self._dynamic_config = DynamicConfig(
@@ -395,7 +395,7 @@ class Broker:
         if all(broker == self.broker_id for broker in serving.metadata.brokers):
             return
         moving = self._ports.clock.spawn(
-            hand_over(
+            request_controlled_shutdown(
                 serving.controller_client,
                 self._ports.clock,
                 self.config,
@@ -458,7 +458,7 @@ class Broker:
             self._lifecycle.enter(BrokerState.RUNNING)
             self._logger.info("ready")
             serving.readmission.forget()
-            serving.recreating.start()
+            serving.recreation.start()
 
     def _log_config(self, topic: str) -> LogConfig:
         if self._dynamic_config is None:
@@ -483,7 +483,7 @@ class Broker:
         if unclean in changed and config[unclean]:
             serving.controller.unclean_election_enabled(None)
         recreate_rate = config["ottla.replica.recreate.max.bytes.per.second"]
-        serving.replica_manager.recreations.max_bytes_per_second = recreate_rate
+        serving.replica_manager.recreation.max_bytes_per_second = recreate_rate
 
     def _on_topic_config(self, topic: str, config: TopicConfig) -> None:
         self.log_manager.reconfigure(topic)
@@ -525,7 +525,7 @@ class Broker:
         if self._directory_events is not None:
             self._directory_events.report()
         if self._serving is not None and self.is_ready:
-            self._serving.recreating.start()
+            self._serving.recreation.start()
 
     def _on_directory_change(self, path: str) -> None:
         """Full, or online again: which replicas may lead has changed."""

@@ -1,6 +1,6 @@
-"""Tells the controller that a log directory of this broker has changed: the sequential znode of KIP-112.
+"""Reports to the controller that a log directory of this broker has changed: the sequential znode of KIP-112.
 
-Whoever is controller reads `/log_dir_event_notification/log_dir_event_N`, sends LeaderAndIsr for every partition of the
+The active controller reads `/log_dir_event_notification/log_dir_event_N`, sends LeaderAndIsr for every partition of the
 broker that it names, and learns from the answers which replicas are offline (56) and which work (NONE). The same znode
 is written when a directory fails, when it is full, and when it is back. Not here: what LeaderAndIsr is answered.
 """
@@ -47,9 +47,9 @@ class DirectoryEvents:
                     path = await self._coordination.create(
                         znodes.LOG_DIR_EVENT_PREFIX, znodes.encode_log_dir_event(self._broker_id), sequence=True
                     )
-                    self._logger.info("told the controller of the log directories: %s", path)
+                    self._logger.info("log directory event written: %s", path)
                 except CoordinationError as error:
-                    # Twice is harmless: the controller asks twice.
+                    # Twice is harmless: the controller sends LeaderAndIsr twice.
                     self._logger.warning("the event of a log directory is not written yet: %s", error)
                     self._is_asked = True
                     await self._clock.sleep(_RETRY_S)

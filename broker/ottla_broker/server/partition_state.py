@@ -1,4 +1,4 @@
-"""What the coordination store says of a partition now, as the controller would say it: assignment and state znode."""
+"""A partition's assignment and state in the coordination store, as the LeaderAndIsr that the controller would send."""
 
 from __future__ import annotations
 

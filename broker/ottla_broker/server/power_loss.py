@@ -1,23 +1,24 @@
-"""After a loss of power or of a disk: no registration while others may hold what this broker's replicas have lost.
+"""Before the registration: waits while others may have what this broker lost with its power or a log directory.
 
-What was not flushed may be gone, and the state znodes do not tell which life of a broker an ISR means. A controller
-that finds the broker registered would let it lead with what is left, and the others would cut their logs to that. So
-the broker stays away until it is out of every ISR in which another member may have more than it: one that lives, for
-then the controller, ours or Apache Kafka's, takes this one out as it does with any broker that is gone; and one that is
-dead and may come back with all it had. Waiting has an end (`limit_s`): from then on availability counts for more.
+What was not flushed may be gone, and a state znode does not say which incarnation of a broker its ISR means. A
+controller that finds the broker registered would let it lead with the rest, and the others would cut their logs to
+that. So the broker does not register until it is out of every ISR in which another member may have more than it: a live
+member, because then the controller, ours or Apache Kafka's, removes this one as it does with any broker that is gone;
+and a dead member that may come back with all it had. The wait ends after `limit_s`: from then on availability counts
+for more.
 
-Members that have lost power as well hold no more than this one. They say so in ephemeral nodes under
-/ottla/power_lost, so when a whole fleet comes back nobody waits for anybody. A broker of which only one directory has,
-since that was away the last time the broker started, does not say so: it may hold whole what others have lost.
+Members that have lost power as well have no more than this one. They publish that in ephemeral znodes under
+/ottla/power_lost, so when a whole fleet comes back nobody waits. A broker of which only one directory has lost power,
+because that was offline at the last start, does not publish it: it may have what others have lost.
 
-A directory that was empty and is formatted may stand in the place of one that held replicas. What is assigned to this
-broker and has no log is then lost altogether, and a member that has lost power may have more of it: only one that has
-no log at all, as its node says, has not. Worked example: 0 is controller, leads t-0 with the ISR 0, 1, 2, and comes
-back with a new disk. It could register in the moment its old session ends, and be seen by its successor in office, who
-would take it for the leader it was, with nothing. So it waits until the successor has t-0 led by 1.
+A directory that was empty and is formatted may replace one that had replicas. What is assigned to this broker and has
+no log is then lost altogether, and a member that has lost power may have more of it; only one that has no log at all,
+as its znode says, has not. Worked example: 0 is the active controller, leads t-0 with the ISR 0, 1, 2, and comes back
+with a new disk. It could register just when its old session ends; the next controller would take it for the leader it
+was, with an empty log. So it waits until that controller has t-0 led by 1.
 
-On the calling side of the Coordination and Clock ports. Not here: what tells a loss of power and an empty directory
-(`storage.log_directory`), the registration itself.
+On the calling side of the ports Coordination and Clock. Not here: how a power loss and an empty directory are detected
+(`storage.log_dirs.log_directory`), the registration itself.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from ottla_broker.server.peers.registration import make_path
 
 _LOOK_S: Final = 0.1
 _AT_ONCE: Final = 500
-"""So many znodes are asked for before the first answer is awaited."""
+"""So many znodes are requested before the first answer is awaited."""
 _EMPTY: Final = b"empty"
 """In the node of a broker that has no log at all."""
 

@@ -1,9 +1,9 @@
-"""Has the replicas of a log directory that is back lead and follow again, without a restart of the broker.
+"""Has the replicas of a reopened log directory lead and follow again, without a restart of the broker.
 
 The partition's state in the coordination store is the truth: while the directory was offline, others may have been
-elected. Each replica is held against it (`replication/offline.py`) until it is admitted; one that is no longer this
-broker's, since its partition was given to others or its topic is gone, is set aside.
-The same for partitions that a person has given up: `forget` makes them anew, empty, where no other copy exists.
+elected. Each replica is checked against it (`replication.local_replicas.reopened`) until it may act; one that is not
+assigned to this broker any more becomes a stray.
+The same for partitions that a person has given up: `forget` creates them again, empty, where no other copy exists.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ottla_broker.server.peers.dynamic_config import BROKERS, DynamicConfig
 FORGOTTEN = "ottla.log.dirs.forgotten"
 _ASK_AGAIN_S = 1.0
 _TRY_AGAIN_S = 5.0
-"""When no directory has taken what is to begin anew; each time all topics are read."""
+"""When no directory has taken an empty log; each time all topics are read."""
 
 
 class Readmission:
@@ -43,7 +43,7 @@ class Readmission:
         report: Callable[[], None],
         logger: logging.LoggerAdapter[Any],
     ) -> None:
-        """`report` tells the controller that this broker's log directories have changed."""
+        """`report` has the controller send LeaderAndIsr for this broker's replicas again."""
         self._broker_id = broker_id
         self._coordination = coordination
         self._clock = clock
@@ -54,12 +54,12 @@ class Readmission:
         self._waiting: dict[TopicPartition, None] = {}
         """Replicas whose partition's state is to be read."""
         self._unreadable: dict[TopicPartition, None] = {}
-        """Of those, the ones whose state cannot be read, as a person has been told."""
+        """Of those, the ones whose state cannot be read; it is logged once."""
         self._is_running = False
         self._has_to_forget = False
         self._is_forgetting = False
         self._refused: dict[TopicPartition, str] = {}
-        """What is given up and cannot begin anew yet, with the reason that a person has been told."""
+        """What is given up and cannot be created again yet, with the logged reason."""
 
     def add(self, path: str, logs: Mapping[TopicPartition, bool]) -> None:
         """A log directory is back with these logs; whether each has every record that it had. Those that are shorter
@@ -74,7 +74,7 @@ class Readmission:
     def _start(self) -> None:
         if self._waiting and not self._is_running:
             self._is_running = True
-            self._clock.spawn(self._admit(), name="return of a log directory's replicas")
+            self._clock.spawn(self._admit(), name="readmission of a log directory's replicas")
 
     async def _admit(self) -> None:
         try:
@@ -82,7 +82,7 @@ class Readmission:
                 try:
                     await self._admit_some()
                 except CoordinationError as error:
-                    self._logger.warning("replicas that are back cannot be admitted yet: %s", error)
+                    self._logger.warning("replicas of a reopened log directory cannot be admitted yet: %s", error)
                 if self._waiting:
                     await self._clock.sleep(_ASK_AGAIN_S)
                 else:
@@ -136,12 +136,12 @@ class Readmission:
         await self._replica_manager.set_unassigned_aside(leaving)
         await self._replica_manager.readmit(commands)
         if commands:
-            # The controller asks again, and hears that they work: one without a leader gets one.
+            # The controller sends LeaderAndIsr again, and hears that they work: one without a leader gets one.
             self._report()
 
     def forget(self) -> None:
-        """Carries out what ottla.log.dirs.forgotten says now: gives up what only those directories held, where they
-        are offline; an entry of one that is not is taken out, so that it means nothing when that one fails."""
+        """Applies ottla.log.dirs.forgotten as it is now: gives up what only those directories had, where they are
+        offline. The entry of one that is online is removed, so that it means nothing when that one fails."""
         if self._dynamic_config.config[FORGOTTEN]:
             self._has_to_forget = True
             if not self._is_forgetting:
@@ -160,10 +160,10 @@ class Readmission:
                         await self._take_out(live)
                     given_up = [path for path in self._dynamic_config.config[FORGOTTEN] if path in states.offline]
                     if given_up and not await self._forget(given_up):
-                        # Whoever names the directory once more changes nothing, and would not be heard.
+                        # Naming the directory once more would change nothing, so it would not be noticed.
                         self._has_to_forget, pause_s = True, _TRY_AGAIN_S
                 except CoordinationError as error:
-                    self._logger.warning("what is to be forgotten cannot be looked up yet: %s", error)
+                    self._logger.warning("what is to be forgotten cannot be read yet: %s", error)
                     self._has_to_forget = True
                 if self._has_to_forget:
                     await self._clock.sleep(pause_s)
@@ -178,14 +178,15 @@ class Readmission:
             return {**new, FORGOTTEN: ",".join(left)} if left else new
 
         await self._dynamic_config.update(BROKERS, str(self._broker_id), without)
-        self._logger.info("%s: online, so nothing of it is given up; taken out of %s", ", ".join(live), FORGOTTEN)
+        self._logger.info("%s: online, so nothing of it is given up; removed from %s", ", ".join(live), FORGOTTEN)
 
     async def _forget(self, paths: Sequence[str]) -> bool:
-        """Of the partitions that have this broker alone in sync, those that no other broker has a copy of begin at
-        once, the others with the next leader epoch. What others have in sync is theirs to lead, and nobody's loss.
+        """Creates empty logs for the partitions that have this broker alone in sync. Those that no other broker has a
+        copy of start at once, the others with the next leader epoch. Partitions with other in-sync replicas lose
+        nothing.
 
-        The directories together: of several that are offline since the start nobody knows which held what. False when
-        something could not begin anew yet: for lack of room, say, or of a directory that is not cordoned."""
+        The directories together: of several that are offline since the start nobody knows which had what. False when
+        a log could not be created yet: for lack of room, say, or of a directory that is not cordoned."""
         manager = self._replica_manager.log_manager
         refused: dict[TopicPartition, str] = {}
         for topic in list(self._replica_manager.metadata.topics):
@@ -208,10 +209,10 @@ class Readmission:
                 except (KafkaError, znodes.ZnodeError) as error:
                     refused[partition] = str(error)
                     if self._refused.get(partition) != str(error):
-                        self._logger.error("%s cannot begin anew: %s", partition, error)
+                        self._logger.error("%s cannot be created again: %s", partition, error)
                     continue
                 self._logger.critical(
-                    "%s: its records are given up, they were only on %s; it begins anew, empty",
+                    "%s: its records are given up, they were only on %s; it starts again, empty",
                     partition,
                     " or ".join(paths),
                 )

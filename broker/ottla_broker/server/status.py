@@ -51,5 +51,5 @@ def broker_status(
             }
             for one in log_manager.states
         ],
-        "recreation": {} if replica_manager is None else replica_manager.recreations.status(),
+        "recreation": {} if replica_manager is None else replica_manager.recreation.status(),
     }

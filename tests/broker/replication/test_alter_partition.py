@@ -19,7 +19,7 @@ from ottla_broker.protocol.generated.alter_partition import (
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication import alter_partition
 from ottla_broker.replication.alter_partition import AlterPartitionQueue
-from ottla_broker.replication.isr import Answer, Change, InSyncState
+from ottla_broker.replication.isr import AlterPartitionOutcome, Change, InSyncState
 
 TOPIC_ID = bytes(range(16))
 
@@ -38,12 +38,12 @@ class Led:
         self.failures = failures
         self.is_answered = asyncio.Event()
 
-    def on_isr_answer(self, *answer: Any) -> Answer:
+    def on_isr_answer(self, *answer: Any) -> AlterPartitionOutcome:
         if self.failures:
             self.failures -= 1
             raise ValueError("nobody thought of this")
         self.is_answered.set()
-        return Answer.COMMITTED
+        return AlterPartitionOutcome.COMMITTED
 
 
 async def send(version: int, request: AlterPartitionRequest) -> AlterPartitionResponse:
@@ -89,13 +89,13 @@ async def test_a_follower_that_the_controller_refuses_is_not_asked_for_with_each
         await sleep(delay_s)
 
     class Refused(Led):
-        def on_isr_answer(self, *answer: Any) -> Answer:
+        def on_isr_answer(self, *answer: Any) -> AlterPartitionOutcome:
             if not self.failures:
                 return super().on_isr_answer()
             self.failures -= 1
             self.in_sync = InSyncState((1,), Change.EXPAND, (1, 2), (-1, -1))  # the next fetch is there already
             queue.submit(made)
-            return Answer.REVERT
+            return AlterPartitionOutcome.REVERT
 
     monkeypatch.setattr(clock, "sleep", note)
     queue = AlterPartitionQueue(clock, 1, lambda: 7, send, 3, logging.LoggerAdapter(logging.getLogger("test"), {}))

@@ -15,7 +15,7 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.replication import divergence, isr
 from ottla_broker.replication import follower as following
 from ottla_broker.replication.divergence import EpochEnd, leader_answer, truncation
-from ottla_broker.replication.isr import Answer, Change, FollowerState, InSyncState
+from ottla_broker.replication.isr import AlterPartitionOutcome, Change, FollowerState, InSyncState
 from ottla_broker.server.peers import finalized_features
 from ottla_broker.storage.log import config as log_config
 from ottla_broker.storage.log.leader_epochs import LeaderEpochs
@@ -106,9 +106,9 @@ def test_whoever_has_never_fetched_is_not_about_to_join_however_young_the_clock_
 
 
 def test_every_error_of_alter_partition_has_a_meaning_and_unknown_ones_are_asked_again() -> None:
-    assert isr.after_alter_partition(ErrorCode.NONE) is Answer.COMMITTED
-    assert isr.after_alter_partition(ErrorCode.INVALID_UPDATE_VERSION) is Answer.AWAIT
-    assert isr.after_alter_partition(ErrorCode.NOT_CONTROLLER) is Answer.RETRY
+    assert isr.after_alter_partition(ErrorCode.NONE) is AlterPartitionOutcome.COMMITTED
+    assert isr.after_alter_partition(ErrorCode.INVALID_UPDATE_VERSION) is AlterPartitionOutcome.AWAIT
+    assert isr.after_alter_partition(ErrorCode.NOT_CONTROLLER) is AlterPartitionOutcome.RETRY
 
 
 # Divergence

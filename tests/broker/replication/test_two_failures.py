@@ -438,7 +438,7 @@ BROKEN: dict[str, tuple[str, Any]] = {
     "the leader finds no divergence": ("ottla_broker.replication.partition.leader_answer", lambda *_: None),
     "a follower joins below the leader's epoch": (
         "ottla_broker.replication.isr.may_join",
-        lambda follower, state, *_: isr.Decision(follower.broker_id not in state.maximal, "broken"),
+        lambda follower, state, *_: isr.JoinDecision(follower.broker_id not in state.maximal, "broken"),
     ),
 }
 

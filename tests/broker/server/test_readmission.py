@@ -27,7 +27,7 @@ from ottla_broker.server.peers.registration import make_path, make_persistent_pa
 from ottla_broker.server.readmission import FORGOTTEN, Readmission
 from ottla_broker.storage.log.log import Log
 from tests.broker.replication.fleet import until
-from tests.broker.server.test_remade_replicas import Disks
+from tests.broker.server.test_registry_znode import Disks
 from tests.broker.storage.log_dirs.replicas import reopen
 from tests.broker.storage.logs import batch, read_values, written
 
@@ -243,7 +243,7 @@ async def test_a_partition_that_is_given_up_begins_anew_as_soon_as_a_directory_t
     broker.disks.fail(0)
     broker.log_manager.cordoned = broker.disks.paths
     forgetting = asyncio.ensure_future(broker.forget(0))
-    await until(lambda: f"{partition} cannot begin anew" in caplog.text, "a refusal")
+    await until(lambda: f"{partition} cannot be created again" in caplog.text, "a refusal")
     broker.log_manager.cordoned = ()
     await forgetting
     await until(lambda: broker.leads(partition), "the partition leads")

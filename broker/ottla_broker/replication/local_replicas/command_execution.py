@@ -1,8 +1,11 @@
 """Carries out what the controller, or a partition's state in the coordination store, says about this broker's replicas.
 
 Each command is decided by the table of `states` and ends with the effects that it names: logs are opened, created,
-deleted or set aside, partitions lead, follow or go. Commands run one after the other (`lock`): each sees the result of
-the one before, whatever files it had to wait for. Produce and fetch requests never wait for that lock.
+deleted or made strays, partitions lead, follow or end.
+
+Concurrency: commands run one after the other (`lock`). Each sees the result of the one before, whatever files that had
+to wait for. Produce and fetch requests never wait for the lock.
+
 Not here: which commands are too old for the whole broker (`fencing`), finding partitions (`hosted_partitions`), timers.
 """
 
@@ -128,8 +131,8 @@ class CommandExecution:
 
         Args:
             is_full: the request names every partition of this broker. What it does not name is stray: stopped and
-                deleted, or set aside when no command has named it since the start. What is served of a topic that it
-                names with another id is set aside, and not answered with INCONSISTENT_TOPIC_ID.
+                deleted, or renamed to -stray when no command has named it since the start. What is served of a topic
+                that it names with another id becomes a stray, and is not answered with INCONSISTENT_TOPIC_ID.
             load_topic: called for each topic that is new here.
             connection: as in `CommandFence.accepts`.
         """
@@ -233,7 +236,7 @@ class CommandExecution:
         log = self._log_manager.get(tp)
         if log is not None and self._partitions.get(*tp) is None and is_another_topic(log.topic_id, command.topic_id):
             self._logger.warning(
-                "%s on disk belongs to topic id %s, the topic has %s now: setting it aside",
+                "%s on disk belongs to topic id %s, the topic has %s now: making it a stray",
                 tp,
                 (log.topic_id or b"").hex(),
                 command.topic_id.hex(),
@@ -387,7 +390,7 @@ class CommandExecution:
                 await self._fetchers.remove([tp])
                 if partition.replica.state is LocalReplicaState.OFFLINE:
                     continue  # compared when its directory is back
-                self._logger.warning("%s has topic id %s now: setting the former one aside", tp, topic_id.hex())
+                self._logger.warning("%s has topic id %s now: making the former one a stray", tp, topic_id.hex())
                 decision = self._replicas.apply(tp, TopicReplaced())
                 self._notify([], [partition])
                 await self._carry_out_removal(tp, decision)
@@ -404,7 +407,7 @@ class CommandExecution:
         for log in self._log_manager.logs:
             tp = log.topic_partition
             if tp not in named and self._partitions.get(*tp) is None:
-                self._logger.warning("%s was found on disk and is not assigned to this broker: setting it aside", tp)
+                self._logger.warning("%s was found on disk and is not assigned to this broker: making it a stray", tp)
                 await self._carry_out_removal(tp, self._replicas.apply(tp, NotAssigned()))
         return stray
 

@@ -1,4 +1,4 @@
-"""Which commands of a controller a broker takes: not those of one that has been replaced, nor those for a life before.
+"""Which commands of a controller a broker accepts: none of a former controller, none for an earlier incarnation.
 
 Not here: which leader epochs of a partition are too old (`replica_manager`).
 """
@@ -14,37 +14,37 @@ _REGISTRATION_POLL_S = 0.01
 
 
 class CommandFence:
-    """Of one life of a broker. `broker_epoch` gives its epoch (the czxid of its registration), -1 before it has one."""
+    """Of one incarnation of a broker. `broker_epoch` gives its epoch (the czxid of its registration), -1 before."""
 
     def __init__(
         self, clock: Clock, broker_epoch: Callable[[], int], logger: logging.LoggerAdapter[logging.Logger]
     ) -> None:
         self.controller_epoch = 0
-        """Of the last controller that was heard."""
+        """Of the last controller that sent a command."""
         self._connection = 0
-        """The number of the last connection over which that controller has been heard."""
+        """The number of the last connection that this controller has used."""
         self._clock = clock
         self._broker_epoch = broker_epoch
         self._logger = logger
 
     async def is_stale_broker_epoch(self, broker_epoch: int) -> bool:
-        """True for a command meant for an earlier life of this broker (KIP-380). A later one is fine: the controller
-        may hear of our registration before we do. -1 is not checked.
+        """True for a command to an earlier incarnation of this broker (KIP-380). A later epoch is fine: the controller
+        may see our registration before we do. -1 is not checked.
 
-        Waits until this life has an epoch: a leadership repeated to the address of a broker that has lost its tail
-        would make it lead with what is left, and its followers cut theirs.
+        Waits until this incarnation has an epoch: a LeaderAndIsr that is repeated to the address of a broker which has
+        lost its tail would make it lead with the rest, and its followers would cut their logs to that.
         """
         while broker_epoch != -1 and self._broker_epoch() < 0:
             await self._clock.sleep(_REGISTRATION_POLL_S)
         return broker_epoch != -1 and broker_epoch < self._broker_epoch()
 
     def accepts(self, controller_epoch: int, connection: int | None = None) -> bool:
-        """False for a controller that has been replaced, and for what still comes over a connection that it has given
-        up. None: the connection does not count.
+        """False for a former controller, and for commands over a connection that the controller has closed. None: the
+        connection does not count.
 
-        A controller makes another connection when it gave up the one before, and repeats over it what was not answered.
-        The network may deliver the first copy after that: a full LeaderAndIsr would delete what was assigned since, and
-        a StopReplica of a deleted topic, which no epoch holds back, the topic that was made anew.
+        A controller opens another connection after it has closed one, and repeats there what was not answered. The
+        network may deliver the first copy after that: a full LeaderAndIsr would delete what was assigned since, and a
+        StopReplica of a deleted topic, which no epoch fences, the topic that was created again.
         """
         if controller_epoch < self.controller_epoch:
             return False
@@ -53,7 +53,7 @@ class CommandFence:
             self._connection = 0
         if connection is not None:
             if connection < self._connection:
-                self._logger.info("a command that the controller has given up comes late: it is refused")
+                self._logger.info("a command arrives over a connection that the controller has closed: it is refused")
                 return False
             self._connection = connection
         return True

@@ -68,7 +68,8 @@ class FullLogDirs:
     def report_room(self, partition: Partition) -> None:
         """Reports once the log of a replica that was handed over takes appends again.
 
-        A log that had assigned what it could not write has room later than its directory: when that is taken back.
+        A log that had assigned what it could not write has room later than its directory: when
+        it ends again at its last written record.
         """
 
         def on_write() -> None:

@@ -41,7 +41,7 @@ class ReturnAction(Enum):
     WAIT = "wait"
     """It answers KAFKA_STORAGE_ERROR until the controller has given the partition another state."""
     LEAVE = "leave"
-    """The partition is no longer this broker's: the copy is set aside."""
+    """The partition is no longer this broker's: the log becomes a stray."""
 
 
 @dataclass(frozen=True, slots=True)

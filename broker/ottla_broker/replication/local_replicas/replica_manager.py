@@ -23,15 +23,13 @@ from ottla_broker.replication.alter_partition import AlterPartitionQueue, SendAl
 from ottla_broker.replication.delayed import TimerWheel
 from ottla_broker.replication.fetch_client import ConnectToBroker
 from ottla_broker.replication.fetchers import Fetchers
-from ottla_broker.replication.gauges import isr_counters, register_gauges
+from ottla_broker.replication.local_replicas.alter_log_dirs import AlterLogDirs
 from ottla_broker.replication.local_replicas.command_execution import CommandExecution
 from ottla_broker.replication.local_replicas.commands import LeadershipCommand
 from ottla_broker.replication.local_replicas.fencing import CommandFence
 from ottla_broker.replication.local_replicas.full_log_dirs import FullLogDirs
-from ottla_broker.replication.local_replicas.future_replicas import LogMoves
 from ottla_broker.replication.local_replicas.hosted_partitions import HostedPartitions
 from ottla_broker.replication.local_replicas.local_replica import LocalReplica, LocalReplicaState
-from ottla_broker.replication.local_replicas.recreation import Recreations
 from ottla_broker.replication.local_replicas.reopened import ReturnDecision
 from ottla_broker.replication.local_replicas.replica_events import (
     CatchUpRequired,
@@ -44,9 +42,11 @@ from ottla_broker.replication.local_replicas.replica_events import (
     PowerLossCleared,
 )
 from ottla_broker.replication.local_replicas.replica_map import LocalReplicas
+from ottla_broker.replication.local_replicas.replica_recreation import ReplicaRecreation
 from ottla_broker.replication.local_replicas.transitions import decide_readmission
 from ottla_broker.replication.partition import Partition, PartitionContext
 from ottla_broker.replication.quotas import ReplicationQuotas
+from ottla_broker.replication.replica_gauges import isr_counters, register_gauges
 from ottla_broker.replication.wake_queue import WakeQueue
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 
@@ -99,7 +99,7 @@ class ReplicaManager:
         """The state of every replica on this broker, with a partition or without."""
         log_manager.table.on_logs_offline = self._on_logs_offline
         log_manager.registry.on_catch_up = self._on_catch_up
-        self.recreations = Recreations(
+        self.recreation = ReplicaRecreation(
             log_manager, self.replicas, self._partitions.get, self.live_brokers, clock, metrics, self.logger
         )
         self.quotas = ReplicationQuotas(config, clock, metrics)
@@ -114,13 +114,13 @@ class ReplicaManager:
             metrics,
             self.logger,
             self.quotas,
-            self.recreations,
+            self.recreation,
         )
         self._wake_queue = WakeQueue(clock, self.logger)
         self.wake = self._wake_queue.wake
         self._full = FullLogDirs(metadata, self.replicas, report_directories)
         self._commands = asyncio.Lock()
-        self.moves = LogMoves(
+        self.alter_log_dirs = AlterLogDirs(
             log_manager,
             self.replicas,
             self._partitions.get,
@@ -131,8 +131,8 @@ class ReplicaManager:
             self.logger,
             report_directories,
         )
-        self.held = self.moves.held
-        """Partitions whose produce requests have to wait (`moves.wait_for_swap`); almost always empty."""
+        self.paused = self.alter_log_dirs.paused
+        """Partitions whose produce requests have to wait (`alter_log_dirs.wait_for_swap`); almost always empty."""
         self._execution = CommandExecution(
             PartitionContext(broker_id, self.lag_max_ms, self.now_ms, self.live_brokers, self.wake, self.propose_isr),
             clock,
@@ -143,7 +143,7 @@ class ReplicaManager:
             self._fetchers,
             self._full,
             self._commands,
-            self.moves.resume,
+            self.alter_log_dirs.resume,
             self.logger,
         )
         self.apply_leadership = self._execution.apply_leadership

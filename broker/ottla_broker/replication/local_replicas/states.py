@@ -11,7 +11,7 @@ Every pair of state and event has a row in `TABLE`, a function of transitions.py
     Absent ──log found at the start──▶ Loaded
     any state with a log ──log dir failed──▶ Offline ──reopened──▶ Reopened
                                                 ├──────forgotten─▶ Reopened
-                                                └──────recreated─▶ Recreating ──caught up──▶ Follower
+                                                └──────recreated─▶ RecreationTask ──caught up──▶ Follower
     any state with a log ──StopReplica with deletion, not assigned, other topic id──▶ Stray ──log removed──▶ Absent
 
     state           log    partition    clients hear      LeaderAndIsr hears
@@ -23,7 +23,7 @@ Every pair of state and event has a row in `TABLE`, a function of transitions.py
     HandedOverFull  yes    yes          6                 NONE when it has room or nobody else is in sync
     Offline         no     until ended  56                56
     Reopened        yes    no           56 without tail   56 while it lacks its tail and others rely on it
-    Recreating      yes    yes or no    6                 56 where it is named leader, else NONE
+    RecreationTask      yes    yes or no    6                 56 where it is named leader, else NONE
     Stray           going  no           6, 3              (the removal holds the lock of the commands)
 
 56 is KAFKA_STORAGE_ERROR, 6 NOT_LEADER_OR_FOLLOWER, 3 UNKNOWN_TOPIC_OR_PARTITION.

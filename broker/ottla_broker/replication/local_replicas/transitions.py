@@ -237,7 +237,7 @@ def _remove(replica: LocalReplica, effect: ReplicaEffect, reason: str) -> Replic
 
 
 def unassign(replica: LocalReplica, event: NotAssigned) -> ReplicaDecision:
-    """What was served is deleted; what nobody has named since the start, or since it is back, is only set aside."""
+    """What was served is deleted; what nobody has named since the start, or since it is back, only becomes a stray."""
     effect = ReplicaEffect.DELETE_LOG if replica.is_assigned else ReplicaEffect.SET_LOG_ASIDE
     decision = _remove(replica, effect, "it is not assigned to this broker any more")
     return decision._replace(replica=replace(decision.replica, has_lost_tail=False))

@@ -30,7 +30,7 @@ from ottla_broker.server.peers.dynamic_config import DynamicConfig
 from ottla_broker.server.peers.producer_ids import ProducerIds
 from ottla_broker.server.peers.topic_creation import CONSUMER_OFFSETS, TopicCreation
 from ottla_broker.server.readmission import Readmission
-from ottla_broker.server.recreating import Recreating
+from ottla_broker.server.recreation import RecreationTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class ServingParts:
     controller_client: ControllerClient
     replica_manager: ReplicaManager
     readmission: Readmission
-    recreating: Recreating
+    recreation: RecreationTask
     group_coordinator: GroupCoordinator
     controller: Controller
     services: Services
@@ -89,7 +89,7 @@ def make_serving(
     replica_manager.start()
     report = directory_events.report
     readmission = Readmission(broker_id, coordination, clock, replica_manager, dynamic_config, report, logger)
-    recreating = Recreating(broker_id, coordination, clock, replica_manager, report, logger)
+    recreation = RecreationTask(broker_id, coordination, clock, replica_manager, report, logger)
     group_coordinator = GroupCoordinator(
         clock=clock,
         log=ReplicatedGroupLog(replica_manager, clock, config),
@@ -149,7 +149,7 @@ def make_serving(
         controller_client=controller_client,
         replica_manager=replica_manager,
         readmission=readmission,
-        recreating=recreating,
+        recreation=recreation,
         group_coordinator=group_coordinator,
         controller=controller,
         services=services,

@@ -38,7 +38,7 @@ async def handle(
         for index in topic.partitions
     }
     errors: dict[str, dict[int, ErrorCode]] = {}
-    for tp, error in (await services.replica_manager.moves.alter(targets)).items():
+    for tp, error in (await services.replica_manager.alter_log_dirs.alter(targets)).items():
         errors.setdefault(tp.topic, {})[tp.partition] = error
     return AlterReplicaLogDirsResponse(
         results=[

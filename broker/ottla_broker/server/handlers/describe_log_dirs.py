@@ -20,7 +20,7 @@ from ottla_broker.protocol.generated.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from ottla_broker.replication.local_replicas.future_replicas import DescribedDirectory
+from ottla_broker.replication.local_replicas.alter_log_dirs import DescribedDirectory
 from ottla_broker.server.handler_api import RequestContext, Services
 
 
@@ -33,7 +33,7 @@ async def handle(
         for topic in request.topics:
             wanted.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
     return DescribeLogDirsResponse(
-        results=[_result(directory) for directory in await services.replica_manager.moves.describe(wanted)]
+        results=[_result(directory) for directory in await services.replica_manager.alter_log_dirs.describe(wanted)]
     )
 
 

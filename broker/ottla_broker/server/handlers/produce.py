@@ -77,7 +77,7 @@ def handle(
 ) -> None:
     """Responds through `respond` once; with None for acks=0."""
     manager = services.replica_manager
-    if manager.held and manager.moves.wait_for_swap(
+    if manager.paused and manager.alter_log_dirs.wait_for_swap(
         request.topic_data, partial(handle, services, context, request, respond)
     ):
         return

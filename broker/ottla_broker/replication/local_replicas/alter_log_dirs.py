@@ -1,11 +1,11 @@
-"""Moves between log directories as a replica sees them (KIP-113): who may write while a copy takes a log's place.
+"""AlterLogDirs: moves replicas between log directories (KIP-113), as the replica manager sees it.
 
-Lives here: AlterReplicaLogDirs and DescribeLogDirs, going on with moves after a start, and the moment of the swap. Not
-here: the copy and its files (`storage.moves`).
+Lives here: AlterReplicaLogDirs and DescribeLogDirs, resuming future replicas after a start, and the swap. Not here: the
+future replica, its copying and its files (`storage.log_dirs.future_replicas`).
 
-The swap needs a moment in which nothing is appended. A follower is not fetched for meanwhile. For a leader, produce
-requests that name the partition wait in `held`, in their order, and go on as soon as the copy has taken over: no client
-is refused, and the wait is what copying the last few batches takes. It is given up after `_LONGEST_HOLD_S`, and tried
+During the swap nothing may be appended. A follower stops fetching. For a leader, produce requests that name the
+partition wait in `paused`, in their order, and go on when the future log has taken over: no client is refused, and the
+wait is the time to copy the last few batches. A swap that takes longer than `_LONGEST_PAUSE_S` is cancelled, and tried
 again later.
 """
 
@@ -31,13 +31,13 @@ from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log_dirs.future_replicas import FutureReplica
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 
-_LONGEST_HOLD_S = 1.0
+_LONGEST_PAUSE_S = 1.0
 
 UNKNOWN_LAG = -1
-"""Offset lag of a log that no command of the controller has named yet."""
+"""Offset lag of a log that no command of the controller has named since the start."""
 
-Held = dict[tuple[str, int], list[Callable[[], None]]]
-"""By topic and partition: what goes on once nothing is held any more."""
+PausedRequests = dict[tuple[str, int], list[Callable[[], None]]]
+"""By topic and partition: the requests that go on after the swap."""
 
 _RATE_WINDOWS, _RATE_WINDOW_S = 11, 1.0
 """What the measured rate is taken over, as that of replication is by default."""
@@ -64,9 +64,9 @@ class DescribedDirectory:
     replicas: list[DescribedReplica] = field(default_factory=list)
 
 
-class LogMoves:
-    """See the module. `commands` is the lock under which the controller's commands are taken in, `report` has the
-    controller ask again about this broker's replicas."""
+class AlterLogDirs:
+    """See the module. `commands` is the lock of `CommandExecution`, `report` has the controller send LeaderAndIsr for
+    this broker's replicas again."""
 
     def __init__(
         self,
@@ -89,10 +89,12 @@ class LogMoves:
         self._commands = commands
         self._fetchers = fetchers
         self._logger = logger
-        self.held: Held = {}
-        """Empty but for the moments of a swap: the produce handler looks at it."""
-        self._done = metrics.counter("ottla_replica_moves_done", "Replicas that have moved to another log directory.")
-        copied = metrics.counter("ottla_replica_move_bytes", "Bytes copied from one log directory to another.")
+        self.paused: PausedRequests = {}
+        """Almost always empty; the produce handler looks at it."""
+        self._done = metrics.counter(
+            "ottla_future_replica_swaps", "Future replicas that have taken their replica's place."
+        )
+        copied = metrics.counter("ottla_future_replica_bytes", "Bytes copied to future replicas.")
         rate = WindowedRate(_RATE_WINDOWS, _RATE_WINDOW_S)
 
         def on_copied(size: int) -> None:
@@ -106,17 +108,15 @@ class LogMoves:
             lambda: rate.measure(clock.monotonic()),
         )
         moves = self._moves
-        metrics.gauge(
-            "ottla_replica_moves", "Replicas on their way to another log directory.", lambda: len(moves.in_progress)
-        )
+        metrics.gauge("ottla_future_replicas", "Future replicas of this broker.", lambda: len(moves.in_progress))
         metrics.gauge(
             "kafka_server_replicaalterlogdirsmanager_maxlag",
-            "Most records that a copy in another log directory lacks.",
+            "Most records that a future replica lacks.",
             lambda: max((move.lag for move in moves.in_progress), default=0),
         )
         metrics.gauge(
             "kafka_server_replicaalterlogdirsmanager_failedpartitionscount",
-            "Moves that stand still because of an error.",
+            "Future replicas that stand still because of an error.",
             lambda: sum(move.failure is not None for move in moves.in_progress),
         )
 
@@ -162,11 +162,11 @@ class LogMoves:
             raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{tp} is not here yet; {path} is remembered for it.")
         move = await self._moves.create(log, manager.disk(path))
         if move is not None:
-            self._logger.info("%s moves from %s to %s", tp, log.disk.path, path)
+            self._logger.info("%s moves from %s to %s: future replica created", tp, log.disk.path, path)
             self._moves.run(move, self._finish)
 
     def resume(self, partitions: Collection[Partition]) -> None:
-        """After a command of the controller: moves that a restart has interrupted go on."""
+        """After a command of the controller: future replicas that a restart has interrupted go on."""
         for partition in partitions:
             move = self._moves.get(partition.topic_partition)
             if move is not None and move.current is partition.log:
@@ -181,9 +181,9 @@ class LogMoves:
             if move.is_finished or partition is None or partition.log is not move.current:
                 return move.is_finished
             await self._fetchers.remove([tp])
-            self.held[tp.topic, tp.partition] = []
+            self.paused[tp.topic, tp.partition] = []
             swap = self._clock.spawn(self._moves.swap(move, partition.take_log), name=f"swap {tp}")
-            timer = self._clock.call_later(_LONGEST_HOLD_S, swap.cancel)
+            timer = self._clock.call_later(_LONGEST_PAUSE_S, swap.cancel)
             try:
                 await asyncio.wait([swap])
             finally:
@@ -198,32 +198,32 @@ class LogMoves:
             self._logger.info("%s has moved to %s", tp, partition.log.disk.path)
             swapped = FutureReplicaSwapped(partition.log.disk.path, partition.log.is_full)
             if self._replicas[tp].is_assigned and self._replicas.apply(tp, swapped).effects:
-                self._report()  # it had left its place to others, for lack of room where it was
+                self._report()  # others lead it because its log directory was full
         return has_swapped
 
     def wait_for_swap(self, topics: Sequence[Any], go_on: Callable[[], None]) -> bool:
-        """A produce request for `topics` has come. True when one of its partitions is held: then `go_on` is called
-        later, in the order of the requests."""
-        held = self.held
+        """True when one of the `topics` of a produce request has a paused partition: then `go_on` is called later, in
+        the order of the requests."""
+        paused = self.paused
         for topic in topics:
             for data in topic.partition_data:
-                waiting = held.get((topic.name, data.index))
+                waiting = paused.get((topic.name, data.index))
                 if waiting is not None:
                     waiting.append(go_on)
                     return True
         return False
 
     def _release(self, tp: TopicPartition) -> None:
-        for go_on in self.held.pop((tp.topic, tp.partition), ()):
+        for go_on in self.paused.pop((tp.topic, tp.partition), ()):
             try:
                 go_on()
             except Exception:
-                self._logger.exception("a produce request that waited for the move of %s failed", tp)
+                self._logger.exception("a produce request that waited for the swap of %s failed", tp)
 
     # DescribeLogDirs
 
     async def describe(self, wanted: Mapping[str, Collection[int]] | None) -> list[DescribedDirectory]:
-        """Every log directory, with those of its logs that `wanted` names; None: all."""
+        """Every log directory with its logs, of the partitions that `wanted` names; None: all."""
         manager = self._log_manager
         described: list[DescribedDirectory] = []
         for path in manager.paths:

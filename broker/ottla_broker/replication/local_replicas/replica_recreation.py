@@ -1,8 +1,8 @@
-"""Replicas that are made anew after their log directory failed, on the replica manager's side.
+"""Recreated replicas on the side of the replica manager: room, throttle, progress.
 
-Lives here: which partitions wait for it, on which directories there is room, making one, the throttle under which they
-are filled (`ottla.replica.recreate.max.bytes.per.second`), and what a person sees. Not here: the decision
-(`recreation`), when the partition's state allows it (`server.recreating`), the files (`storage.creation`).
+Lives here: which partitions wait, on which directories there is room, creating the empty log, the throttle under which
+replicas catch up (`ottla.replica.recreate.max.bytes.per.second`), metrics and status. Not here: the decision
+(`recreation_rules`), when the partition's state allows it (`server.recreation`), the files (`storage.log_dirs`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ottla_broker.replication.partition import Logger, Partition
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.throttle import NO_LIMIT, CopyThrottle
 
-_FILLED_AT_ONCE = 16
+_CATCH_UP_AT_ONCE = 16
 """Few at a time, so that the first are in sync long before the last."""
 
 _NAMED = 100
 """Lost partitions that /status names."""
 
 
-class Recreations:
+class ReplicaRecreation:
     """See the module."""
 
     def __init__(
@@ -50,28 +50,30 @@ class Recreations:
         """ottla.replica.recreate.max.bytes.per.second, as it is now."""
         self._throttle = CopyThrottle(clock, lambda: self.max_bytes_per_second)
         self._sizes: dict[TopicPartition, int] = {}
-        """Bytes that each replica being filled had on the directory that failed, where that is known."""
+        """Bytes that each replica that catches up had on the directory that failed, where that is known."""
         self.waiting: dict[TopicPartition, str] = {}
-        """Replicas on failed directories that are to be made anew, with what they wait for."""
+        """Replicas on failed directories that are to be recreated, with what they wait for."""
         self.lost: dict[TopicPartition, None] = {}
         """Partitions that only a failed directory of this broker holds in full."""
-        self._done = metrics.counter("ottla_replica_recreations_done", "Replicas made anew that have caught up.")
-        self._bytes = metrics.counter("ottla_replica_recreation_bytes", "Bytes fetched to fill replicas made anew.")
+        self._done = metrics.counter("ottla_replica_recreations_done", "Recreated replicas that have caught up.")
+        self._bytes = metrics.counter(
+            "ottla_replica_recreation_bytes", "Bytes that recreated replicas have fetched to catch up."
+        )
         metrics.gauge(
-            "ottla_replica_recreations", "Replicas made anew that are being filled.", lambda: len(self.catching_up)
+            "ottla_replica_recreations", "Recreated replicas that are catching up.", lambda: len(self.catching_up)
         )
         metrics.gauge(
             "ottla_replica_recreations_waiting",
-            "Replicas on failed log directories that are to be made anew.",
+            "Replicas on failed log directories that are to be recreated.",
             lambda: len(self.waiting),
         )
         metrics.gauge(
             "ottla_replica_lost_partitions",
-            "Partitions without any other copy in sync than the one on a failed log directory of this broker.",
+            "Partitions whose only in-sync replica is on a failed log directory of this broker.",
             lambda: len(self.lost),
         )
 
-    # What is to be done
+    # What waits
 
     @property
     def catching_up(self) -> Collection[TopicPartition]:
@@ -98,17 +100,17 @@ class Recreations:
 
     @property
     def is_slot_free(self) -> bool:
-        """Whether one more may be filled. Those whose leader is away hold no place."""
+        """Whether one more may catch up. Those whose leader is not live do not count."""
         live = self._live_brokers()
         busy = 0
         for tp in self.catching_up:
             partition = self._partition(*tp)
             busy += partition is not None and partition.leader_id in live
-        return busy < _FILLED_AT_ONCE and self.max_bytes_per_second > 0
+        return busy < _CATCH_UP_AT_ONCE and self.max_bytes_per_second > 0
 
     def targets(self) -> list[Target]:
-        """Directories that are online, not full and not cordoned, with the bytes beyond the reserve that what is being
-        filled leaves over."""
+        """Directories that are online, not full and not cordoned, with the bytes beyond the reserve that the replicas
+        which catch up there will not need."""
         manager = self._log_manager
         promised = dict.fromkeys(manager.states.placeable, 0)
         for tp in self.catching_up:
@@ -121,44 +123,44 @@ class Recreations:
             if path not in manager.cordoned
         ]
 
-    # Doing it
+    # Creation
 
     async def create(self, partition: TopicPartition, topic_id: bytes, path: str) -> None:
-        """The replica anew, empty; nobody follows with it yet. KafkaError KAFKA_STORAGE_ERROR when the directory does
-        not take it, or the failed one is just coming back."""
+        """Creates the empty log; it does not follow yet. KafkaError KAFKA_STORAGE_ERROR when the directory does not
+        take it, or the failed one is being reopened."""
         self._sizes[partition] = self.size_bytes(partition)
         log = await self._log_manager.recreate(partition, topic_id, path, is_catching_up=True)
         self._replicas.apply(partition, Recreated(log.disk.path))
 
-    # What a follower that is being filled asks (`follower.Filling`)
+    # What a follower that catches up asks (`follower.CatchUp`)
 
     def chunk_bytes(self, largest: int) -> int:
-        """How much to fetch at a time: all of them together a second's worth."""
-        return max(1, min(largest, self.max_bytes_per_second // _FILLED_AT_ONCE))
+        """Bytes of one fetch: all of these replicas together fetch as much as the throttle allows in a second."""
+        return max(1, min(largest, self.max_bytes_per_second // _CATCH_UP_AT_ONCE))
 
     def spend(self, size: int) -> None:
-        """`size` bytes have been fetched."""
+        """Counts `size` fetched bytes."""
         self._bytes.inc(size)
         self._throttle.spend(size)
 
     def pause_s(self) -> float:
-        """Seconds after which to ask again whether to go on, 0 to go on."""
+        """Seconds to pause before the next call, 0 to go on."""
         return self._throttle.pause_s()
 
-    async def filled(self, partition: TopicPartition) -> None:
-        """It has everything that was committed: durable when this returns. KafkaError."""
+    async def caught_up(self, partition: TopicPartition) -> None:
+        """Records durably that the replica has every committed record. KafkaError."""
         await self._log_manager.registry.caught_up(partition)
         self._sizes.pop(partition, None)
         self._done.inc()
-        self._logger.info("%s: made anew, it has caught up", partition)
+        self._logger.info("%s: recreated, it has caught up", partition)
 
-    # What a person sees
+    # Status
 
     def status(self) -> dict[str, Any]:
         """For /status: plain values."""
         return {
             "waiting": len(self.waiting),
-            "filling": len(self.catching_up),
+            "catching_up": len(self.catching_up),
             "lost": len(self.lost),
             "lost_partitions": [str(partition) for partition in list(self.lost)[:_NAMED]],
         }

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from ottla_broker.metadata.cache import MetadataCache
-from ottla_broker.server.leaving import hand_over
+from ottla_broker.server.controlled_shutdown import request_controlled_shutdown
 from ottla_broker.server.peers.controller_client import ControllerClient
 from simulation.clock import SimulatedClock
 from simulation.network import Fabric, SimulatedNetwork
@@ -33,7 +33,7 @@ def test_a_fleet_that_stops_as_a_whole_does_not_wait_for_a_controller_again_and_
         clock = SimulatedClock(process)
         network = SimulatedNetwork(Fabric(world), process.machine, process)
         controller = ControllerClient(7, network, clock, MetadataCache(7), "INTERNAL", 30_000)
-        leaving = process.spawn(hand_over(controller, clock, config, 7, 1, LOGGER), name="leaving")
+        leaving = process.spawn(request_controlled_shutdown(controller, clock, config, 7, 1, LOGGER), name="leaving")
         await asyncio.wait([leaving])
         return leaving.result()
 

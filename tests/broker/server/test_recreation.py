@@ -16,10 +16,10 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.commands import LeadershipCommand, StopCommand
 from ottla_broker.replication.local_replicas.replica_events import LeaderAndIsrAnswered
-from ottla_broker.server.recreating import Recreating
+from ottla_broker.server.recreation import RecreationTask
 from ottla_broker.storage.log.log import Log
 from tests.broker.server.test_readmission import ME, OTHER, Readmitting
-from tests.broker.server.test_remade_replicas import Disks
+from tests.broker.server.test_registry_znode import Disks
 
 
 class Away(Readmitting):
@@ -28,7 +28,7 @@ class Away(Readmitting):
     def __init__(self, disks: Disks) -> None:
         super().__init__(disks)
         logger = logging.LoggerAdapter(logging.getLogger("ottla.test"), {})
-        self.recreating = Recreating(ME, self.coordination, self.clock, self.replicas, self._report, logger)
+        self.recreation = RecreationTask(ME, self.coordination, self.clock, self.replicas, self._report, logger)
 
     async def tell(self, partition: TopicPartition, isr: Sequence[int] = (OTHER,)) -> ErrorCode:
         """LeaderAndIsr, led by the other one."""
@@ -70,7 +70,7 @@ async def test_a_replica_is_made_anew_that_the_controller_takes_for_offline(brok
     partition = await broker.topic("t", OTHER, (OTHER,), (ME, OTHER))
     assert await broker.tell(partition) is ErrorCode.KAFKA_STORAGE_ERROR
     broker.say(partition)
-    await broker.recreating._pass()
+    await broker.recreation._pass()
     assert broker.replicas.partition(*partition) is not None and broker.reports
 
 
@@ -78,13 +78,13 @@ async def test_no_replica_is_made_anew_before_the_controller_takes_the_former_on
     """What the leader had asked for would put an empty replica into the ISR, and nobody could lead (fleet 86284)."""
     partition = await broker.topic("t", OTHER, (OTHER,), (ME, OTHER))
     broker.say(partition)  # of a failure before this one
-    await broker.recreating._pass()
+    await broker.recreation._pass()
     assert broker.replicas.partition(*partition) is None
     assert await broker.tell(partition) is ErrorCode.KAFKA_STORAGE_ERROR
     broker.say(partition, offline=())
-    await broker.recreating._pass()
+    await broker.recreation._pass()
     assert broker.replicas.partition(*partition) is None
-    assert "takes the replica for offline" in broker.replicas.recreations.waiting[partition]
+    assert "takes the replica for offline" in broker.replicas.recreation.waiting[partition]
     get = broker.coordination.get
 
     async def get_late(path: str, *arguments: Any) -> Any:
@@ -94,9 +94,9 @@ async def test_no_replica_is_made_anew_before_the_controller_takes_the_former_on
         return found
 
     broker.coordination.get = get_late  # type: ignore[method-assign]
-    await broker.recreating._pass()
+    await broker.recreation._pass()
     assert broker.replicas.partition(*partition) is None
-    await broker.recreating._pass()
+    await broker.recreation._pass()
     assert broker.replicas.partition(*partition) is not None
 
 
@@ -125,7 +125,7 @@ async def test_a_replica_that_is_deleted_while_it_is_made_anew_is_followed_no_mo
         monkeypatch.setattr(broker.coordination, "get", get_late)
     else:
         monkeypatch.setattr(broker.log_manager.creation, "create", make_late)
-    await broker.recreating._pass()
+    await broker.recreation._pass()
     assert broker.replicas.partition(*partition) is None and broker.log_manager.get(partition) is None
 
 
@@ -133,12 +133,12 @@ async def test_that_a_replica_being_filled_is_lost_is_told_once(broker: Away, ca
     partition = await broker.topic("t", OTHER, (OTHER,), (ME, OTHER))
     await broker.tell(partition)
     broker.say(partition)
-    await broker.recreating._pass()
+    await broker.recreation._pass()
     # It is elected without having had everything, and nobody else is in sync.
     state = znodes.PartitionStateZnode(ME, 1, 1, (ME,))
     await broker.coordination.set(znodes.PartitionStateZnode.path(*partition), state.encode())
     broker.replicas.replicas.apply(partition, LeaderAndIsrAnswered(ErrorCode.KAFKA_STORAGE_ERROR, 1))
     for _ in range(3):
-        await broker.recreating._pass()
-    assert list(broker.replicas.recreations.lost) == [partition]
+        await broker.recreation._pass()
+    assert list(broker.replicas.recreation.lost) == [partition]
     assert caplog.text.count("is lost here") == 1

@@ -1,4 +1,4 @@
-"""A follower whose replica was made anew, on its way to being one that may lead."""
+"""A follower whose replica was recreated, on its way to being one that may lead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.broker.storage.logs import PARTITION, LogSetup, batch
 
 
 class Full:
-    """Stands where the recreations stand: that the replica is filled finds no room three times."""
+    """Stands where the recreation stands: that the replica has caught up finds no room three times."""
 
     def __init__(self) -> None:
         self.is_done = False
@@ -36,7 +36,7 @@ class Full:
     def pause_s(self) -> float:
         return 0.0
 
-    async def filled(self, partition: TopicPartition) -> None:
+    async def caught_up(self, partition: TopicPartition) -> None:
         if self.refusals:
             self.refusals -= 1
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory takes the record of the directories")
@@ -51,7 +51,7 @@ class Unanswered(Full):
         self.is_asked = asyncio.Event()
         self.is_given_up = False
 
-    async def filled(self, partition: TopicPartition) -> None:
+    async def caught_up(self, partition: TopicPartition) -> None:
         self.is_asked.set()
         try:
             await asyncio.Event().wait()
@@ -59,7 +59,7 @@ class Unanswered(Full):
             self.is_given_up = True
 
 
-def follower_of(setup: LogSetup, log: Log, filling: Full) -> Follower:
+def follower_of(setup: LogSetup, log: Log, catch_up: Full) -> Follower:
     partition: Any = SimpleNamespace(
         topic="t",
         index=0,
@@ -79,18 +79,18 @@ def follower_of(setup: LogSetup, log: Log, filling: Full) -> Follower:
         broker_id=1,
         longest_backoff_s=1.0,
         list_offsets_version=7,
-        filling=filling,
+        catch_up=catch_up,
     )
 
 
-async def test_the_leader_hears_of_a_filled_replica_only_when_that_is_durable_also_after_lack_of_room(
+async def test_a_recreated_replica_fetches_at_the_end_only_when_that_it_caught_up_is_durable(
     tmp_path: Path,
 ) -> None:
     """The next fetch brings it into the ISR; elected, it would refuse to lead for as long as nobody else can."""
     setup = LogSetup(str(tmp_path))
     log = await setup.open()
-    filling = Full()
-    follower = follower_of(setup, log, filling)
+    catch_up = Full()
+    follower = follower_of(setup, log, catch_up)
     could_fetch = asyncio.Event()
     follower.start(lambda: could_fetch.set() if follower.is_ready else None)
     records = batch(b"all there is")
@@ -98,30 +98,30 @@ async def test_the_leader_hears_of_a_filled_replica_only_when_that_is_durable_al
     answer = SimpleNamespace(error_code=0, diverging_epoch=None, high_watermark=1, log_start_offset=0, records=records)
     assert follower.on_answer(answer, SimpleNamespace())
     await asyncio.wait_for(could_fetch.wait(), 60)
-    assert filling.is_done
+    assert catch_up.is_done
     await follower.stop()
     await log.close()
     setup.close()
 
 
 @pytest.mark.parametrize("is_asked", [True, False], ids=["asked", "about to be asked"])
-async def test_who_stops_a_follower_does_not_wait_for_a_coordination_that_stays_away(
+async def test_stopping_a_follower_does_not_wait_for_a_coordination_store_that_does_not_answer(
     tmp_path: Path, is_asked: bool
 ) -> None:
     """The stop of the broker, and the controller's next command, waited for as long as ZooKeeper was gone."""
-    filling = Unanswered()
+    catch_up = Unanswered()
     setup = LogSetup(str(tmp_path))
     log = await setup.open()
-    follower = follower_of(setup, log, filling)
+    follower = follower_of(setup, log, catch_up)
     follower.start(lambda: None)
     follower.request_part(1)
     answer = SimpleNamespace(error_code=0, diverging_epoch=None, high_watermark=0, log_start_offset=0, records=None)
     stopping = None if is_asked else asyncio.ensure_future(follower.stop())  # begun before the task that will ask
     follower.on_answer(answer, SimpleNamespace())
     if stopping is None:
-        await asyncio.wait_for(filling.is_asked.wait(), 60)
+        await asyncio.wait_for(catch_up.is_asked.wait(), 60)
         stopping = asyncio.ensure_future(follower.stop())
     await asyncio.wait_for(stopping, 10)
-    assert filling.is_given_up is is_asked
+    assert catch_up.is_given_up is is_asked
     await log.close()
     setup.close()

@@ -13,7 +13,7 @@ import pytest
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.ports import Disk
 from ottla_broker.protocol.errors import KafkaError
-from ottla_broker.server.remade_replicas import RemadeReplicas
+from ottla_broker.server.registry_znode import RegistryZnode
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
@@ -33,7 +33,7 @@ class Disks(BrokerStorage):
     async def start(self, broker_id: int = 1, cluster_id: str = "cluster-A") -> LogManager:
         await self.manager.inspect()
         await self.manager.claim(broker_id, cluster_id)
-        await RemadeReplicas(broker_id, self.coordination, self.manager.registry).recall()
+        await RegistryZnode(broker_id, self.coordination, self.manager.registry).recall()
         await self.manager.load()
         return self.manager
 
@@ -128,7 +128,7 @@ async def test_what_a_directory_knows_later_counts_more(broker: Disks) -> None:
 
 async def test_a_replica_does_not_count_as_full_while_the_coordination_does_not_take_that(broker: Disks) -> None:
     await broker.coordination.close()
-    with pytest.raises(KafkaError, match="/ottla/remade-replicas/1"):
+    with pytest.raises(KafkaError, match="/ottla/recreated-replicas/1"):
         await broker.manager.registry.caught_up(T0)
     assert broker.manager.registry.is_catching_up(T0)
 

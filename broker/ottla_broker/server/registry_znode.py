@@ -1,15 +1,14 @@
-"""What the log directories remember of replicas made anew, kept in the coordination store too.
+"""Keeps a copy of the replica registry in the coordination store, in `/ottla/recreated-replicas/<broker id>`.
 
-The record (`storage.directory_record`) is in every live directory, so of two disks only the one that a replica was made
-anew on knows that the copy on the other is the older one. When it fails too, and the first one is back at the next
-start, nobody would be left to tell; so the record also stands in `/ottla/remade-replicas/<broker id>`, before a replica
-made anew may count as one that has everything. The highest revision counts, wherever it is found. The node is plain
-data that Apache Kafka never looks at: zlib of the same JSON as the file.
+The registry (`storage.log_dirs.replica_registry`) is a file in every live directory. When a replica is recreated on d1
+because d0 is offline, only d1 knows that the copy on d0 is stale. When d1 fails too, and d0 is back at the next start,
+no directory could tell; so the registry is also written here, before a recreated replica may count as caught up. The
+highest revision counts, wherever it is found. The znode is plain data that Apache Kafka never reads: zlib of the same
+JSON as the file.
 
-Worked example: t-0 is on d0. d0 hangs, t-0 is made anew on d1 and joins the ISR; d1 breaks, and the broker is started
-with d0 alone, whose record (revision 1) says nothing. The node (revision 3) says
-`RecreatedReplica("/d1", False, ("/d0",))`: the copy on d0 is set aside, and the broker waits for d1 instead of leading
-with it.
+Worked example: t-0 is on d0. d0 hangs, t-0 is recreated on d1 and joins the ISR; d1 breaks, and the broker is started
+with d0 alone, whose registry (revision 1) says nothing. The znode (revision 3) says that t-0 is on /d1 and replaces the
+copy on /d0: that one becomes a stray, and the broker waits for d1 instead of leading with it.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from ottla_broker.storage.files.checkpoints import CheckpointError
 from ottla_broker.storage.log_dirs.registry_files import ReplicaRegistryFiles
 from ottla_broker.storage.log_dirs.replica_registry import decode, encode
 
-ROOT = "/ottla/remade-replicas"
+ROOT = "/ottla/recreated-replicas"
 
 
-class RemadeReplicas:
+class RegistryZnode:
     """Of one broker; `files` keep it up to date from here on."""
 
     def __init__(self, broker_id: int, coordination: Coordination, files: ReplicaRegistryFiles) -> None:

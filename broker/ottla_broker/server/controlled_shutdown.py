@@ -1,8 +1,8 @@
-"""A broker that is asked to stop hands its leaderships over first: the asking side of ControlledShutdown (5.23).
+"""Asks the controller to move this broker's leaderships away before it stops (ControlledShutdown, KIP-380).
 
 Lives here: whom to ask, how often, and when to stop all the same. Not here: what the controller does
-(`controller.controlled_shutdown`), the order of a stop (`broker`). Our controller and Apache Kafka's are asked alike,
-and this broker itself when it is the controller.
+(`controller.acts.broker_shutdown`), the order of a stop (`broker`). Our controller and Apache Kafka's are asked alike,
+and this broker itself when it is the active controller.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ _PAUSE_S: Final = 0.05
 
 _NAMED: Final = 5
 
-_NOT_IN_OFFICE = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.NOT_CONTROLLER)
+_NOT_ACTIVE = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.NOT_CONTROLLER)
 _COUNTED_AS_DEAD = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_NOT_AVAILABLE)
-"""The controller has taken our leaderships away already, or is about to."""
+"""The controller has moved our leaderships already, or is about to."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What follows from one answer. `is_over`: nothing is gained by asking again."""
+class ShutdownDecision:
+    """What follows from one response. `is_finished`: asking again gains nothing."""
 
-    is_over: bool
+    is_finished: bool
     reason: str
 
 
-def judge(response: ControlledShutdownResponse) -> Verdict:
-    """What an answer of the controller means.
+def decide_after_response(response: ControlledShutdownResponse) -> ShutdownDecision:
+    """What a response of the controller means.
 
-    >>> judge(ControlledShutdownResponse(error_code=0))
-    Verdict(is_over=True, reason='leads nothing that another broker could lead')
-    >>> judge(ControlledShutdownResponse(error_code=77)).is_over
+    >>> decide_after_response(ControlledShutdownResponse(error_code=0))
+    ShutdownDecision(is_finished=True, reason='leads nothing that another broker could lead')
+    >>> decide_after_response(ControlledShutdownResponse(error_code=77)).is_finished
     True
     """
     error = ErrorCode.of(response.error_code)
     if error in _COUNTED_AS_DEAD:
-        return Verdict(True, f"the controller counts this broker as dead ({error.name})")
+        return ShutdownDecision(True, f"the controller takes this broker for dead ({error.name})")
     if error is not ErrorCode.NONE:
-        return Verdict(False, f"the controller answers {error.name}")
+        return ShutdownDecision(False, f"the controller answers {error.name}")
     remaining = [f"{entry.topic_name}-{entry.partition_index}" for entry in response.remaining_partitions]
     if not remaining:
-        return Verdict(True, "leads nothing that another broker could lead")
+        return ShutdownDecision(True, "leads nothing that another broker could lead")
     more = f" and {len(remaining) - _NAMED} more" if len(remaining) > _NAMED else ""
-    return Verdict(False, f"nobody in sync can take over {', '.join(remaining[:_NAMED])}{more}")
+    return ShutdownDecision(False, f"no other in-sync replica can lead {', '.join(remaining[:_NAMED])}{more}")
 
 
-async def hand_over(
+async def request_controlled_shutdown(
     controller: ControllerClient,
     clock: Clock,
     config: Mapping[str, Any],
@@ -78,24 +78,24 @@ async def hand_over(
     for number in range(1, tries + 1):
         asked_at = clock.monotonic()
         try:
-            asking = _ask_whoever_is_in_office(controller, clock, config, broker_id, broker_epoch, patience_s)
-            verdict = judge(await asking)
+            asking = _ask_active_controller(controller, clock, config, broker_id, broker_epoch, patience_s)
+            decision = decide_after_response(await asking)
         except BrokerDisconnected as error:
-            verdict = Verdict(False, f"the controller could not be asked: {error}")
-        if verdict.is_over:
-            logger.info("controlled shutdown: %s", verdict.reason)
+            decision = ShutdownDecision(False, f"the controller could not be asked: {error}")
+        if decision.is_finished:
+            logger.info("controlled shutdown: %s", decision.reason)
             return True
-        logger.warning("controlled shutdown, try %d of %d: %s", number, tries, verdict.reason)
+        logger.warning("controlled shutdown, try %d of %d: %s", number, tries, decision.reason)
         patience_s -= clock.monotonic() - asked_at
         if patience_s <= 0:
             break
         if number < tries:
             await clock.sleep(config["controlled.shutdown.retry.backoff.ms"] / 1000)
-    logger.warning("stopping although leadership could not be moved away")
+    logger.warning("stopping although leadership could not be moved")
     return False
 
 
-async def _ask_whoever_is_in_office(
+async def _ask_active_controller(
     controller: ControllerClient,
     clock: Clock,
     config: Mapping[str, Any],
@@ -112,6 +112,6 @@ async def _ask_whoever_is_in_office(
         response: ControlledShutdownResponse = await controller.ask(
             ApiKey.CONTROLLED_SHUTDOWN, version, request, left_s
         )
-        if response.error_code not in _NOT_IN_OFFICE or clock.monotonic() >= deadline:
+        if response.error_code not in _NOT_ACTIVE or clock.monotonic() >= deadline:
             return response
         await clock.sleep(_PAUSE_S)

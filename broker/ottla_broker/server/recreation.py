@@ -1,10 +1,9 @@
-"""Has the replicas of failed log directories made anew, as soon as their partitions' states in the coordination store
-allow.
+"""Recreates the replicas of failed log directories as soon as their partitions' states allow it.
 
-The state znode is the truth, and the log-directory event the only word to the controller, so any controller will do,
-Apache Kafka's too (`replication/recreation.py` has the four steps). Nothing is remembered here: what waits is what the
-controller was told is offline and has no log, so that a restart in the middle goes on where it stood; the replicas that
-are being filled stand in the record of the directories.
+The state znode in the coordination store is the truth, and the log-directory event the only message to the controller,
+so any controller will do, Apache Kafka's too (`replication.local_replicas.recreation_rules` has the four steps).
+Nothing is remembered here: a replica waits when the controller takes it for offline and it has no log, so a restart in
+the middle continues; the replicas that catch up are in the replica registry.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.commands import LeadershipCommand
 from ottla_broker.replication.local_replicas.local_replica import LocalReplicaState
-from ottla_broker.replication.local_replicas.recreation_rules import Act, decide_recreation
+from ottla_broker.replication.local_replicas.recreation_rules import RecreationAction, decide_recreation
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.server.partition_state import read_assignment, read_command
 
@@ -29,7 +28,7 @@ _READ_PER_PASS = 200
 """Partitions looked at per pass, in turn: thousands must not keep the coordination store busy."""
 
 
-class Recreating:
+class RecreationTask:
     """Of one broker. Everything runs on its loop. `report` writes the log-directory event."""
 
     def __init__(
@@ -45,17 +44,17 @@ class Recreating:
         self._coordination = coordination
         self._clock = clock
         self._replica_manager = replica_manager
-        self._recreations = replica_manager.recreations
+        self._recreations = replica_manager.recreation
         self._report = report
         self._logger = logger
         self._is_running = False
         self._next = 0
 
     def start(self) -> None:
-        """A directory has failed, or is offline at the start: looks after its replicas until none is left to wait."""
+        """Starts the task, unless it runs: a directory has failed, or is offline at the start."""
         if not self._is_running:
             self._is_running = True
-            self._clock.spawn(self._run(), name="replicas made anew")
+            self._clock.spawn(self._run(), name="recreation of replicas")
 
     async def _run(self) -> None:
         try:
@@ -63,7 +62,7 @@ class Recreating:
                 try:
                     await self._pass()
                 except CoordinationError as error:
-                    self._logger.warning("replicas cannot be made anew yet: %s", error)
+                    self._logger.warning("replicas cannot be recreated yet: %s", error)
                 await self._clock.sleep(_PASS_S)
         finally:
             self._is_running = False
@@ -71,7 +70,7 @@ class Recreating:
             self._recreations.lost.clear()
 
     def _candidates(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """(without a log, made anew and out of the controller's sight)."""
+        """(without a log, recreated and taken for offline by the controller)."""
         without_log = self._recreations.without_log()
         # Of one that was catching up when its new directory failed too, nothing is left: it is recreated once more.
         refused = [
@@ -102,7 +101,7 @@ class Recreating:
                 is_known_offline = self._is_known_offline(partition)
                 command = await read_command(self._coordination, partition, assignments[partition.topic])
                 has_changed |= await self._look(
-                    partition, command, is_filling=partition in refused, is_known_offline=is_known_offline
+                    partition, command, is_catching_up=partition in refused, is_known_offline=is_known_offline
                 )
             except znodes.ZnodeError as error:
                 recreations.waiting[partition] = str(error)
@@ -110,20 +109,25 @@ class Recreating:
             self._report()
 
     def _is_known_offline(self, partition: TopicPartition) -> bool:
-        """Whether the controller has said that it takes the replica for offline, and has not heard otherwise since."""
+        """Whether the controller has published that it takes the replica for offline, and has not heard otherwise."""
         known = self._replica_manager.metadata.partition(*partition)
         is_offline = known is not None and self._broker_id in known.offline_replicas
         return is_offline and partition in self._replica_manager.replicas.reported_offline
 
     async def _look(
-        self, partition: TopicPartition, command: LeadershipCommand | None, *, is_filling: bool, is_known_offline: bool
+        self,
+        partition: TopicPartition,
+        command: LeadershipCommand | None,
+        *,
+        is_catching_up: bool,
+        is_known_offline: bool,
     ) -> bool:
-        """Whether the controller has to hear that the replica works."""
+        """Whether to report that the replica works."""
         recreations = self._recreations
         recreations.waiting.pop(partition, None)
         was_lost = recreations.lost.pop(partition, "") is None
         if command is None:
-            if is_filling:
+            if is_catching_up:
                 await self._replica_manager.set_unassigned_aside([partition])
             return False
         decision = decide_recreation(
@@ -135,41 +139,41 @@ class Recreating:
             targets=recreations.targets(),
             is_slot_free=recreations.is_slot_free,
             is_known_offline=is_known_offline,
-            is_filling=is_filling,
+            is_catching_up=is_catching_up,
         )
-        if decision.act is Act.WAIT:
+        if decision.action is RecreationAction.WAIT:
             recreations.waiting[partition] = decision.reason
             return False
-        if decision.act is Act.LOST:
+        if decision.action is RecreationAction.LOST:
             recreations.lost[partition] = None
             if not was_lost:
                 self._logger.error(
                     "%s is lost here: %s, on a log directory that is offline", partition, decision.reason
                 )
             return False
-        if decision.act is Act.LEAVE and is_filling:
+        if decision.action is RecreationAction.LEAVE and is_catching_up:
             await self._replica_manager.set_unassigned_aside([partition])
             return False
-        if decision.act is Act.REJOIN:
+        if decision.action is RecreationAction.REJOIN:
             await self._replica_manager.readmit([command])
             return True
-        if decision.act is Act.CREATE:
+        if decision.action is RecreationAction.CREATE:
             return await self._create(command, decision.path, decision.reason)
         return False
 
     async def _create(self, command: LeadershipCommand, path: str, reason: str) -> bool:
         partition = command.topic_partition
         manager = self._replica_manager
-        # One of unknown place has been deleted, as far as the controller knows, once it is told offline no more. Of
-        # one whose place is known a deletion is answered KAFKA_STORAGE_ERROR for as long as that directory is offline.
+        # One whose directory is not known has been deleted, as far as the controller knows, unless it is reported
+        # offline. Of one whose directory is known a deletion is answered KAFKA_STORAGE_ERROR while that is offline.
         reported_only = manager.replicas[partition].state is not LocalReplicaState.OFFLINE
         if reported_only and partition not in manager.replicas.reported_offline:
             return False
-        self._logger.info("%s is made anew on %s, leader %d: %s", partition, path, command.leader, reason)
+        self._logger.info("%s is recreated on %s, leader %d: %s", partition, path, command.leader, reason)
         try:
             await self._recreations.create(partition, command.topic_id, path)
         except KafkaError as error:
-            self._logger.warning("%s cannot be made anew yet: %s", partition, error.message)
+            self._logger.warning("%s cannot be recreated yet: %s", partition, error.message)
             self._recreations.waiting[partition] = error.message
             return False
         return await self._follow(partition, reported_only=reported_only)

@@ -47,7 +47,7 @@ async def try_to_swap(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(manager.log_manager.future_replicas, "swap", swap)
     move: Any = SimpleNamespace(current=fleet.nodes[2].partition("orders").log, is_finished=False)
-    assert not await manager.moves._finish(move)
+    assert not await manager.alter_log_dirs._finish(move)
 
 
 async def test_a_follower_goes_on_after_its_log_was_to_move(two: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +127,7 @@ async def test_the_controller_hears_of_a_replica_that_has_left_a_full_directory(
     assert await fleet.command("orders", to=[1]) == {1: [ErrorCode.KAFKA_STORAGE_ERROR]}
     await fleet.elect("orders", 2, (2,), to=[2])
     await manager.stop_replicas(1, [StopCommand(TP, 1, False)])
-    assert await manager.moves.alter({TP: there}) == {TP: ErrorCode.NONE}
+    assert await manager.alter_log_dirs.alter({TP: there}) == {TP: ErrorCode.NONE}
     await until(lambda: node.reports, "the controller is told that it asks again")
     assert node.partition("orders").log.disk.path == there
     assert await fleet.command("orders", to=[1]) == {1: [ErrorCode.NONE]}
@@ -153,7 +153,7 @@ async def test_a_follower_goes_on_when_the_copys_directory_fails_in_the_moment_o
             await asyncio.sleep(0)  # the follower's last call on the copy
 
     monkeypatch.setattr(manager._fetchers, "remove", remove)
-    assert await manager.moves.alter({TP: there}) == {TP: ErrorCode.NONE}
+    assert await manager.alter_log_dirs.alter({TP: there}) == {TP: ErrorCode.NONE}
     await has_failed.wait()
     async with manager._commands:
         assert storage.future_replicas.in_progress == [] and node.partition("orders").log.disk.path == here
