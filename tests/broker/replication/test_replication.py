@@ -539,7 +539,7 @@ async def test_a_stopped_follower_follows_again_when_the_controller_repeats_itse
     assert (await three.command("orders"))[3] == [ErrorCode.STALE_CONTROLLER_EPOCH]
 
 
-async def test_leadership_changes_are_told_to_listeners(three: Fleet) -> None:
+async def test_listeners_are_notified_of_leadership_changes(three: Fleet) -> None:
     heard: list[tuple[list[int], list[int]]] = []
     node: Node = three.nodes[2]
     node.manager.add_leadership_listener(
@@ -551,7 +551,7 @@ async def test_leadership_changes_are_told_to_listeners(three: Fleet) -> None:
 
 
 async def test_of_a_replica_that_is_deleted_nothing_is_remembered(three: Fleet) -> None:
-    """Else it would be looked for, and made anew, with the next log directory that fails."""
+    """Else it would be looked for, and recreated, when the next log directory fails."""
     manager = three.nodes[1].manager
     three.nodes[1].partition("orders").log.mark_full()
     await three.elect("orders", 1, (1, 2, 3))
@@ -561,7 +561,7 @@ async def test_of_a_replica_that_is_deleted_nothing_is_remembered(three: Fleet) 
     assert not manager.replicas.reported_offline
 
 
-async def test_a_replica_that_is_made_anew_while_a_command_waits_does_not_lead_with_nothing(three: Fleet) -> None:
+async def test_a_replica_that_is_recreated_while_a_command_waits_does_not_lead_with_an_empty_log(three: Fleet) -> None:
     """The command waits for another follower to stop; meanwhile its own replica's place is taken by an empty one."""
     node = three.nodes[2]
     orders = TopicPartition("orders", 0)

@@ -38,7 +38,7 @@ class RecordingFleet(Fleet):
         return await super().alter_partition(version, request)
 
 
-async def test_a_proposal_names_the_life_of_the_broker_that_had_caught_up(tmp_path: Path) -> None:
+async def test_alter_partition_names_the_broker_epoch_that_had_caught_up(tmp_path: Path) -> None:
     """KIP-903: it restarts, without its tail, before the controller has answered; that life must not get in."""
     fleet = RecordingFleet(tmp_path)
     await fleet.start(1, 2)
@@ -57,7 +57,7 @@ async def test_a_proposal_names_the_life_of_the_broker_that_had_caught_up(tmp_pa
     assert [epochs[2] for epochs in fleet.epochs] == [5] * len(fleet.epochs)
 
 
-async def test_who_has_lost_what_it_had_when_it_was_proposed_does_not_stay_in_sync(tmp_path: Path) -> None:
+async def test_a_follower_that_lost_records_while_alter_partition_was_in_flight_leaves_the_isr(tmp_path: Path) -> None:
     """Its log directory failed and came back shorter, in the same life of the broker, while no controller answered."""
     fleet = RecordingFleet(tmp_path)
     await fleet.start(1, 2)
@@ -77,8 +77,8 @@ async def test_who_has_lost_what_it_had_when_it_was_proposed_does_not_stay_in_sy
     fleet.stop()
 
 
-async def test_a_member_of_the_isr_that_asks_for_less_than_is_committed_leaves_it(tmp_path: Path) -> None:
-    """It lost power, and nobody in office saw that: with its elder position it would be elected, and cut the others."""
+async def test_an_isr_member_that_fetches_below_the_high_watermark_leaves_the_isr(tmp_path: Path) -> None:
+    """It lost power, and no controller saw that: with its earlier position it would be elected, and cut the others."""
     fleet = Fleet(tmp_path)
     await fleet.start(1, 2)
     await fleet.create("orders", (1, 2))
@@ -111,7 +111,9 @@ async def _restarted_with_records(tmp_path: Path) -> Fleet:
     return fleet
 
 
-async def test_a_topic_made_again_never_gets_the_records_of_its_name_sake(tmp_path: Path, stray_directory: Any) -> None:
+async def test_a_topic_that_is_created_again_never_gets_the_records_of_the_deleted_one(
+    tmp_path: Path, stray_directory: Any
+) -> None:
     fleet = await _restarted_with_records(tmp_path)
     fleet.topics["orders"].topic_id = OTHER_ID
     assert await fleet.command("orders", is_new=True) == {1: [0, 0]}
@@ -123,7 +125,7 @@ async def test_a_topic_made_again_never_gets_the_records_of_its_name_sake(tmp_pa
     fleet.stop()
 
 
-async def test_a_full_leader_and_isr_sets_unnamed_logs_aside_and_their_deletion_is_carried_out(
+async def test_a_full_leader_and_isr_makes_unnamed_logs_strays_which_stop_replica_deletes(
     tmp_path: Path, stray_directory: Any
 ) -> None:
     fleet = await _restarted_with_records(tmp_path)
@@ -136,7 +138,7 @@ async def test_a_full_leader_and_isr_sets_unnamed_logs_aside_and_their_deletion_
 
 
 @pytest.mark.parametrize("knew_its_log", [True, False])
-async def test_a_full_leader_and_isr_ends_what_a_living_broker_serves_of_a_namesake(
+async def test_a_full_leader_and_isr_ends_the_partitions_of_a_topic_that_has_another_id(
     one: Fleet, stray_directory: Any, knew_its_log: bool
 ) -> None:
     """It was cut off while the topic was deleted and made again. It has never ended: its replica is not just found."""
@@ -157,7 +159,7 @@ async def test_a_full_leader_and_isr_ends_what_a_living_broker_serves_of_a_names
     assert not loaded and not heard
     assert await manager.apply_leadership(1, [command], is_full=True, load_topic=load) == {orders: ErrorCode.NONE}
     assert loaded == ["orders"]
-    assert heard == [(0, 1), (0, 1), (1, 0)], "the end of both partitions of the namesake comes first"
+    assert heard == [(0, 1), (0, 1), (1, 0)], "the end of both partitions of the deleted topic comes first"
     assert (
         manager.topic_name(OTHER_ID) == "orders"
         and one.topics["orders"].topic_id not in manager._partitions._topic_names
@@ -171,7 +173,7 @@ async def test_a_full_leader_and_isr_ends_what_a_living_broker_serves_of_a_names
     assert sorted(endings) == ["0", "stray", "stray"], endings
 
 
-async def test_a_full_command_that_came_first_deletes_nothing_that_a_later_one_made(one: Fleet) -> None:
+async def test_a_full_leader_and_isr_deletes_nothing_that_a_later_request_created(one: Fleet) -> None:
     """The first copy of a request hangs on its topics' configuration; the controller has sent it again meanwhile."""
     node = one.nodes[1]
     services = node.dispatcher.services
@@ -213,7 +215,7 @@ def _leader_and_isr(name: str, topic_id: bytes, type_: int) -> leader_and_isr_ap
     return leader_and_isr_api.LeaderAndIsrRequest(controller_epoch=1, type=type_, topic_states=[topic])
 
 
-async def test_a_full_command_that_comes_late_over_a_former_connection_deletes_nothing_made_since(one: Fleet) -> None:
+async def test_a_late_full_leader_and_isr_over_a_closed_connection_deletes_nothing(one: Fleet) -> None:
     """The network was cut for longer than the controller waits; what it sent before still comes, when it has gone on
     over another connection."""
     former, present = await one.client(1, INTERNAL), await one.client(1, INTERNAL)
@@ -227,7 +229,7 @@ async def test_a_full_command_that_comes_late_over_a_former_connection_deletes_n
     assert response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
 
 
-async def test_a_deletion_that_comes_late_over_a_former_connection_spares_the_topic_made_since(one: Fleet) -> None:
+async def test_a_late_stop_replica_over_a_closed_connection_deletes_nothing(one: Fleet) -> None:
     former, present = await one.client(1, INTERNAL), await one.client(1, INTERNAL)
     await present.send(ApiKey.STOP_REPLICA, 4, stop_request(4, -2, delete=True))
     await present.send(ApiKey.LEADER_AND_ISR, 7, _leader_and_isr("orders", OTHER_ID, 1))
@@ -239,7 +241,7 @@ async def test_a_deletion_that_comes_late_over_a_former_connection_spares_the_to
     assert response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
 
 
-async def test_metadata_that_comes_late_over_a_former_connection_is_refused(one: Fleet) -> None:
+async def test_a_late_update_metadata_over_a_closed_connection_is_refused(one: Fleet) -> None:
     former, present = await one.client(1, INTERNAL), await one.client(1, INTERNAL)
     await present.send(ApiKey.STOP_REPLICA, 4, stop_replica_api.StopReplicaRequest(controller_epoch=1))
     request = update_metadata_api.UpdateMetadataRequest(controller_id=0, controller_epoch=1)
@@ -250,7 +252,7 @@ async def test_metadata_that_comes_late_over_a_former_connection_is_refused(one:
     assert (await former.send(ApiKey.UPDATE_METADATA, 8, request)).error_code == ErrorCode.NONE
 
 
-async def test_a_broker_stops_although_a_command_waits_for_the_coordination(one: Fleet) -> None:
+async def test_a_broker_stops_while_a_command_waits_for_the_coordination_store(one: Fleet) -> None:
     manager = one.nodes[1].manager
     is_asked = asyncio.Event()
 
@@ -265,14 +267,14 @@ async def test_a_broker_stops_although_a_command_waits_for_the_coordination(one:
     assert await waiting == {command.topic_partition: ErrorCode.REPLICA_NOT_AVAILABLE}
 
 
-async def test_a_broker_that_stops_deletes_no_more(one: Fleet) -> None:
+async def test_a_stopping_broker_deletes_no_replica(one: Fleet) -> None:
     """Its logs are being closed; the controller asks again when it has come back."""
     await one.nodes[1].manager.stop()
     response = await one.ask(1, ApiKey.STOP_REPLICA, 4, stop_request(4, -2, delete=True), INTERNAL)
     assert [error.error_code for error in response.partition_errors] == [ErrorCode.REPLICA_NOT_AVAILABLE]
 
 
-async def test_a_command_to_an_earlier_life_is_not_taken_for_one_to_a_life_without_an_epoch(one: Fleet) -> None:
+async def test_a_command_to_an_earlier_incarnation_is_refused_before_this_one_is_registered(one: Fleet) -> None:
     """The listeners are open before the registration; the controller repeats what the last life did not answer."""
     manager = one.nodes[1].manager
     epoch = -1
@@ -291,7 +293,7 @@ async def test_a_command_to_an_earlier_life_is_not_taken_for_one_to_a_life_witho
     assert one.nodes[1].partition("orders").leader_epoch == 0
 
 
-async def test_metadata_of_a_replaced_controller_is_refused_once_any_command_told_of_its_successor(one: Fleet) -> None:
+async def test_update_metadata_of_a_former_controller_is_refused_once_another_sent_a_command(one: Fleet) -> None:
     await one.ask(1, ApiKey.STOP_REPLICA, 4, stop_replica_api.StopReplicaRequest(controller_epoch=2), INTERNAL)
     request = update_metadata_api.UpdateMetadataRequest(controller_id=9, controller_epoch=1)
     response = await one.ask(1, ApiKey.UPDATE_METADATA, 8, request, INTERNAL)
@@ -299,7 +301,7 @@ async def test_metadata_of_a_replaced_controller_is_refused_once_any_command_tol
     assert list(one.nodes[1].metadata.brokers) == [1]
 
 
-async def test_a_refused_follower_that_fetches_no_more_holds_nothing_back_for_good(tmp_path: Path) -> None:
+async def test_a_refused_follower_that_stops_fetching_does_not_hold_the_high_watermark_back(tmp_path: Path) -> None:
     """It counted as about to join when it died. Nobody fetches after that, so only time can let the request go."""
     fleet = Fleet(tmp_path, {"replica.lag.time.max.ms": "400"})
     await fleet.start(1, 2)

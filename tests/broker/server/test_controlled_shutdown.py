@@ -1,4 +1,4 @@
-"""A broker that hands its leaderships over, in virtual time."""
+"""A broker that moves its leaderships away before it stops, in virtual time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LOGGER = logging.LoggerAdapter(logging.getLogger("test"))
 
 
 @pytest.mark.parametrize("tries", [3, 10])
-def test_a_fleet_that_stops_as_a_whole_does_not_wait_for_a_controller_again_and_again(tries: int) -> None:
-    """Nobody is in office any more: all tries together take as long as one request to a controller may."""
+def test_a_fleet_that_stops_as_a_whole_waits_for_a_controller_only_once(tries: int) -> None:
+    """There is no active controller any more: all tries together take as long as one request to a controller may."""
     world = World(1)
     config = {
         "controlled.shutdown.max.retries": tries,

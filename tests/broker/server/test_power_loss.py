@@ -23,9 +23,7 @@ def state(*isr: int) -> bytes:
 
 
 @pytest.mark.parametrize("has_others", [False, True])
-async def test_a_broker_that_holds_something_whole_does_not_count_as_one_that_has_lost_everything(
-    tmp_path: Path, has_others: bool
-) -> None:
+async def test_a_broker_with_one_whole_log_does_not_count_as_empty(tmp_path: Path, has_others: bool) -> None:
     """Whoever shares that with it, and has lost it, would lead with what is left (once fleet seed 29086)."""
     store = EmbeddedStore(str(tmp_path / "coordination"))
     await store.open()

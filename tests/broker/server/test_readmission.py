@@ -151,7 +151,7 @@ def lose_tail(log: Log) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-async def test_a_log_that_lost_its_tail_is_not_whole_because_its_directory_failed_once_more(
+async def test_a_log_that_lost_its_tail_still_lacks_it_after_its_directory_failed_once_more(
     broker: Readmitting,
 ) -> None:
     """A disk that is about to die comes and goes: what counts is the end that the log had when it was last in use."""
@@ -169,7 +169,7 @@ async def test_a_log_that_lost_its_tail_is_not_whole_because_its_directory_faile
         broker.disks.fail(0)
 
 
-async def test_a_directory_that_lost_power_and_came_back_keeps_no_later_start_waiting(
+async def test_a_reopened_directory_that_lost_power_does_not_delay_the_next_start(
     broker: Readmitting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As soon as what it brought back is held against the partitions' states, and not before."""
@@ -188,7 +188,7 @@ async def test_a_directory_that_lost_power_and_came_back_keeps_no_later_start_wa
     assert not broker.log_manager.markers.is_power_loss_suspected
 
 
-async def test_a_partition_that_begins_anew_leads_although_the_coordination_was_away_behind_it(
+async def test_a_forgotten_partition_leads_although_the_coordination_store_failed_for_the_next_one(
     broker: Readmitting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What has begun is not found among what is to be given up, when that is looked at once more."""
@@ -216,7 +216,7 @@ async def test_a_partition_that_begins_anew_leads_although_the_coordination_was_
 
 
 @pytest.mark.parametrize("broker", [3], indirect=True)
-async def test_what_several_directories_may_have_held_begins_anew_when_all_of_them_are_given_up(
+async def test_a_partition_of_an_unknown_directory_starts_empty_when_all_offline_ones_are_forgotten(
     broker: Readmitting,
 ) -> None:
     """Nobody knows which of those that are offline since the start held what."""
@@ -233,7 +233,7 @@ async def test_what_several_directories_may_have_held_begins_anew_when_all_of_th
     await until(lambda: again.leads(partition), "the partition leads")
 
 
-async def test_a_partition_that_is_given_up_begins_anew_as_soon_as_a_directory_takes_it(
+async def test_a_forgotten_partition_starts_empty_as_soon_as_a_directory_takes_it(
     broker: Readmitting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """To name the directory once more would change nothing, and so be no news."""
@@ -249,10 +249,10 @@ async def test_a_partition_that_is_given_up_begins_anew_as_soon_as_a_directory_t
     await until(lambda: broker.leads(partition), "the partition leads")
 
 
-async def test_a_log_that_lost_its_tail_does_not_lead_while_it_is_written_down_that_its_directory_is_back(
+async def test_a_log_that_lost_its_tail_does_not_lead_while_the_registry_is_saved(
     broker: Readmitting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A controller new in office tells everybody what they led before; the write may wait for another directory."""
+    """A new controller sends everybody what they led before; the write may wait for another directory."""
     partition = await broker.topic("t", ME, (ME, OTHER), (ME, OTHER))
     log = await broker.write(partition, 0, b"one", b"two")
     elsewhere = await broker.topic("u", OTHER, (OTHER,), (ME, OTHER))

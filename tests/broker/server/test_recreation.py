@@ -1,4 +1,4 @@
-"""Replicas of failed log directories that are made anew, while the controller says something else."""
+"""Replicas of failed log directories that are recreated, while the controller says something else."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Away]:
     assert not made.failures, made.failures
 
 
-async def test_a_replica_is_made_anew_that_the_controller_takes_for_offline(broker: Away) -> None:
+async def test_a_replica_that_the_controller_takes_for_offline_is_recreated(broker: Away) -> None:
     partition = await broker.topic("t", OTHER, (OTHER,), (ME, OTHER))
     assert await broker.tell(partition) is ErrorCode.KAFKA_STORAGE_ERROR
     broker.say(partition)
@@ -74,7 +74,7 @@ async def test_a_replica_is_made_anew_that_the_controller_takes_for_offline(brok
     assert broker.replicas.partition(*partition) is not None and broker.reports
 
 
-async def test_no_replica_is_made_anew_before_the_controller_takes_the_former_one_for_offline(broker: Away) -> None:
+async def test_no_replica_is_recreated_before_the_controller_takes_it_for_offline(broker: Away) -> None:
     """What the leader had asked for would put an empty replica into the ISR, and nobody could lead (fleet 86284)."""
     partition = await broker.topic("t", OTHER, (OTHER,), (ME, OTHER))
     broker.say(partition)  # of a failure before this one
@@ -101,7 +101,7 @@ async def test_no_replica_is_made_anew_before_the_controller_takes_the_former_on
 
 
 @pytest.mark.parametrize("moment", ["before it is made", "while it is made"])
-async def test_a_replica_that_is_deleted_while_it_is_made_anew_is_followed_no_more(
+async def test_a_replica_that_is_deleted_while_it_is_recreated_does_not_follow(
     broker: Away, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The nodes of its topic stand until the other broker has answered; then nothing would have ended it, and a later
@@ -129,7 +129,7 @@ async def test_a_replica_that_is_deleted_while_it_is_made_anew_is_followed_no_mo
     assert broker.replicas.partition(*partition) is None and broker.log_manager.get(partition) is None
 
 
-async def test_that_a_replica_being_filled_is_lost_is_told_once(broker: Away, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_lost_replica_that_catches_up_is_logged_once(broker: Away, caplog: pytest.LogCaptureFixture) -> None:
     partition = await broker.topic("t", OTHER, (OTHER,), (ME, OTHER))
     await broker.tell(partition)
     broker.say(partition)

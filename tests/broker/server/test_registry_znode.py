@@ -1,4 +1,4 @@
-"""What a broker of two disks is told of its replicas made anew, when only the older copies are left to it."""
+"""A broker with two log directories that starts with the stale logs of recreated replicas only."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def disks(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
 
 @pytest.fixture
 async def broker(disks: Disks) -> Disks:
-    """t-0 was on d0 and has been made anew on d1."""
+    """t-0 was on d0 and has been recreated on d1."""
     manager = disks.manager
     manager.prefer(T0, disks.paths[0])
     log = await manager.get_or_create(T0, TOPIC_ID, True)
@@ -97,7 +97,7 @@ async def broker(disks: Disks) -> Disks:
     return disks
 
 
-async def test_the_older_copy_is_not_taken_for_the_replica_when_the_newer_ones_disk_is_away(broker: Disks) -> None:
+async def test_a_stale_log_is_not_the_replica_while_the_newer_ones_directory_is_offline(broker: Disks) -> None:
     await broker.manager.registry.caught_up(T0)
     manager = await broker.restart_with(0)
     assert manager.get(T0) is None
@@ -108,14 +108,14 @@ async def test_the_older_copy_is_not_taken_for_the_replica_when_the_newer_ones_d
     assert [value for _, value in await read_values(found, 0)] == [b"new"]
 
 
-async def test_one_that_never_had_everything_leaves_the_older_copy_what_it_was(broker: Disks) -> None:
+async def test_a_recreated_replica_that_never_caught_up_leaves_the_older_log_the_replica(broker: Disks) -> None:
     """It was not in sync meanwhile, so nothing is committed that the older copy would lack for it."""
     manager = await broker.restart_with(0)
     found = manager.get(T0)
     assert found is not None and [value for _, value in await read_values(found, 0)] == [b"old"]
 
 
-async def test_what_a_directory_knows_later_counts_more(broker: Disks) -> None:
+async def test_the_registry_with_the_highest_revision_counts(broker: Disks) -> None:
     """Both were live together since: the newest copy is the one that is there now."""
     await broker.manager.registry.caught_up(T0)
     manager = await broker.restart()
@@ -126,14 +126,14 @@ async def test_what_a_directory_knows_later_counts_more(broker: Disks) -> None:
     assert found is not None and found.disk.path == broker.paths[0]
 
 
-async def test_a_replica_does_not_count_as_full_while_the_coordination_does_not_take_that(broker: Disks) -> None:
+async def test_a_replica_does_not_count_as_caught_up_before_the_coordination_store_has_it(broker: Disks) -> None:
     await broker.coordination.close()
     with pytest.raises(KafkaError, match="/ottla/recreated-replicas/1"):
         await broker.manager.registry.caught_up(T0)
     assert broker.manager.registry.is_catching_up(T0)
 
 
-async def test_a_replica_does_not_count_as_full_when_nobody_waits_for_the_coordination_any_more(
+async def test_a_replica_does_not_count_as_caught_up_when_the_write_was_cancelled(
     broker: Disks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_asked = asyncio.Event()
@@ -155,8 +155,8 @@ async def test_a_replica_does_not_count_as_full_when_nobody_waits_for_the_coordi
 
 
 @pytest.mark.parametrize("disks", [3], indirect=True)
-@pytest.mark.parametrize("is_there_again", [True, False], ids=["made anew a second time", "on an offline directory"])
-async def test_older_copies_of_a_replica_that_was_deleted_are_no_logs_when_their_disks_are_back(
+@pytest.mark.parametrize("is_there_again", [True, False], ids=["recreated a second time", "on an offline directory"])
+async def test_stale_logs_of_a_deleted_replica_are_strays_when_their_directories_are_back(
     broker: Disks, is_there_again: bool
 ) -> None:
     await broker.manager.registry.caught_up(T0)
@@ -172,7 +172,7 @@ async def test_older_copies_of_a_replica_that_was_deleted_are_no_logs_when_their
     assert manager.registry.registry.recreated == {}
 
 
-async def test_a_log_whose_directory_fails_in_the_moment_it_is_made_is_made_on_another_one(
+async def test_a_log_whose_directory_fails_while_it_is_created_is_created_on_another_one(
     disks: Disks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its last call had succeeded, and another log's had not."""
@@ -193,7 +193,7 @@ async def test_a_log_whose_directory_fails_in_the_moment_it_is_made_is_made_on_a
 
 
 @pytest.mark.parametrize("has_another", [True, False], ids=["at once", "when another directory has room"])
-async def test_what_was_begun_on_a_directory_that_failed_over_it_is_not_the_log_that_another_one_took(
+async def test_files_of_a_failed_creation_do_not_count_as_the_log_that_another_directory_has(
     disks: Disks, has_another: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = disks.manager

@@ -11,7 +11,7 @@ import pytest
 
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.fetchers import Fetcher
+from ottla_broker.replication.fetcher import Fetcher
 from ottla_broker.replication.local_replicas.commands import StopCommand
 from ottla_broker.server.peers.broker_client import BrokerClient
 from tests.broker.replication.fleet import Fleet, Node, until
@@ -92,8 +92,8 @@ async def test_a_follower_at_rest_is_caught_up_for_as_long_as_it_asks(tmp_path: 
     partition = fleet.nodes[1].partition("orders")
     asked = partition.followers[2]
     assert (await fleet.produce(1, "orders", "a")).error_code == 0
-    ledger = next(iter(sessions_of(fleet.nodes[1])._sessions.values())).content
-    await until(lambda: not ledger.active, "everything is told")
+    state = next(iter(sessions_of(fleet.nodes[1])._sessions.values())).content
+    await until(lambda: not state.active, "everything is told")
     before = asked.last_fetch_ms
     pass_time = hurried(fleet.nodes[1])
     # Another partition keeps the session busy for longer than the lag limit, this one rests meanwhile.
@@ -124,8 +124,8 @@ async def test_a_follower_at_rest_is_in_sync_when_the_isr_is_looked_after_in_the
     leader = fleet.nodes[1]
     partition = leader.partition("orders")
     assert (await fleet.produce(1, "orders", "a")).error_code == 0
-    ledger = next(iter(sessions_of(leader)._sessions.values())).content
-    await until(lambda: not ledger.active, "everything is told")
+    state = next(iter(sessions_of(leader)._sessions.values())).content
+    await until(lambda: not state.active, "everything is told")
     before = leader.manager.now_ms()
     pass_time = hurried(leader)
     while leader.manager.now_ms() - before < 2 * LAG_MS:
@@ -148,8 +148,8 @@ async def test_nobody_waits_for_a_follower_at_rest_that_the_controller_has_taken
     await fleet.start(1, 2)
     await fleet.create("orders", (1, 2))
     assert (await fleet.produce(1, "orders", "a")).error_code == 0
-    ledger = next(iter(sessions_of(fleet.nodes[1])._sessions.values())).content
-    await until(lambda: not ledger.active, "everything is told")
+    state = next(iter(sessions_of(fleet.nodes[1])._sessions.values())).content
+    await until(lambda: not state.active, "everything is told")
     stop = StopCommand(TopicPartition("orders", 0), 1, False)
     await fleet.nodes[2].manager.stop_replicas(fleet.controller_epoch, [stop])
     await fleet.elect("orders", 1, (1,), to=(1,))

@@ -50,14 +50,12 @@ async def try_to_swap(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not await manager.alter_log_dirs._finish(move)
 
 
-async def test_a_follower_goes_on_after_its_log_was_to_move(two: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_follower_fetches_again_after_a_swap_that_failed(two: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     await try_to_swap(two, monkeypatch)
     assert two.nodes[2].manager._fetchers.follows(TP)
 
 
-async def test_a_stopped_replica_does_not_follow_again_because_its_log_moves(
-    two: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stopped_replica_does_not_follow_after_a_swap(two: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """StopReplica without deletion: a broker that is about to stop gets it."""
     manager = two.nodes[2].manager
     assert await manager.stop_replicas(1, [StopCommand(TP, 0, False)]) == {TP: ErrorCode.NONE}
@@ -65,9 +63,7 @@ async def test_a_stopped_replica_does_not_follow_again_because_its_log_moves(
     assert not manager._fetchers.follows(TP)
 
 
-async def test_nobody_is_followed_after_the_stop_because_a_log_moves(
-    two: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stopped_broker_follows_nobody_after_a_swap(two: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     manager = two.nodes[2].manager
     await manager.stop()
     await try_to_swap(two, monkeypatch)
@@ -115,7 +111,7 @@ async def roomy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         fleet.stop()
 
 
-async def test_the_controller_hears_of_a_replica_that_has_left_a_full_directory(
+async def test_the_broker_reports_a_replica_that_moved_away_from_a_full_log_directory(
     roomy: tuple[Fleet, TwoDirectories],
 ) -> None:
     """Its directory stays full, and says nothing; nothing keeps the replica from being used where it is now."""
@@ -134,7 +130,7 @@ async def test_the_controller_hears_of_a_replica_that_has_left_a_full_directory(
     assert manager._fetchers.follows(TP)
 
 
-async def test_a_follower_goes_on_when_the_copys_directory_fails_in_the_moment_of_the_swap(
+async def test_a_follower_fetches_again_when_the_future_replicas_directory_fails_during_the_swap(
     roomy: tuple[Fleet, TwoDirectories], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had been stopped for the swap; nobody had it follow again before the next leader epoch."""

@@ -83,7 +83,7 @@ async def lose_one(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, when_elected: 
 
 
 @pytest.mark.parametrize("when_elected", [BEFORE_THE_ERROR, BEHIND_IT])
-async def test_followers_are_in_sync_with_a_leader_that_had_no_room_for_what_it_had_assigned(
+async def test_followers_stay_in_sync_with_a_leader_that_had_no_room_for_assigned_records(
     three: Fleet, monkeypatch: pytest.MonkeyPatch, when_elected: str
 ) -> None:
     """Its epoch seemed to begin at an offset that no record has, and min.insync.replicas let no producer write one."""
@@ -96,7 +96,7 @@ async def test_followers_are_in_sync_with_a_leader_that_had_no_room_for_what_it_
 
 
 @pytest.mark.parametrize("when_elected", [BEFORE_THE_APPEND, BEFORE_THE_ERROR, BEHIND_IT])
-async def test_consumers_find_the_end_of_a_leader_that_had_no_room_for_what_it_had_assigned(
+async def test_consumers_find_the_end_of_a_leader_that_had_no_room_for_assigned_records(
     one: Fleet, monkeypatch: pytest.MonkeyPatch, when_elected: str
 ) -> None:
     await one.produce(1, "orders", "a")
@@ -129,7 +129,7 @@ async def test_consumers_find_the_end_of_a_leader_that_had_no_room_for_what_it_h
     assert (data.error_code, data.diverging_epoch) == (0, None)
 
 
-async def test_groups_are_loaded_by_a_leader_that_had_no_room_for_what_it_had_assigned(
+async def test_groups_load_on_a_leader_that_had_no_room_for_assigned_records(
     one: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The load waited for that record for ever, and the group's consumers with it: none writes while groups load."""
@@ -160,7 +160,7 @@ async def test_groups_are_loaded_by_a_leader_that_had_no_room_for_what_it_had_as
     assert (await refused).error != ErrorCode.NONE
 
 
-async def test_a_record_in_the_place_of_one_that_had_no_room_is_not_on_who_has_that_one(
+async def test_a_record_that_replaces_one_without_room_is_not_counted_on_a_follower_with_the_old_one(
     three: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Broker 2 was still writing what broker 3 had when it was elected, and took it back. Broker 3 died without having
@@ -185,7 +185,7 @@ async def test_a_record_in_the_place_of_one_that_had_no_room_is_not_on_who_has_t
 
 
 @pytest.mark.parametrize("moment", ["_assign_all", "_record_answers"])
-async def test_who_is_told_offline_and_has_room_by_then_is_asked_about_again(
+async def test_a_replica_that_got_room_while_it_was_handed_over_is_reported_again(
     three: Fleet, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """Room came while the other partitions of the request were carried out, and nobody told the controller."""

@@ -48,7 +48,7 @@ def directories(tmp_path: Path) -> list[str]:
     return [path.name for path in (tmp_path / "broker-1").iterdir() if path.name.startswith("orders-0")]
 
 
-async def test_a_replica_that_waits_with_a_shorter_log_is_deleted_when_it_is_to_go(held: Fleet, tmp_path: Path) -> None:
+async def test_a_replica_without_its_tail_is_deleted_when_the_controller_says_so(held: Fleet, tmp_path: Path) -> None:
     """Its topic is deleted, or a reassignment has moved it away: no state of its partition ends the wait any more."""
     manager = held.nodes[1].manager
     assert await manager.stop_replicas(1, [StopCommand(TP, EPOCH_DURING_DELETE, True)]) == {TP: ErrorCode.NONE}
@@ -56,7 +56,7 @@ async def test_a_replica_that_waits_with_a_shorter_log_is_deleted_when_it_is_to_
     assert not manager.has_offline
 
 
-async def test_what_was_deleted_while_it_waited_is_not_made_again_by_what_the_coordination_said(
+async def test_a_deleted_replica_is_not_created_again_from_an_older_partition_state(
     held: Fleet, tmp_path: Path
 ) -> None:
     """The state was read before the deletion, or the topic's goes on elsewhere: its nodes are there until the end."""
@@ -67,7 +67,7 @@ async def test_what_was_deleted_while_it_waited_is_not_made_again_by_what_the_co
     assert "orders-0" not in directories(tmp_path)
 
 
-async def test_what_has_left_before_the_controller_says_so_is_deleted_when_it_does(held: Fleet, tmp_path: Path) -> None:
+async def test_a_stray_is_deleted_when_the_controller_says_so(held: Fleet, tmp_path: Path) -> None:
     manager = held.nodes[1].manager
     await manager.set_unassigned_aside([TP])
     assert [name.rsplit("-", 1)[1] for name in directories(tmp_path)] == ["stray"]
@@ -75,13 +75,13 @@ async def test_what_has_left_before_the_controller_says_so_is_deleted_when_it_do
     assert [name.rsplit("-", 1)[1] for name in directories(tmp_path)] == ["delete"]
 
 
-async def test_a_replica_that_waits_with_a_shorter_log_and_is_only_stopped_goes_on_waiting(held: Fleet) -> None:
+async def test_a_replica_without_its_tail_that_is_only_stopped_still_answers_kafka_storage_error(held: Fleet) -> None:
     manager = held.nodes[1].manager
     assert await manager.stop_replicas(1, [StopCommand(TP, 0, False)]) == {TP: ErrorCode.KAFKA_STORAGE_ERROR}
     assert manager.is_offline(TP) and manager.log_manager.get(TP) is not None
 
 
-async def test_the_last_in_sync_leads_with_a_shorter_log_in_a_new_epoch_only(held: Fleet) -> None:
+async def test_the_last_in_sync_replica_leads_without_its_tail_in_a_new_epoch_only(held: Fleet) -> None:
     """Its followers may have more of the epoch that it had. Whether it had one before a restart nobody knows."""
     manager = held.nodes[1].manager
     state = partial(alone_in_sync, held)
@@ -98,7 +98,7 @@ async def test_the_last_in_sync_leads_with_a_shorter_log_in_a_new_epoch_only(hel
     assert held.nodes[1].partition("orders").is_leader
 
 
-async def test_the_last_in_sync_is_back_in_an_epoch_that_it_was_told_of_while_it_was_away(
+async def test_the_last_in_sync_replica_is_back_in_an_epoch_that_it_refused_while_offline(
     held: Fleet,
 ) -> None:
     """Nobody leads in that epoch, so nobody has written in it, and the election begins another."""

@@ -1,0 +1,336 @@
+"""Fetcher: the task that fetches from one leader (KIP-101, KIP-279, KIP-595). Source: AbstractFetcherThread.
+
+Lives here: which partitions a request names, its fetch session, pauses after errors and under a quota. Not here: what
+is done with a partition's response (`follower`), which fetcher has which partition (`fetchers`), what the leader knows
+of our session (`leader_session`). On the calling side of Clock; connections are given.
+
+Each fetcher has a connection and a fetch session of its own, and one request in flight. A partition is left out of it
+while its last records are being written (the next fetch offset acknowledges them), while it is truncating, and for
+replica.fetch.backoff.ms after an error; so a slow directory delays its own partitions, not the others.
+
+The cost of a request is what has changed since the one before, not the number of partitions: only followers that got a
+response, or notified the fetcher, are looked at. What no follower notices (retention moves a log's start) is found
+every `SWEEP_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from ottla_broker.config.inter_broker import InterBrokerVersions
+from ottla_broker.metadata.cache import BrokerEndpoint, MetadataCache
+from ottla_broker.metrics import Counter
+from ottla_broker.ports import Clock
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.codec import ZERO_UUID
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.fetch import FetchRequest, ReplicaState
+from ottla_broker.replication.fetch_client import ConnectToBroker, LeaderConnection
+from ottla_broker.replication.follower import Follower, backoff_s
+from ottla_broker.replication.leader_session import SESSION_ERRORS, LeaderSession
+from ottla_broker.replication.partition import CONSUMER, Logger
+from ottla_broker.replication.quotas import ReplicationQuotas
+
+SETTLE_S = 0.05
+"""How long a round waits for partitions whose writes are under way before it goes on without them."""
+
+QUOTA_POLL_S = (0.01, 1.0)
+"""Shortest and longest wait for room under a quota: a changed rate is noticed after the latter."""
+
+SWEEP_S = 1.0
+"""How often all followers of a session are held against what the leader holds of them."""
+
+_FIRST_VERSION_WITH_IDS = 13
+_VERSION_WITH_NAMES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class FetcherContext:
+    """What every fetcher of a broker needs.
+
+    Args:
+        broker_epoch: the epoch of this broker's registration.
+        connect: makes a connection to a host and port.
+        listener: the inter-broker listener.
+        versions: the request versions of inter.broker.protocol.version.
+        bytes_in: counts the bytes fetched from leaders.
+    """
+
+    broker_id: int
+    config: Mapping[str, Any]
+    clock: Clock
+    metadata: MetadataCache
+    broker_epoch: Callable[[], int]
+    connect: ConnectToBroker
+    listener: str
+    logger: Logger
+    quotas: ReplicationQuotas
+    versions: InterBrokerVersions
+    bytes_in: Counter
+
+
+class _Plan(NamedTuple):
+    """Who can be fetched now; who stays in the session unasked for; who else will be ready in a moment."""
+
+    ready: list[Follower]
+    staying: int
+    is_busy: bool
+    is_hurried: bool
+
+
+class Fetcher:
+    """Fetches from one leader. The task lives until `close`."""
+
+    def __init__(self, context: FetcherContext, leader_id: int, number: int) -> None:
+        self._context = context
+        self._clock = context.clock
+        self._leader_id = leader_id
+        self._followers: dict[Follower, None] = {}
+        self._moved: dict[Follower, None] = {}
+        """Those whose position the leader may not know."""
+        self._session: LeaderSession[Follower] = LeaderSession()
+        self._session_errors = 0
+        self._swept_at = context.clock.monotonic()
+        self._client: LeaderConnection | None = None
+        self._endpoint: BrokerEndpoint | None = None
+        self._changed = asyncio.Event()
+        self._is_closed = False
+        self._is_settled = False
+        self._failures = 0
+        config = context.config
+        self._longest_backoff_s: float = config["replica.fetch.backoff.ms"] / 1000
+        self._request_timeout_s: float = config["replica.socket.timeout.ms"] / 1000
+        self._partition_max_bytes: int = config["replica.fetch.max.bytes"]
+        self._version = context.versions.fetch
+        self._request = FetchRequest(
+            max_wait_ms=config["replica.fetch.wait.max.ms"],
+            min_bytes=config["replica.fetch.min.bytes"],
+            max_bytes=config["replica.fetch.response.max.bytes"],
+        )
+        self._max_wait_ms: int = config["replica.fetch.wait.max.ms"]
+        self._bytes_in: Counter = context.bytes_in
+        self._quota = context.quotas.follower
+        self._is_quota_exceeded = False
+        """At the last look, which holds for the request that follows it."""
+        self._held_back = 0
+        """Followers that the last look left out because of it."""
+        self._task = self._clock.spawn(self._run(), name=f"fetcher {number} of broker {leader_id}")
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._followers
+
+    @property
+    def session_id(self) -> int:
+        """Of the session that the leader has given, 0: none."""
+        return self._session.session_id
+
+    def add(self, follower: Follower) -> None:
+        self._followers[follower] = None
+        self._session.join(follower)
+        follower.start(partial(self._notice, follower))
+        self._notice(follower)
+
+    def remove(self, follower: Follower) -> None:
+        self._followers.pop(follower, None)
+        self._moved.pop(follower, None)
+        self._session.leave(follower)
+
+    def on_metadata_changed(self) -> None:
+        endpoint = self._context.metadata.endpoint(self._leader_id, self._context.listener)
+        if endpoint != self._endpoint and self._client is not None:
+            self._client.close()
+        self._changed.set()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._task.cancel()
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _notice(self, follower: Follower) -> None:
+        if follower in self._followers:
+            self._moved[follower] = None
+        self._changed.set()
+
+    async def _run(self) -> None:
+        while not self._is_closed:
+            self._changed.clear()
+            plan = self._plan()
+            if not plan.ready and not plan.staying:
+                await self._wait_for_change()
+                continue
+            if plan.is_busy and await self._settle():
+                continue
+            try:
+                client = await self._connected()
+                if client is None:
+                    await self._changed.wait()
+                    continue
+                asking = [follower for follower in plan.ready if follower.has_to_ask]
+                for follower in asking:
+                    follower.ask(client)
+                if not asking:
+                    await self._round(client, plan)
+            except OSError as error:
+                # A leader that is down is logged once, not at every attempt.
+                level = logging.DEBUG if self._failures else logging.INFO
+                self._context.logger.log(level, "fetching from broker %d failed: %s", self._leader_id, error)
+                await self._pause()
+            except Exception:
+                # Whatever it was, its partitions must not be left behind for good.
+                self._context.logger.exception("fetching from broker %d failed", self._leader_id)
+                await self._pause()
+
+    async def _wait_for_change(self) -> None:
+        """Until somebody can be fetched, or the quota may have room again for those that it holds back."""
+        if not self._held_back:
+            await self._changed.wait()
+            return
+        shortest, longest = QUOTA_POLL_S
+        timer = self._clock.call_later(max(shortest, min(longest, self._quota.wait_s())), self._changed.set)
+        await self._changed.wait()
+        timer.cancel()
+
+    async def _pause(self) -> None:
+        self._session.renew()
+        self._failures += 1
+        await self._clock.sleep(backoff_s(self._failures, self._longest_backoff_s))
+
+    def _plan(self) -> _Plan:
+        session = self._session
+        if not session.is_full:
+            self._sweep()
+        ready = []
+        is_busy = is_hurried = False
+        staying = 0 if session.is_full else len(session)
+        self._is_quota_exceeded = self._quota.is_exceeded
+        self._held_back = 0
+        for follower in self._followers if session.is_full else self._moved:
+            if self._is_ready(follower):
+                ready.append(follower)
+                continue
+            self._held_back += follower.is_ready
+            is_busy = is_busy or follower.is_busy
+            is_hurried = is_hurried or follower.is_back_soon
+            if staying and session.holds(follower):
+                staying -= 1
+        return _Plan(ready, staying, is_busy, is_busy or is_hurried)
+
+    def _is_ready(self, follower: Follower) -> bool:
+        return follower.is_ready and not (self._is_quota_exceeded and follower.may_be_held_back)
+
+    def _sweep(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._swept_at < SWEEP_S:
+            return
+        self._swept_at = now
+        session = self._session
+        for follower in self._followers:
+            if follower not in self._moved and not session.is_told(
+                follower, follower.request_part(self._partition_max_bytes)
+            ):
+                self._moved[follower] = None
+        if not session.uses_topic_ids and self._can_use_topic_ids(self._followers):
+            session.renew()
+
+    def _can_use_topic_ids(self, followers: Iterable[Follower]) -> bool:
+        """A topic without an id (made before 2.8) can only be asked for by name."""
+        return self._version >= _FIRST_VERSION_WITH_IDS and all(
+            follower.topic_id != ZERO_UUID for follower in followers
+        )
+
+    async def _settle(self) -> bool:
+        """Waits a moment for writes; True when something changed."""
+        timer = self._clock.call_later(SETTLE_S, self._settled)
+        self._is_settled = False
+        await self._changed.wait()
+        timer.cancel()
+        return not self._is_settled
+
+    def _settled(self) -> None:
+        self._is_settled = True
+        self._changed.set()
+
+    async def _connected(self) -> LeaderConnection | None:
+        """A connection, or None while the leader has no address."""
+        endpoint = self._context.metadata.endpoint(self._leader_id, self._context.listener)
+        if endpoint is None:
+            return None
+        if self._client is None or endpoint != self._endpoint:
+            if self._client is not None:
+                self._client.close()
+            self._client = self._context.connect(endpoint.host, endpoint.port)
+            self._endpoint = endpoint
+        if not self._client.is_connected:
+            self._session.renew()
+            await self._client.connect()
+        return self._client
+
+    async def _round(self, client: LeaderConnection, plan: _Plan) -> None:
+        """One request and its answer."""
+        session = self._session
+        version = self._ask(is_hurried=plan.is_hurried)
+        response = await client.send(int(ApiKey.FETCH), version, self._request, timeout_s=self._request_timeout_s)
+        if response.error_code:
+            self._on_error(ErrorCode.of(response.error_code))
+            return
+        self._failures = self._session_errors = 0
+        session.on_answer(response.session_id)
+        by_id = session.uses_topic_ids
+        for topic in response.responses:
+            name = topic.topic_id if by_id else topic.topic
+            for data in topic.partitions:
+                found = session.holder((name, data.partition_index))
+                if found is not None and found in self._followers:
+                    self._moved[found] = None
+                    size = found.on_answer(data, client)
+                    self._bytes_in.inc(size)
+                    if size:
+                        self._count(found, size)
+
+    def _count(self, follower: Follower, size: int) -> None:
+        if self._context.broker_id in follower.partition.adding:
+            self._context.quotas.reassigned_in.inc(size)
+        if follower.is_throttled:
+            self._quota.record(size)
+
+    def _ask(self, *, is_hurried: bool) -> int:
+        """Fills the request in; gives its version."""
+        context, request, session = self._context, self._request, self._session
+        candidates = self._followers if session.is_full else self._moved
+        ready = [follower for follower in candidates if self._is_ready(follower)]
+        if session.is_full:
+            session.uses_topic_ids = self._can_use_topic_ids(ready)
+        version = self._version if session.uses_topic_ids else min(self._version, _VERSION_WITH_NAMES)
+        max_bytes = self._partition_max_bytes
+        self._moved = {follower: None for follower in candidates if not self._is_ready(follower)}
+        for follower in self._moved:
+            session.leave(follower)
+        request.session_id, request.session_epoch = session.session_id, session.epoch
+        request.topics, request.forgotten_topics_data = session.question(
+            (follower, follower.request_part(max_bytes)) for follower in ready
+        )
+        request.max_wait_ms = min(self._max_wait_ms, int(SETTLE_S * 1000)) if is_hurried else self._max_wait_ms
+        if version >= 15:
+            request.replica_id = CONSUMER
+            request.replica_state = ReplicaState(replica_id=context.broker_id, replica_epoch=context.broker_epoch())
+        else:
+            request.replica_id = context.broker_id
+            request.replica_state = None
+        return version
+
+    def _on_error(self, error: ErrorCode) -> None:
+        """The whole request was refused. A session that the leader has lost is replaced at once, the second time in
+        a row after a pause."""
+        self._session_errors += 1
+        if error not in SESSION_ERRORS or self._session_errors > 1:
+            raise ConnectionError(f"the leader answered {error.name}")
+        self._context.logger.info("fetch session with broker %d: %s, starting a new one", self._leader_id, error.name)
+        self._session.on_error(error)
