@@ -38,8 +38,9 @@ Where this differs from the obvious list, and why
   event says whether the log is full and others in sync can take over (`leave_to_others`).
 - `is_caught_up`, `has_lost_tail`, `reported` and `last_active_epoch` survive changes of state (a recreated replica may
   fail, be full or be stopped before it has caught up), so they are fields and not states.
-- Log.is_failed and Log.is_full stay with the log: they are what storage knows of one log, and make it refuse appends by
-  itself. Storage turns them into events here; nothing else decides by them.
+- What storage knows of files stays in storage: Log.is_failed and Log.is_full make a log refuse calls by itself, and
+  requests look at the first before they look for a reason here; LogTable.offline has the end of each log that is lost
+  for now; the replica registry is the durable form of `is_caught_up`. Storage reports every change as an event.
 
 Worked example: broker 1 follows, its directory fails, the replica is recreated and catches up.
 
