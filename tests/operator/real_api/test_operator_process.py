@@ -39,7 +39,7 @@ from tests.operator.kubernetes import node
 from tests.operator.real_api.conftest import serves_our_kinds
 from tests.operator.real_api.kubernetes import RealKubernetes
 from tests.operator.runtime.test_operator import SETTINGS
-from tests.operator.topics.test_topic_task import FLIGHTS
+from tests.operator.topic_fleet import FLIGHTS
 
 pytestmark = pytest.mark.kubernetes
 SYSTEM, ACCOUNT = "ottla-system", "ottla-operator"

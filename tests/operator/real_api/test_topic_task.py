@@ -1,4 +1,4 @@
-"""The tests of tests/operator/topics/test_topic_task.py and test_topic_ownership.py, on a real API server."""
+"""The tests of tests/operator/runtime/test_topic_task.py and test_ownership.py, on a real API server."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.operator.fleet import Fleet
-from tests.operator.topics import test_topic_ownership as claims
-from tests.operator.topics import test_topic_task as in_memory
-from tests.operator.topics.test_topic_task import Topics
+from tests.operator.runtime import test_topic_task as in_memory
+from tests.operator.topic_fleet import Topics
+from tests.operator.topics import test_ownership as claims
 
 pytestmark = pytest.mark.kubernetes
 

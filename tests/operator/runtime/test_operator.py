@@ -20,7 +20,7 @@ from ottla_operator.runtime.operator import Operator, OperatorSettings
 from tests.operator.api_server import ApiServer
 from tests.operator.fleet import CLUSTER, InMemoryKafka, InMemorySurroundings
 from tests.operator.kubernetes import InMemoryKubernetes, node
-from tests.operator.topics.test_topic_task import FLIGHTS
+from tests.operator.topic_fleet import FLIGHTS
 
 SETTINGS = OperatorSettings(
     images=ContainerImages("ottla:1", "zookeeper:3.9"),

@@ -13,7 +13,7 @@ from ottla_operator.effects.ports import ApiError
 from ottla_operator.runtime.lease import LeaseHolder
 from ottla_operator.runtime.release import release_topics
 from tests.operator.kubernetes import InMemoryKubernetes
-from tests.operator.topics.test_topic_task import FLIGHTS
+from tests.operator.topic_fleet import FLIGHTS
 
 
 async def test_finalizers_are_removed_after_the_operator_has_lost_its_lease() -> None:

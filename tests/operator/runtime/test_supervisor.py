@@ -17,7 +17,7 @@ from ottla_operator.runtime.supervisor import TaskSupervisor
 from ottla_operator.topics.decisions import DeleteTopic
 from tests.operator.fleet import CLUSTER, InMemoryKafka, InMemorySurroundings
 from tests.operator.kubernetes import InMemoryKubernetes, node
-from tests.operator.topics.test_topic_task import FLIGHTS, document
+from tests.operator.topic_fleet import FLIGHTS, document
 
 
 class World:

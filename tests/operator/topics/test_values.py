@@ -9,7 +9,7 @@ import pytest
 from ottla_broker.config import TOPIC_KEYS, BrokerConfig, ConfigType, TopicConfig
 from ottla_operator.model.topic_config import canonical_text
 from ottla_operator.topics.decisions import TopicDescription
-from tests.operator.topics.test_topic_task import Topics
+from tests.operator.topic_fleet import Topics
 
 AS_PEOPLE_WRITE = [
     ("cleanup.policy", "compact, delete", "compact,delete"),

@@ -13,7 +13,7 @@ from ottla_operator.effects.ports import ApiError, KafkaUnavailable
 from ottla_operator.topics.decisions import DeleteTopic, TopicDescription
 from tests.operator.fleet import Fleet
 from tests.operator.kubernetes import Killed
-from tests.operator.topics.test_topic_task import Topics, document
+from tests.operator.topic_fleet import Topics, document
 
 LATER = "2026-02-01T00:00:00Z"
 EXISTING = TopicDescription("flights", "old", 12, 3, {"retention.ms": "604800000"})

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ottla_operator.api.names import TOPIC_FINALIZER
-from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_TOPIC, NAMESPACE, Obj, dig
+from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_TOPIC, NAMESPACE, dig
 from ottla_operator.effects.ports import KafkaUnavailable
-from ottla_operator.runtime.topic_task import BATCH, TopicTask
+from ottla_operator.runtime.topic_task import BATCH
 from ottla_operator.topics.decisions import (
     AlterTopicConfig,
     CreatePartitions,
@@ -18,67 +18,9 @@ from ottla_operator.topics.decisions import (
     DeleteTopic,
     TopicDescription,
 )
-from tests.operator.fleet import KEY, Fleet
+from tests.operator.fleet import Fleet
 from tests.operator.kubernetes import Killed
-
-FLIGHTS: dict[str, Any] = {
-    "apiVersion": "kafka.ottla.dev/v1alpha1",
-    "kind": "KafkaTopic",
-    "metadata": {"name": "flights", "namespace": "default"},
-    "spec": {"clusterRef": {"name": "orders"}, "partitions": 12, "replicas": 3, "config": {"retention.ms": 604800000}},
-}
-
-
-class Topics:
-    """The topics of a running fleet, with their task."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self.fleet = fleet
-        self.kafka = fleet.kafka
-        self.restart()
-
-    def restart(self) -> None:
-        self.fleet.restart_operator()
-        self.task = TopicTask(KEY, self.fleet.cache, self.fleet.kubernetes, self.fleet.environment, lambda: [0, 1, 2])
-
-    def apply(self, document: dict[str, Any] = FLIGHTS, **spec: Any) -> None:
-        name = document["metadata"]["name"]
-        there = self.fleet.kubernetes.objects.get(("KafkaTopic", "default", name))
-        wanted = copy.deepcopy(document)
-        wanted["spec"] |= spec
-        wanted["spec"] = {key: value for key, value in wanted["spec"].items() if value is not None}
-        self.fleet.kubernetes.put({**(there or wanted), "spec": wanted["spec"]})
-
-    async def settle(self) -> None:
-        for _ in range(10):
-            writes = len(self.fleet.kubernetes.writes)
-            self.task.queue_all()
-            while len(self.task.queue):
-                await self.task.reconcile_batch()
-            if len(self.fleet.kubernetes.writes) == writes:
-                return
-        raise AssertionError("no rest")
-
-    def there(self, name: str = "flights") -> Obj:
-        return self.fleet.kubernetes.there(KAFKA_TOPIC, name)
-
-    def ready(self, name: str = "flights") -> tuple[str, str]:
-        condition = dig(self.there(name), "status", "conditions", 0)
-        return condition["status"], condition["reason"]
-
-    def message(self, name: str = "flights") -> str:
-        return str(dig(self.there(name), "status", "conditions", 0, "message"))
-
-    def is_listed(self, name: str = "flights") -> bool:
-        return name in self.fleet.kubernetes.names(KAFKA_TOPIC)
-
-
-def document(name: str, **spec: Any) -> dict[str, Any]:
-    """A KafkaTopic like FLIGHTS; None takes a field away."""
-    made = copy.deepcopy(FLIGHTS)
-    made["metadata"]["name"] = name
-    made["spec"] = {key: value for key, value in (made["spec"] | spec).items() if value is not None}
-    return made
+from tests.operator.topic_fleet import FLIGHTS, Topics
 
 
 async def test_a_kafka_topic_creates_its_topic_and_status_shows_it(topics: Topics) -> None:

@@ -14,7 +14,7 @@ from ottla_operator.runtime.topic_queue import REQUEUE_S, SETTLES
 from ottla_operator.runtime.topic_task import TopicTask
 from ottla_operator.topics.decisions import TopicChange
 from tests.operator.fleet import KEY
-from tests.operator.topics.test_topic_task import Topics, document
+from tests.operator.topic_fleet import Topics, document
 
 
 def _with_a_clock(topics: Topics) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.operator.fleet import Fleet
-from tests.operator.topics.test_topic_task import Topics
+from tests.operator.topic_fleet import Topics
 
 
 @pytest.fixture
