@@ -18,10 +18,10 @@ DEFAULT_ZOOKEEPER_IMAGE = "zookeeper:3.9"
 DEFAULT_LEASE = "ottla-operator"
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 QUIETER = {"kopf": logging.WARNING, "kafka": logging.CRITICAL, "aiohttp.access": logging.WARNING}
-"""Libraries that have a line for every event of a watch, every connection to a broker, every probe.
+"""Libraries that log every watch event, every connection to a broker, every probe.
 
-kafka-python has one at ERROR for every broker that is not there, as in every roll and after every deleted cluster. What
-fails of what we ask is raised, and logged by whoever asked.
+kafka-python logs an ERROR for every broker that is down, as in every roll and after every deleted cluster. Failed
+requests raise an exception, and the operator logs it.
 """
 
 
@@ -89,9 +89,9 @@ def release(
     ] = "",
     lease: Annotated[str, typer.Option(envvar="OTTLA_LEASE", help="Name of the lease.")] = DEFAULT_LEASE,
 ) -> None:
-    """Before uninstalling: takes the finalizers off all KafkaTopics, so that none waits for an operator that is gone.
+    """Before uninstalling: removes the finalizer from all KafkaTopics, so that none waits for an operator that is gone.
 
-    The running operator loses its lease and stops. Topics in Kafka are kept.
+    The running operator loses its lease and stops. Topics in Kafka stay.
     """
     _require_extra()
     from ottla_operator.effects.environment import ProductionEnvironment
@@ -110,7 +110,7 @@ def release(
 
 
 def configure_log(stream: TextIO) -> None:
-    """What the operator does and why, one line each; of the libraries only what went wrong."""
+    """Logs what the operator does and why, a line for each, and of the libraries only errors."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     root = logging.getLogger()

@@ -1,5 +1,5 @@
-{{/* Whether this release installs a CustomResourceDefinition: nobody has yet, or this very release. One that another
-release or somebody by hand has installed stays as it is, so that a second release is not refused over it. */}}
+{{/* Whether this release installs a CustomResourceDefinition: it does not exist, or this release has installed it. One that
+another release or a person has installed stays as it is, so that helm does not refuse a second release. */}}
 {{- define "ottla.installs" -}}
 {{- if .root.Values.crds.install -}}
 {{- $there := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" .crd -}}

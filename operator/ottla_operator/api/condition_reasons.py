@@ -1,6 +1,6 @@
-"""Every condition that the operator sets: its types, and for each type the reasons, what they mean and what to do.
+"""Every condition that the operator sets: the types, and for each type the reasons, what they mean and what to do.
 
-`conditions.Condition` accepts only what stands here, so a reason that a user can see has an entry that explains it.
+`conditions.Condition` accepts only what is listed here, so a reason that a user can see has an entry that explains it.
 `ottla_operator.reference` prints the table for the manual.
 """
 
@@ -165,7 +165,7 @@ _OF_CLUSTERS = (
         "A server starts on new volumes and copies the data of the others; one server at a time.", _WAIT,
     ),
     _cluster(
-        ZOOKEEPER_READY, "False", "NoQuorum", "Fewer servers than a quorum are ready, so ZooKeeper serves nobody.",
+        ZOOKEEPER_READY, "False", "NoQuorum", "Fewer servers than a quorum are ready, so ZooKeeper serves no client.",
         "Read in the message why the servers are not ready; get a majority of them to run.",
     ),
     _cluster(
@@ -378,7 +378,7 @@ _KAFKA_ERRORS = (
 CONDITION_REASONS = (*_of_every_concern(), *_OF_CLUSTERS, *_OF_TOPICS, *_KAFKA_ERRORS)
 
 NOT_NEEDED_FOR_READY = frozenset({ROLLED, SPREAD_OVER_NODES})
-"""The types that Ready of a KafkaCluster does not sum up: a roll that goes on is no failure."""
+"""The types that Ready of a KafkaCluster does not sum up: a roll is no failure."""
 
 _KAFKA_ERROR_NAMES = frozenset(row.reason for row in _KAFKA_ERRORS)
 

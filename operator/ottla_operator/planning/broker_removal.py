@@ -170,6 +170,4 @@ def _condition(
     if unknown:
         message = f"{field}; not known yet which replicas broker {', '.join(map(str, unknown))} holds"
         return condition_false(BROKERS_READY, "WaitingForKafka", message)
-    return condition_false(
-        BROKERS_READY, "BeingRemoved", f"{field}; broker {surplus[0]} waits for its turn to be removed"
-    )
+    return condition_false(BROKERS_READY, "BeingRemoved", f"{field}; broker {surplus[0]} is removed next")

@@ -12,7 +12,7 @@ label is in no template, so the pod that replaces an evicted one does not have i
 its broker registered, each partition has all its replicas in sync, and brokers are not being rolled. When that is not
 known the strict number applies: no broker answers, a pod is missing, a new fleet. At rest nothing is written.
 
-The interleavings of an eviction (E), the operator's look at Kafka (L) and its write (W), and what prevents harm:
+The interleavings of an eviction (E), the operator's read of Kafka's metadata (L) and its write (W):
 
 - Pod 1 is evicted, returns and is ready but behind; E of pod 2, before any L, or with the operator away for hours (it
   may have run on the drained node): pod 1 lacks the label, N-1 pods count, N-1 are needed: refused. E of pod 1: the
@@ -20,8 +20,8 @@ The interleavings of an eviction (E), the operator's look at Kafka (L) and its w
 - L sees the fleet whole, E takes pod 1, W relaxes: pod 1 is not ready and its successor has no label: none is evicted.
 - L sees a partition that is not whole, W is strict, E in between: E is as safe as it was before L. After W the API
   server refuses every eviction until the disruption controller has seen that generation of the budget.
-- The roller and E: a roll stands in status, then the budget is strict, then the first pod is deleted, each a write
-  that the next waits for. An E before that write is seen by the uncached look at the other pods before the deletion.
+- The roller and E: status gets the roll, then the budget is strict, then the first pod is deleted, each a write that
+  the next waits for. An E before that write is seen by the uncached read of the other pods before the deletion.
 - A container restarts in its pod, which keeps the label: the operator sees the pod unready or its replicas out of sync
   and is strict until the ISRs are whole. Without an operator the budget stays as it was.
 - A follower falls behind without a restart: strict from the next look on (`runtime.cluster_task.REQUEUE_AFTER_S`).

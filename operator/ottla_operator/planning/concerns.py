@@ -99,7 +99,7 @@ class _Concerns:
             self.requeues.append(decision.requeue_after_s)
 
     def take_first(self, decision: ConcernDecision) -> None:
-        """Takes a decision whose deletion goes before all others; objects that are desired already are written once."""
+        """Takes a decision whose deletion comes first. Objects that are desired already are written once."""
         self.take(replace(decision, desired=tuple(obj for obj in decision.desired if obj not in self.desired)))
         if decision.delete is not None:
             self.deletes.insert(0, self.deletes.pop())

@@ -1,7 +1,7 @@
 """How the ensemble was created: its size and where its transaction logs are. Neither changes afterwards.
 
-What exists tells, in this order: StatefulSets, the ConfigMap with the files, the record of `ensemble_volumes`, claims
-that a deleted cluster has left; and the spec when nothing exists yet.
+Read from what exists, in this order: StatefulSets, the ConfigMap with the files, the record of `ensemble_volumes`,
+claims that a deleted cluster has left; and from the spec when nothing exists yet.
 """
 
 from __future__ import annotations
