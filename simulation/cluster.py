@@ -85,7 +85,7 @@ class SimulatedBroker:
 
         async def main() -> None:
             self.coordination = SimulatedCoordination(
-                process, self.store, session_timeout_s=config["zookeeper.session.timeout.ms"] / 1000
+                process, self.store, session_timeout_s=config.zookeeper_session_timeout_ms / 1000
             )
             ports = Ports(
                 clock=SimulatedClock(process),

@@ -30,6 +30,7 @@ from bench.systems import OURS
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.adapters.workers import ProcessWorkers
+from ottla_broker.config import TopicValues
 from ottla_broker.jobs import JOBS
 from ottla_broker.records.batch import CRC_START
 from ottla_broker.records.ids import TopicPartition
@@ -134,7 +135,7 @@ def as_process(module: str, **arguments: object) -> dict[str, float]:
 async def new_log(path: str, config: Mapping[str, object]) -> AsyncIterator[Log]:
     """A log of leader epoch 0, alone in a new log directory, with the broker's own Disk, lane and worker processes."""
     disk, clock, workers = DirectoryDisk(path), LoopClock(), ProcessWorkers(JOBS)
-    of_topic = LogConfig(config)
+    of_topic = LogConfig(TopicValues(config))
     manager = LogManager(
         {path: disk}, clock, workers, LogManagerSettings(), lambda topic: of_topic, on_directory_failure=_failed
     )

@@ -16,6 +16,7 @@ from collections.abc import Callable, Container, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from ottla_broker.config import TopicValues
 from ottla_broker.jobs import JOBS
 from ottla_broker.metrics import Metrics
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -85,7 +86,7 @@ class _Life:
             self.clock,
             self.workers,
             LogManagerSettings(log_flush_offset_checkpoint_interval_ms=self.draw.choice((50, 60_000))),
-            lambda topic: LogConfig(config),
+            lambda topic: LogConfig(TopicValues(config)),
             on_directory_failure=self._on_directory_failed,
         )
         settings = self.scenario.cleaner_settings

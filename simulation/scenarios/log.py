@@ -20,6 +20,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from ottla_broker.config import TopicValues
 from ottla_broker.jobs import JOBS
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
@@ -112,7 +113,7 @@ class Life:
             self.clock,
             SimulatedWorkers(self.process, JOBS),
             LogManagerSettings(log_flush_offset_checkpoint_interval_ms=self.draw.choice((200, 60_000))),
-            lambda topic: LogConfig(config),
+            lambda topic: LogConfig(TopicValues(config)),
             on_directory_failure=self._on_directory_failed,
         )
         await self.manager.inspect()

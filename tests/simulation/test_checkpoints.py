@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ottla_broker.config import TopicValues
 from ottla_broker.jobs import JOBS
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.log.config import LogConfig
@@ -32,7 +33,7 @@ def manager_of(process: Process) -> LogManager:
         SimulatedClock(process),
         SimulatedWorkers(process, JOBS),
         LogManagerSettings(),
-        lambda topic: LogConfig({"segment.bytes": 500, "index.interval.bytes": 1}),
+        lambda topic: LogConfig(TopicValues({"segment.bytes": 500, "index.interval.bytes": 1})),
         on_directory_failure=lambda path, error: machine.world.problem(f"{path} failed: {error}"),
     )
 

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from ottla_broker.config import TopicValues
 from ottla_broker.jobs import JOBS
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.log.config import LogConfig
@@ -32,7 +33,7 @@ async def open_log(machine: Machine) -> Log:
             SimulatedClock(process),
             SimulatedWorkers(process, JOBS),
             LogManagerSettings(),
-            lambda topic: LogConfig({"flush.messages": 1}),
+            lambda topic: LogConfig(TopicValues({"flush.messages": 1})),
             on_directory_failure=lambda path, error: machine.world.problem(f"{path} failed: {error}"),
         )
         await manager.inspect()

@@ -64,11 +64,11 @@ def zookeeper_coordination(config: BrokerConfig) -> Coordination:
     """The coordination store at `zookeeper.connect`, not started."""
     from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
 
-    session_timeout_ms: int = config["zookeeper.session.timeout.ms"]
+    session_timeout_ms: int = config.zookeeper_session_timeout_ms
     return ZooKeeperCoordination(
-        config["zookeeper.connect"],
+        config.zookeeper_connect or "",
         session_timeout_ms=session_timeout_ms,
-        connection_timeout_ms=config["zookeeper.connection.timeout.ms"] or session_timeout_ms,
+        connection_timeout_ms=config.zookeeper_connection_timeout_ms or session_timeout_ms,
         logger=zookeeper_logger(config.broker_id),
     )
 
@@ -77,13 +77,19 @@ def make_ports(config: BrokerConfig, coordination: Coordination, *, brokers: int
     """The production ports of one broker, on the running loop. `brokers`: how many share the process."""
     loop = asyncio.get_running_loop()
     open_files = descriptors.limit()
+
+    def given(name: str, value: int) -> int:
+        return value if config.is_given(name) else -1
+
     return Ports(
         clock=LoopClock(loop),
         network=SocketNetwork(
             loop,
-            send_buffer_bytes=_socket_buffer_bytes(config, "socket.send.buffer.bytes"),
-            receive_buffer_bytes=_socket_buffer_bytes(config, "socket.receive.buffer.bytes"),
-            backlog=config["socket.listen.backlog.size"],
+            # Only what the file says; else the kernel sizes the buffers. Kafka's default of 100 kB costs ten wake-ups
+            # per megabyte, and it also keeps the kernel from growing the buffer.
+            send_buffer_bytes=given("socket.send.buffer.bytes", config.socket_send_buffer_bytes),
+            receive_buffer_bytes=given("socket.receive.buffer.bytes", config.socket_receive_buffer_bytes),
+            backlog=config.socket_listen_backlog_size,
         ),
         disks={path: DirectoryDisk(path, loop) for path in config.log_dirs},
         coordination=coordination,
@@ -94,13 +100,5 @@ def make_ports(config: BrokerConfig, coordination: Coordination, *, brokers: int
 
 def _worker_processes(config: BrokerConfig) -> int:
     """As many as recoveries may run at a time, at least four, but no more than there are cores."""
-    recoveries: int = len(config.log_dirs) * config["num.recovery.threads.per.data.dir"]
+    recoveries: int = len(config.log_dirs) * config.num_recovery_threads_per_data_dir
     return max(1, min(os.cpu_count() or 1, max(4, recoveries)))
-
-
-def _socket_buffer_bytes(config: BrokerConfig, name: str) -> int:
-    """The configured size; without one the kernel sizes the buffer.
-
-    Kafka's default of 100 kB costs ten wake-ups per megabyte, and prevents the kernel from growing the buffer.
-    """
-    return config[name] if config.is_given(name) else -1

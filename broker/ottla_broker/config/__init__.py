@@ -1,17 +1,21 @@
 """Kafka 3.9's configuration: the keys, a broker's values, a topic's values, dynamic updates. Pure: no file, no socket.
 
 config = BrokerConfig.from_properties(text, ["broker.id=7"])
-config["log.segment.bytes"], config.log_dirs, config.listeners.advertised
-config.topic_config({"retention.ms": "1000"})["retention.ms"]
+config.num_partitions, config.log_dirs, config.listeners.advertised
+config.topic_config({"retention.ms": "1000"}).retention_ms
+
+Code outside this package reads values through attributes named after the key, never by the key's name.
 """
 
 from __future__ import annotations
 
 from ottla_broker.config.broker import BrokerConfig, unknown_broker_keys
+from ottla_broker.config.broker_values import BrokerValues
 from ottla_broker.config.definitions import BROKER_KEYS, find_key
 from ottla_broker.config.definitions.topics import TOPIC_KEYS
 from ottla_broker.config.description import ConfigDescription, Synonym
 from ottla_broker.config.listeners import Endpoint, Listeners, ZooKeeperAddress
+from ottla_broker.config.topic_values import TopicValues
 from ottla_broker.config.topics import INTERNAL_TOPICS, TopicConfig, validate_topic_config
 from ottla_broker.config.types import ConfigError, ConfigKey, ConfigSource, ConfigType, UpdateMode
 
@@ -20,6 +24,7 @@ __all__ = [
     "INTERNAL_TOPICS",
     "TOPIC_KEYS",
     "BrokerConfig",
+    "BrokerValues",
     "ConfigDescription",
     "ConfigError",
     "ConfigKey",
@@ -29,6 +34,7 @@ __all__ = [
     "Listeners",
     "Synonym",
     "TopicConfig",
+    "TopicValues",
     "UpdateMode",
     "ZooKeeperAddress",
     "find_key",

@@ -1,27 +1,26 @@
-"""Which dynamic values a broker takes: those of a request, and those that are stored already (KIP-226). Pure.
+"""Checks dynamic values: those of a request, and those that are stored already (KIP-226). Pure.
 
-One set of rules for both: those of the single key (`check_key`), and on the configuration that would be in force, the
-rules that join keys (`rules.check`). A request is refused. A stored value that breaks a rule leaves the value before
-in force; after a restart, which knows none, the one below it.
+Both obey one set of rules: `check_key` for each key, then `check_in_force` for the configuration that would be in
+force. A request that breaks a rule is refused. A stored value that breaks a rule leaves the value before it in force;
+after a restart, which knows no value before, the value of the layer below.
 
-    request        check_key of what it changes -> rules.check -> rules.check_change -> what is not served yet
-    stored values  check_key of each            -> rules.check, taking back the key it names until nothing is broken
+    request        check_key of what it changes -> check_in_force -> rules.check_change -> what is not served yet
+    stored values  check_key of each            -> check_in_force; drops the key that it names until no rule is broken
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ottla_broker.config.broker_values import BrokerValues
 from ottla_broker.config.definitions import find_key
-from ottla_broker.config.rules import check_change
+from ottla_broker.config.layers import Layers
+from ottla_broker.config.listeners import parse_listeners
+from ottla_broker.config.rules import check, check_change
 from ottla_broker.config.served import BROKER_REFUSALS, LOADED_CLASSES
 from ottla_broker.config.types import ConfigError, ConfigKey, NotServed, UpdateMode
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from ottla_broker.config.broker import BrokerConfig
 
 _CLUSTER_WIDE_OF_LISTENERS = ("max.connections", "max.connection.creation.rate", "num.network.threads")
 """Keys that one listener may have for the whole cluster. Source: DynamicBrokerConfig.ClusterLevelListenerConfigs."""
@@ -31,20 +30,6 @@ _KEYS_AND_CERTIFICATES = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password"
 _AT_LEAST_ONE = ("max.connections", "max.connection.creation.rate", "num.replica.fetchers")
 """Keys that a file may set to less, and a dynamic change may not: it would lock everybody out while the broker runs.
 Source: SocketServer's and ConnectionQuotas' validateReconfiguration, DynamicThreadPool."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layers:
-    """Dynamic values: of one broker, and below them the default of all brokers."""
-
-    per_broker: Mapping[str, str]
-    default: Mapping[str, str]
-
-    def of(self, *, cluster_wide: bool) -> Mapping[str, str]:
-        return self.default if cluster_wide else self.per_broker
-
-    def replacing(self, values: Mapping[str, str], *, cluster_wide: bool) -> Layers:
-        return Layers(self.per_broker, values) if cluster_wide else Layers(values, self.default)
 
 
 class _NotDynamic(ValueError):
@@ -84,8 +69,14 @@ def refuse_unserved(known: ConfigKey, value: Any, name: str, text: str) -> None:
         raise NotServed(name, text, refusal[1])
 
 
+def check_in_force(values: BrokerValues) -> None:
+    """ConfigError for the first rule that the values break together."""
+    check(values)
+    parse_listeners(values.by_name, values.is_given)
+
+
 def check_update(
-    config: BrokerConfig, stored: Mapping[str, str], new: Mapping[str, str], *, cluster_wide: bool
+    values: BrokerValues, stored: Mapping[str, str], new: Mapping[str, str], *, cluster_wide: bool
 ) -> None:
     """See `BrokerConfig.check_update`. Source: DynamicBrokerConfig.validate."""
     touched = {name: text for name, text in new.items() if stored.get(name) != text}
@@ -96,33 +87,33 @@ def check_update(
                 check_key(name, text, cluster_wide=cluster_wide)
             except NotServed as error:
                 not_served = not_served or error
-        in_force = config.layers.of(cluster_wide=cluster_wide)
+        in_force = values.layers.of(cluster_wide=cluster_wide)
         layer = {name: in_force[name] for name in new if name in in_force} | touched
-        changed = config.with_layers(config.layers.replacing(layer, cluster_wide=cluster_wide))
-        changed.check()
-        check_change(config, changed)
+        changed = values.with_layers(values.layers.replacing(layer, cluster_wide=cluster_wide))
+        check_in_force(changed)
+        check_change(values, changed)
     except ValueError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
     if not_served is not None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(not_served))
 
 
-def usable(config: BrokerConfig, stored: Layers) -> tuple[Layers, tuple[str, ...]]:
+def usable(values: BrokerValues, stored: Layers) -> tuple[Layers, tuple[str, ...]]:
     """The stored values that come into force, and what is wrong with the others.
 
     A value that cannot be used leaves the one in force, if its layer has one; else it is left out.
     """
     problems: list[str] = []
     layers = Layers(
-        _usable_keys(stored.per_broker, config.layers.per_broker, problems, cluster_wide=False),
-        _usable_keys(stored.default, config.layers.default, problems, cluster_wide=True),
+        _usable_keys(stored.per_broker, values.layers.per_broker, problems, cluster_wide=False),
+        _usable_keys(stored.default, values.layers.default, problems, cluster_wide=True),
     )
-    while layers != config.layers:
+    while layers != values.layers:
         try:
-            config.with_layers(layers).check()
+            check_in_force(values.with_layers(layers))
         except ConfigError as error:
             problems.append(str(error))
-            layers = _taken_back(config.layers, layers, error.key)
+            layers = _dropped(values.layers, layers, error.key)
         else:
             break
     return layers, tuple(dict.fromkeys(problems))
@@ -144,7 +135,7 @@ def _usable_keys(
     return found
 
 
-def _taken_back(in_force: Layers, layers: Layers, key: str) -> Layers:
+def _dropped(in_force: Layers, layers: Layers, key: str) -> Layers:
     """The layers without the changes of `key`; without any change where that is none, or changes nothing."""
     changed = Layers(
         _without(in_force.per_broker, layers.per_broker, key), _without(in_force.default, layers.default, key)

@@ -12,12 +12,10 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from ottla_broker.config.broker_values import BrokerValues
+from ottla_broker.config.topics import TopicConfig
 from ottla_broker.config.types import ConfigError
-
-if TYPE_CHECKING:
-    from ottla_broker.config.broker import BrokerConfig
 
 _THREADS = (
     "background.threads",
@@ -29,57 +27,57 @@ _THREADS = (
 _OF_A_LISTENER = ".num.network.threads"
 
 
-def check(config: BrokerConfig) -> None:
+def check(values: BrokerValues) -> None:
     """ConfigError for the first broken rule. Source: the requirements of KafkaConfig and of DynamicLogConfig."""
-    _check_identity(config)
-    _check_logs(config)
-    _check_replication(config)
-    _check_groups(config)
-    _check_network(config)
+    _check_identity(values)
+    _check_logs(values)
+    _check_replication(values)
+    _check_groups(values)
+    _check_network(values)
 
 
-def check_start(config: BrokerConfig) -> None:
+def check_start(values: BrokerValues) -> None:
     """ConfigError for the first broken rule about what the file names. Source: LogManager, which takes no directory
     twice."""
-    paths = [posixpath.normpath(path) for path in config.named_log_dirs]
+    paths = [posixpath.normpath(path) for path in values.named_log_dirs]
     repeated = next((path for path in paths if paths.count(path) > 1), None)
     if repeated is not None:
-        _refuse(config, "log.dirs", f"each directory once, but {repeated} stands twice")
-    for name in config["ottla.log.dirs.format"] or ():
-        if name not in config.log_dirs:
-            _refuse(config, "ottla.log.dirs.format", f"directories of log.dirs; {name} is none of them")
-    _check_cordoned(config)
+        _refuse(values, "log.dirs", f"each directory once, but {repeated} stands twice")
+    for name in values.by_name["ottla.log.dirs.format"] or ():
+        if name not in values.log_dirs:
+            _refuse(values, "ottla.log.dirs.format", f"directories of log.dirs; {name} is none of them")
+    _check_cordoned(values)
 
 
-def check_change(present: BrokerConfig, changed: BrokerConfig) -> None:
+def check_change(present: BrokerValues, changed: BrokerValues) -> None:
     """ConfigError for the first value that a broker with `present` in force does not change to.
 
     Source: DynamicThreadPool (thread counts may halve or double) and, of the cleaner's threads, LogCleaner.
     """
-    threads = [*_THREADS, *(["log.cleaner.threads"] if present["log.cleaner.enable"] else [])]
+    threads = [*_THREADS, *(["log.cleaner.threads"] if present.by_name["log.cleaner.enable"] else [])]
     of_listeners = {*_threads_of_listeners(present), *_threads_of_listeners(changed)}
     for key in (*threads, *sorted(of_listeners)):
         before, after = _number_of_threads(present, key), _number_of_threads(changed, key)
         if after != before and not max(1, before // 2) <= after <= before * 2:
             _refuse(changed, key, f"between half and double the present number: {max(1, before // 2)} to {before * 2}")
-    if changed["cordoned.log.dirs"] != present["cordoned.log.dirs"]:
+    if changed.by_name["cordoned.log.dirs"] != present.by_name["cordoned.log.dirs"]:
         _check_cordoned(changed)
-    if changed["ottla.log.dirs.forgotten"] != present["ottla.log.dirs.forgotten"]:
-        for path in changed["ottla.log.dirs.forgotten"]:
+    if changed.by_name["ottla.log.dirs.forgotten"] != present.by_name["ottla.log.dirs.forgotten"]:
+        for path in changed.by_name["ottla.log.dirs.forgotten"]:
             if path not in changed.log_dirs:
                 _refuse(changed, "ottla.log.dirs.forgotten", f"directories of log.dirs; {path} is none of them")
 
 
-def _threads_of_listeners(config: BrokerConfig) -> list[str]:
-    return [name for name in config.given_keys if name.startswith("listener.name.") and name.endswith(_OF_A_LISTENER)]
+def _threads_of_listeners(values: BrokerValues) -> list[str]:
+    return [name for name in values.given_keys if name.startswith("listener.name.") and name.endswith(_OF_A_LISTENER)]
 
 
-def _number_of_threads(config: BrokerConfig, key: str) -> int:
+def _number_of_threads(values: BrokerValues, key: str) -> int:
     """A listener without threads of its own has as many as any. Source: SocketServer's DataPlaneAcceptor."""
-    written = config.original(key)
+    written = values.original(key)
     if key.endswith(_OF_A_LISTENER):
-        return int(config["num.network.threads"] if written is None else written)
-    return int(config[key])
+        return int(values.by_name["num.network.threads"] if written is None else written)
+    return int(values.by_name[key])
 
 
 def unknown_cordoned(named: Sequence[str], log_dirs: Sequence[str]) -> str | None:
@@ -93,86 +91,86 @@ def unknown_cordoned(named: Sequence[str], log_dirs: Sequence[str]) -> str | Non
     return next((entry for entry in named if entry not in log_dirs), None)
 
 
-def _refuse(config: BrokerConfig, key: str, allowed: str) -> None:
-    raise ConfigError(key, config.original(key) or config.get(key), allowed)
+def _refuse(values: BrokerValues, key: str, allowed: str) -> None:
+    raise ConfigError(key, values.original(key) or values.by_name.get(key), allowed)
 
 
-def _check_identity(config: BrokerConfig) -> None:
-    broker_id, highest = config["broker.id"], config["reserved.broker.max.id"]
-    if config["broker.id.generation.enable"]:
+def _check_identity(values: BrokerValues) -> None:
+    broker_id, highest = values.by_name["broker.id"], values.by_name["reserved.broker.max.id"]
+    if values.by_name["broker.id.generation.enable"]:
         if not -1 <= broker_id <= highest:
-            _refuse(config, "broker.id", f"between -1 and reserved.broker.max.id ({highest})")
+            _refuse(values, "broker.id", f"between -1 and reserved.broker.max.id ({highest})")
     elif broker_id < 0:
-        _refuse(config, "broker.id", "at least 0, because broker.id.generation.enable is false")
-    if config["node.id"] not in (-1, broker_id):
-        _refuse(config, "node.id", f"equal to broker.id ({broker_id}), or left out")
+        _refuse(values, "broker.id", "at least 0, because broker.id.generation.enable is false")
+    if values.by_name["node.id"] not in (-1, broker_id):
+        _refuse(values, "node.id", f"equal to broker.id ({broker_id}), or left out")
 
 
-def _check_logs(config: BrokerConfig) -> None:
-    if not config.log_dirs:
-        _refuse(config, "log.dirs", "at least one directory")
+def _check_logs(values: BrokerValues) -> None:
+    if not values.log_dirs:
+        _refuse(values, "log.dirs", "at least one directory")
     for key in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
-        value = config[key]
+        value = values.by_name[key]
         if value is not None and value != -1 and value < 1:
-            _refuse(config, key, "at least 1, or -1 for no limit")
+            _refuse(values, key, "at least 1, or -1 for no limit")
     for key, low in (("log.roll.ms", 1), ("log.roll.jitter.ms", 0)):
-        if config[key] is not None and config[key] < low:
-            _refuse(config, key, f"at least {low}")
-    threads = config["log.cleaner.threads"]
+        if values.by_name[key] is not None and values.by_name[key] < low:
+            _refuse(values, key, f"at least {low}")
+    threads = values.by_name["log.cleaner.threads"]
     if threads < 1:
-        _refuse(config, "log.cleaner.threads", "at least 1")
-    if config["log.cleaner.dedupe.buffer.size"] // threads <= 1024 * 1024:
-        _refuse(config, "log.cleaner.dedupe.buffer.size", "more than 1 MiB for each of log.cleaner.threads")
-    _check_local_retention(config, "log.local.retention.ms", "log.retention.ms", _retention_ms(config))
-    _check_local_retention(config, "log.local.retention.bytes", "log.retention.bytes", config["log.retention.bytes"])
+        _refuse(values, "log.cleaner.threads", "at least 1")
+    if values.by_name["log.cleaner.dedupe.buffer.size"] // threads <= 1024 * 1024:
+        _refuse(values, "log.cleaner.dedupe.buffer.size", "more than 1 MiB for each of log.cleaner.threads")
+    _check_local_retention(values, "log.local.retention.ms", "log.retention.ms", TopicConfig({}, values).retention_ms)
+    _check_local_retention(
+        values, "log.local.retention.bytes", "log.retention.bytes", values.by_name["log.retention.bytes"]
+    )
 
 
-def _retention_ms(config: BrokerConfig) -> int:
-    return int(config.topic_config({})["retention.ms"])
-
-
-def _check_local_retention(config: BrokerConfig, key: str, whole_key: str, whole: int) -> None:
+def _check_local_retention(values: BrokerValues, key: str, whole_key: str, whole: int) -> None:
     """What stays on local disks is no more than what stays at all; -2 means just that. Without effect here."""
-    local = config[key]
+    local = values.by_name[key]
     if whole != -1 and local != -2 and (local == -1 or local > whole):
-        _refuse(config, key, f"at most {whole_key} ({whole}), or -2")
+        _refuse(values, key, f"at most {whole_key} ({whole}), or -2")
 
 
-def _check_cordoned(config: BrokerConfig) -> None:
-    unknown = unknown_cordoned(config["cordoned.log.dirs"], config.log_dirs)
+def _check_cordoned(values: BrokerValues) -> None:
+    unknown = unknown_cordoned(values.by_name["cordoned.log.dirs"], values.log_dirs)
     if unknown is not None:
-        _refuse(config, "cordoned.log.dirs", f"directories of log.dirs, or * alone; {unknown} is none of them")
+        _refuse(values, "cordoned.log.dirs", f"directories of log.dirs, or * alone; {unknown} is none of them")
 
 
-def _check_replication(config: BrokerConfig) -> None:
-    wait = config["replica.fetch.wait.max.ms"]
-    if wait > config["replica.socket.timeout.ms"]:
-        _refuse(config, "replica.socket.timeout.ms", f"at least replica.fetch.wait.max.ms ({wait})")
-    if wait > config["replica.lag.time.max.ms"]:
-        _refuse(config, "replica.lag.time.max.ms", f"at least replica.fetch.wait.max.ms ({wait})")
+def _check_replication(values: BrokerValues) -> None:
+    wait = values.by_name["replica.fetch.wait.max.ms"]
+    if wait > values.by_name["replica.socket.timeout.ms"]:
+        _refuse(values, "replica.socket.timeout.ms", f"at least replica.fetch.wait.max.ms ({wait})")
+    if wait > values.by_name["replica.lag.time.max.ms"]:
+        _refuse(values, "replica.lag.time.max.ms", f"at least replica.fetch.wait.max.ms ({wait})")
 
 
-def _check_groups(config: BrokerConfig) -> None:
-    acks, replicas = config["offsets.commit.required.acks"], config["offsets.topic.replication.factor"]
+def _check_groups(values: BrokerValues) -> None:
+    acks, replicas = values.by_name["offsets.commit.required.acks"], values.by_name["offsets.topic.replication.factor"]
     if not -1 <= acks <= replicas:
-        _refuse(config, "offsets.commit.required.acks", f"between -1 and offsets.topic.replication.factor ({replicas})")
-    shortest = config["group.min.session.timeout.ms"]
-    if config["group.max.session.timeout.ms"] < shortest:
-        _refuse(config, "group.max.session.timeout.ms", f"at least group.min.session.timeout.ms ({shortest})")
+        _refuse(values, "offsets.commit.required.acks", f"between -1 and offsets.topic.replication.factor ({replicas})")
+    shortest = values.by_name["group.min.session.timeout.ms"]
+    if values.by_name["group.max.session.timeout.ms"] < shortest:
+        _refuse(values, "group.max.session.timeout.ms", f"at least group.min.session.timeout.ms ({shortest})")
 
 
-def _check_network(config: BrokerConfig) -> None:
-    queued, largest = config["queued.max.request.bytes"], config["socket.request.max.bytes"]
+def _check_network(values: BrokerValues) -> None:
+    queued, largest = values.by_name["queued.max.request.bytes"], values.by_name["socket.request.max.bytes"]
     if 0 < queued < largest:
-        _refuse(config, "queued.max.request.bytes", f"at least socket.request.max.bytes ({largest}), or -1")
+        _refuse(values, "queued.max.request.bytes", f"at least socket.request.max.bytes ({largest}), or -1")
     for key in ("socket.send.buffer.bytes", "socket.receive.buffer.bytes"):
-        if config[key] < -1:
-            _refuse(config, key, "at least 0, or -1 for the system's default")
-    overrides = [entry.strip() for entry in config["max.connections.per.ip.overrides"].split(",") if entry.strip()]
+        if values.by_name[key] < -1:
+            _refuse(values, key, "at least 0, or -1 for the system's default")
+    overrides = [
+        entry.strip() for entry in values.by_name["max.connections.per.ip.overrides"].split(",") if entry.strip()
+    ]
     for entry in overrides:
         if re.fullmatch(r".*:\s*[+-]?[0-9]+", entry) is None:
-            _refuse(config, "max.connections.per.ip.overrides", "ADDRESS:NUMBER,ADDRESS:NUMBER,...")
-    if config["max.connections.per.ip"] == 0 and not overrides:
-        _refuse(config, "max.connections.per.ip", "at least 1 where max.connections.per.ip.overrides is not given")
-    if config["ottla.http.listener"]:
-        config.http_listener  # noqa: B018 - raises when malformed
+            _refuse(values, "max.connections.per.ip.overrides", "ADDRESS:NUMBER,ADDRESS:NUMBER,...")
+    if values.by_name["max.connections.per.ip"] == 0 and not overrides:
+        _refuse(values, "max.connections.per.ip", "at least 1 where max.connections.per.ip.overrides is not given")
+    if values.by_name["ottla.http.listener"]:
+        values.http_listener  # noqa: B018 - raises when malformed

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from ottla_broker.config.broker_values import BrokerValues
 from ottla_broker.config.definitions.topics import BROKER_DEFAULTS, MILLISECONDS, TOPIC_KEYS
-from ottla_broker.config.description import ConfigDescription, Synonym, documentation_of, shown
+from ottla_broker.config.description import ConfigDescription, Synonym, documentation_of, shown, synonyms_of
 from ottla_broker.config.served import INTERNAL_TOPIC_MAY, TOPIC_REFUSALS
+from ottla_broker.config.topic_values import TopicValues
 from ottla_broker.config.types import ConfigError, ConfigSource, format_value
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from ottla_broker.config.broker import BrokerConfig
 
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 
-class TopicConfig(Mapping[str, Any]):
-    """The values of one topic by topic-level name, typed (`["retention.ms"]` is an int, lists are tuples).
+class TopicConfig(TopicValues):
+    """The values of one topic, and where each comes from.
 
-    A snapshot: a change of the topic's overrides or of a broker default makes a new one. An override that this
-    release cannot read (stored by another program) is left out and told in `problems`.
+    A snapshot: a change of the topic's overrides or of a broker default makes a new one. `problems` names the
+    overrides that this release cannot read (another program stored them); they are left out.
     """
 
-    __slots__ = ("_broker", "_values", "overrides", "problems")
-
-    def __init__(self, overrides: Mapping[str, str], broker: BrokerConfig) -> None:
+    def __init__(self, overrides: Mapping[str, str], broker: BrokerValues) -> None:
         self.overrides: dict[str, str] = dict(overrides)
-        self.problems: tuple[str, ...] = ()
         self._broker = broker
-        self._values: dict[str, Any] = {name: default_of(name, broker) for name in TOPIC_KEYS}
+        values: dict[str, Any] = {name: default_of(name, broker) for name in TOPIC_KEYS}
         problems: list[str] = []
         for name, text in self.overrides.items():
             known = TOPIC_KEYS.get(name)
@@ -38,19 +34,11 @@ class TopicConfig(Mapping[str, Any]):
                 problems.append(f"unknown topic configuration {name}")
                 continue
             try:
-                self._values[name] = known.parse(text)
+                values[name] = known.parse(text)
             except ConfigError as error:
                 problems.append(str(error))
-        self.problems = tuple(problems)
-
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
+        super().__init__(values)
+        self.problems: tuple[str, ...] = tuple(problems)
 
     def source(self, name: str) -> ConfigSource:
         """Where the value in force comes from; KeyError for an unknown name."""
@@ -60,7 +48,7 @@ class TopicConfig(Mapping[str, Any]):
     def synonyms(self, name: str) -> tuple[Synonym, ...]:
         """Every place a value of `name` is given in, the one in force first (KIP-226)."""
         TOPIC_KEYS[name]
-        found = self._broker.synonyms_of(BROKER_DEFAULTS.get(name, ()))
+        found = synonyms_of(self._broker, BROKER_DEFAULTS.get(name, ()))
         if name in self.overrides:
             found = (Synonym(name, shown(TOPIC_KEYS[name], self.overrides[name]), ConfigSource.TOPIC_CONFIG), *found)
         return found
@@ -70,7 +58,7 @@ class TopicConfig(Mapping[str, Any]):
         known = TOPIC_KEYS[name]
         return ConfigDescription(
             name=name,
-            value=format_value(self._values[name]),
+            value=format_value(self.by_name[name]),
             type=known.type,
             is_read_only=False,
             is_sensitive=False,
@@ -83,18 +71,19 @@ class TopicConfig(Mapping[str, Any]):
         return [self.describe(name) for name in TOPIC_KEYS]
 
 
-def default_of(name: str, broker: BrokerConfig) -> Any:
+def default_of(name: str, broker: BrokerValues) -> Any:
     """A topic-level value without an override: the first broker synonym that is given, else the default.
 
-    >>> from ottla_broker.config.broker import BrokerConfig
-    >>> default_of("retention.ms", BrokerConfig.from_mapping({"log.retention.hours": "2"}))
+    >>> default_of("retention.ms", BrokerValues({"log.retention.hours": "2"}))
     7200000
     """
     names = BROKER_DEFAULTS.get(name)
     if names is None:
         return TOPIC_KEYS[name].default
     chosen = broker.first_given(names)
-    value = broker[chosen] * MILLISECONDS.get(chosen, 1) if chosen in MILLISECONDS else broker[chosen]
+    value = broker.by_name[chosen]
+    if chosen in MILLISECONDS:
+        value *= MILLISECONDS[chosen]
     if name == "retention.ms" and value < 0:
         return -1
     return value

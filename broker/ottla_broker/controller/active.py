@@ -67,7 +67,7 @@ class ActiveController:
         self.context = context
         self.store = store
         self._waits = MetadataWaits()
-        versions = inter_broker_versions(config["inter.broker.protocol.version"])
+        versions = inter_broker_versions(config.inter_broker_protocol_version)
 
         def queue_response(response: ControlResponse) -> None:
             queue(f"response of broker {response.broker}", lambda: self._responses.handle(response))

@@ -16,8 +16,9 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.groups.append_errors import OF_GROUP_RECORD, OF_OFFSET_COMMIT
 from ottla_broker.groups.decisions import (
     NO_MEMBER_ID,
@@ -71,16 +72,15 @@ class OffsetConfig:
     offsets_topic_num_partitions: int = 50
 
     @staticmethod
-    def from_config(config: Mapping[str, Any]) -> OffsetConfig:
-        """Reads the keys from a broker configuration whose values are already typed."""
-        defaults = OffsetConfig()
+    def from_config(config: BrokerConfig) -> OffsetConfig:
+        """The values of a broker."""
         return OffsetConfig(
-            int(config.get("offset.metadata.max.bytes", defaults.offset_metadata_max_bytes)),
-            int(config.get("offsets.retention.minutes", defaults.offsets_retention_minutes)),
-            int(config.get("offsets.retention.check.interval.ms", defaults.offsets_retention_check_interval_ms)),
-            int(config.get("offsets.commit.timeout.ms", defaults.offsets_commit_timeout_ms)),
-            int(config.get("offsets.commit.required.acks", defaults.offsets_commit_required_acks)),
-            int(config.get("offsets.topic.num.partitions", defaults.offsets_topic_num_partitions)),
+            config.offset_metadata_max_bytes,
+            config.offsets_retention_minutes,
+            config.offsets_retention_check_interval_ms,
+            config.offsets_commit_timeout_ms,
+            config.offsets_commit_required_acks,
+            config.offsets_topic_num_partitions,
         )
 
 
@@ -137,7 +137,7 @@ class GroupCoordinator:
         clock: Clock,
         log: GroupLog,
         metrics: Metrics,
-        config: Mapping[str, Any],
+        config: BrokerConfig,
         partition_count: Callable[[], int],
     ) -> None:
         self._clock = clock

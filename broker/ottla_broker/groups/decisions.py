@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.protocol.errors import ErrorCode
 
 NO_MEMBER_ID = ""
@@ -31,19 +32,13 @@ class GroupConfig:
     group_max_size: int = 2**31 - 1
 
     @staticmethod
-    def from_config(config: Mapping[str, object]) -> GroupConfig:
-        """Reads the keys from a broker configuration whose values are already typed."""
-        defaults = GroupConfig()
-
-        def value(key: str, default: int) -> int:
-            found = config.get(key, default)
-            return int(str(found))
-
+    def from_config(config: BrokerConfig) -> GroupConfig:
+        """The values of a broker."""
         return GroupConfig(
-            value("group.min.session.timeout.ms", defaults.group_min_session_timeout_ms),
-            value("group.max.session.timeout.ms", defaults.group_max_session_timeout_ms),
-            value("group.initial.rebalance.delay.ms", defaults.group_initial_rebalance_delay_ms),
-            value("group.max.size", defaults.group_max_size),
+            config.group_min_session_timeout_ms,
+            config.group_max_session_timeout_ms,
+            config.group_initial_rebalance_delay_ms,
+            config.group_max_size,
         )
 
 

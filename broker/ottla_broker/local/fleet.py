@@ -103,7 +103,7 @@ class Fleet:
             self._store = None
 
     def _coordination(self, config: BrokerConfig) -> Coordination:
-        timeout_ms: int = config["zookeeper.session.timeout.ms"] or SESSION_TIMEOUT_MS
+        timeout_ms = config.zookeeper_session_timeout_ms or SESSION_TIMEOUT_MS
         if self._store is not None:
             return EmbeddedCoordination(self._store, session_timeout_ms=timeout_ms)
         return zookeeper_coordination(config)

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.config.inter_broker import InterBrokerVersions
 from ottla_broker.metadata.cache import BrokerEndpoint, MetadataCache
 from ottla_broker.metrics import Counter
@@ -62,7 +63,7 @@ class FetcherContext:
     """
 
     broker_id: int
-    config: Mapping[str, Any]
+    config: BrokerConfig
     clock: Clock
     metadata: MetadataCache
     broker_epoch: Callable[[], int]
@@ -103,16 +104,16 @@ class Fetcher:
         self._is_settled = False
         self._failures = 0
         config = context.config
-        self._longest_backoff_s: float = config["replica.fetch.backoff.ms"] / 1000
-        self._request_timeout_s: float = config["replica.socket.timeout.ms"] / 1000
-        self._partition_max_bytes: int = config["replica.fetch.max.bytes"]
+        self._longest_backoff_s: float = config.replica_fetch_backoff_ms / 1000
+        self._request_timeout_s: float = config.replica_socket_timeout_ms / 1000
+        self._partition_max_bytes: int = config.replica_fetch_max_bytes
         self._version = context.versions.fetch
         self._request = FetchRequest(
-            max_wait_ms=config["replica.fetch.wait.max.ms"],
-            min_bytes=config["replica.fetch.min.bytes"],
-            max_bytes=config["replica.fetch.response.max.bytes"],
+            max_wait_ms=config.replica_fetch_wait_max_ms,
+            min_bytes=config.replica_fetch_min_bytes,
+            max_bytes=config.replica_fetch_response_max_bytes,
         )
-        self._max_wait_ms: int = config["replica.fetch.wait.max.ms"]
+        self._max_wait_ms: int = config.replica_fetch_wait_max_ms
         self._bytes_in: Counter = context.bytes_in
         self._quota = context.quotas.follower
         self._is_quota_exceeded = False

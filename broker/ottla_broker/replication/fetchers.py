@@ -6,9 +6,9 @@ Not here: fetching (`fetcher`), what is done with a response (`follower`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.config.inter_broker import inter_broker_versions
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.metrics import Metrics
@@ -42,7 +42,7 @@ class Fetchers:
     def __init__(
         self,
         broker_id: int,
-        config: Mapping[str, Any],
+        config: BrokerConfig,
         clock: Clock,
         metadata: MetadataCache,
         broker_epoch: Callable[[], int],
@@ -63,7 +63,7 @@ class Fetchers:
             listener,
             logger,
             quotas,
-            inter_broker_versions(config["inter.broker.protocol.version"]),
+            inter_broker_versions(config.inter_broker_protocol_version),
             metrics.counter("kafka_server_brokertopicmetrics_replicationbytesin", "Bytes fetched from leaders."),
         )
         self._catch_up = catch_up
@@ -86,7 +86,7 @@ class Fetchers:
                 self._context.clock,
                 self._context.logger,
                 broker_id=self._context.broker_id,
-                longest_backoff_s=self._context.config["replica.fetch.backoff.ms"] / 1000,
+                longest_backoff_s=self._context.config.replica_fetch_backoff_ms / 1000,
                 list_offsets_version=self._context.versions.list_offsets,
                 catch_up=self._catch_up,
             )
@@ -142,5 +142,5 @@ class Fetchers:
             fetcher.close()
 
 
-def _fetcher_count(config: Mapping[str, Any]) -> int:
-    return max(1, int(config["num.replica.fetchers"]))
+def _fetcher_count(config: BrokerConfig) -> int:
+    return max(1, int(config.num_replica_fetchers))

@@ -16,18 +16,16 @@ The rules (KIP-73)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Clock
 from ottla_broker.rates import WindowedRate
 
 NO_LIMIT: Final = 2**63 - 1
 """The rate where none is configured."""
-
-LEADER_RATE: Final = "leader.replication.throttled.rate"
-FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
 
 
 class ReplicationQuota:
@@ -60,10 +58,10 @@ class ReplicationQuota:
 class ReplicationQuotas:
     """Both quotas of a broker, and the counters of what replication moves."""
 
-    def __init__(self, config: Mapping[str, Any], clock: Clock, metrics: Metrics) -> None:
-        windows, window_s = config["replication.quota.window.num"], config["replication.quota.window.size.seconds"]
-        self.leader = ReplicationQuota(clock, lambda: int(config[LEADER_RATE]), windows, window_s)
-        self.follower = ReplicationQuota(clock, lambda: int(config[FOLLOWER_RATE]), windows, window_s)
+    def __init__(self, config: BrokerConfig, clock: Clock, metrics: Metrics) -> None:
+        windows, window_s = config.replication_quota_window_num, config.replication_quota_window_size_seconds
+        self.leader = ReplicationQuota(clock, lambda: config.leader_replication_throttled_rate, windows, window_s)
+        self.follower = ReplicationQuota(clock, lambda: config.follower_replication_throttled_rate, windows, window_s)
         prefix = "kafka_server_brokertopicmetrics_"
         self.bytes_out = metrics.counter(f"{prefix}replicationbytesout", "Bytes that followers fetched.")
         self.reassigned_out = metrics.counter(

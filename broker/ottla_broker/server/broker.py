@@ -179,7 +179,7 @@ class Broker:
         moves_leadership = hands_over and self.is_ready
         self._lifecycle.enter(BrokerState.STOPPING)
         clock = self._ports.clock
-        limit_ms: int = self.config["ottla.shutdown.timeout.ms"]
+        limit_ms: int = self.config.ottla_shutdown_timeout_ms
         clock.call_later(limit_ms / 1000, self._on_overdue_stop, limit_ms)
         stopping = clock.spawn(self._lifecycle.stop(self._stop_steps(moves_leadership)), name="stop")
         await asyncio.wait([stopping, self._lifecycle.ended], return_when=asyncio.FIRST_COMPLETED)
@@ -255,7 +255,7 @@ class Broker:
             metas = [directory.meta for directory in self._directories]
             known = [meta.broker_id for meta in metas if meta is not None and meta.broker_id is not None]
             self.broker_id = (
-                known[0] if known else await generated_broker_id(coordination, config["reserved.broker.max.id"])
+                known[0] if known else await generated_broker_id(coordination, config.reserved_broker_max_id)
             )
         self._logger = logging.LoggerAdapter(self._logger.logger, {"broker": self.broker_id})
 
@@ -325,7 +325,7 @@ class Broker:
             await advertised_endpoints(config.listeners.advertised, self._addresses, network.own_name),
             config.listeners.inter_broker,
             self._logger,
-            max_partition_replicas(config["ottla.max.partition.replicas"], self._ports.open_files),
+            max_partition_replicas(config.ottla_max_partition_replicas, self._ports.open_files),
         )
         markers = self.log_manager.markers
         is_power_loss_suspected = markers.is_power_loss_suspected or markers.has_new_directory
@@ -353,7 +353,7 @@ class Broker:
             self._ports.clock,
             self.broker_id,
             lost,
-            3 * self.config["zookeeper.session.timeout.ms"] / 1000 + _LONGEST_WAIT_FOR_CONTROLLER_S,
+            3 * self.config.zookeeper_session_timeout_ms / 1000 + _LONGEST_WAIT_FOR_CONTROLLER_S,
             self._logger,
             absent=absent,
             is_empty=not logs,
@@ -380,7 +380,7 @@ class Broker:
     async def _move_leadership(self) -> None:
         """A controlled shutdown; clients are served on for ottla.shutdown.serve.ms, so that they learn the leaders."""
         clock = self._ports.clock
-        serve_ms = min(self.config["ottla.shutdown.serve.ms"], self.config["ottla.shutdown.timeout.ms"] // 2)
+        serve_ms = min(self.config.ottla_shutdown_serve_ms, self.config.ottla_shutdown_timeout_ms // 2)
         closes_at = clock.monotonic() + serve_ms / 1000
         await self._shut_down_controlled()
         ends: list[asyncio.Future[Any]] = [self._skips_to_flush, self._lifecycle.ended]
@@ -390,7 +390,7 @@ class Broker:
     async def _shut_down_controlled(self) -> None:
         """Takes at most half of the time that the stop has."""
         serving = self._serving
-        if serving is None or not self.config["controlled.shutdown.enable"]:
+        if serving is None or not self.config.controlled_shutdown_enable:
             return
         if all(broker == self.broker_id for broker in serving.metadata.brokers):
             return
@@ -405,7 +405,7 @@ class Broker:
             ),
             name="controlled shutdown",
         )
-        limit_s = self.config["ottla.shutdown.timeout.ms"] / 2000
+        limit_s = self.config.ottla_shutdown_timeout_ms / 2000
         await asyncio.wait([moving, self._skips_to_flush], timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         if not moving.done():
             self._logger.warning(
@@ -465,14 +465,14 @@ class Broker:
             values = self.config.topic_config({})
         else:
             values = self._dynamic_config.topic_config(topic)
-        return LogConfig(values, validates_records=self.config["ottla.validate.records"] == "always")
+        return LogConfig(values, validates_records=self.config.ottla_validate_records == "always")
 
     def _on_config_change(self, changed: tuple[str, ...]) -> None:
         """Applies the keys that take effect while the broker runs."""
         config, serving = self.config, self._serving
         self.log_manager.cordoned = config.cordoned_log_dirs
         copying = self.log_manager.future_replicas.copying
-        copying.max_bytes_per_second = config["replica.alter.log.dirs.io.max.bytes.per.second"]
+        copying.max_bytes_per_second = config.replica_alter_log_dirs_io_max_bytes_per_second
         if serving is None:
             return
         if FORGOTTEN in changed and self.is_ready:
@@ -480,14 +480,14 @@ class Broker:
         if "num.replica.fetchers" in changed:
             serving.replica_manager.resize_fetchers()
         unclean = "unclean.leader.election.enable"
-        if unclean in changed and config[unclean]:
+        if unclean in changed and config.unclean_leader_election_enable:
             serving.controller.unclean_election_enabled(None)
-        recreate_rate = config["ottla.replica.recreate.max.bytes.per.second"]
+        recreate_rate = config.ottla_replica_recreate_max_bytes_per_second
         serving.replica_manager.recreation.max_bytes_per_second = recreate_rate
 
     def _on_topic_config(self, topic: str, config: TopicConfig) -> None:
         self.log_manager.reconfigure(topic)
-        if config["unclean.leader.election.enable"] and self._serving is not None:
+        if config.unclean_leader_election_enable and self._serving is not None:
             self._serving.controller.unclean_election_enabled(topic)
 
     def _on_session_event(self, event: SessionEvent) -> None:

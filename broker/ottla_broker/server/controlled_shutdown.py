@@ -8,10 +8,10 @@ and this broker itself when it is the active controller.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.config.inter_broker import inter_broker_versions
 from ottla_broker.ports import Clock
 from ottla_broker.protocol.api import ApiKey
@@ -61,7 +61,7 @@ def decide_after_response(response: ControlledShutdownResponse) -> ShutdownDecis
 async def request_controlled_shutdown(
     controller: ControllerClient,
     clock: Clock,
-    config: Mapping[str, Any],
+    config: BrokerConfig,
     broker_id: int,
     broker_epoch: int,
     logger: logging.LoggerAdapter[Any],
@@ -73,8 +73,8 @@ async def request_controlled_shutdown(
     fleet that is stopped as a whole nobody is left who could answer, and Apache Kafka, which gives each try that time,
     would wait three times as long.
     """
-    tries: int = config["controlled.shutdown.max.retries"]
-    patience_s: float = config["controller.socket.timeout.ms"] / 1000
+    tries: int = config.controlled_shutdown_max_retries
+    patience_s: float = config.controller_socket_timeout_ms / 1000
     for number in range(1, tries + 1):
         asked_at = clock.monotonic()
         try:
@@ -90,7 +90,7 @@ async def request_controlled_shutdown(
         if patience_s <= 0:
             break
         if number < tries:
-            await clock.sleep(config["controlled.shutdown.retry.backoff.ms"] / 1000)
+            await clock.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
     logger.warning("stopping although leadership could not be moved")
     return False
 
@@ -98,14 +98,14 @@ async def request_controlled_shutdown(
 async def _ask_active_controller(
     controller: ControllerClient,
     clock: Clock,
-    config: Mapping[str, Any],
+    config: BrokerConfig,
     broker_id: int,
     broker_epoch: int,
     patience_s: float,
 ) -> ControlledShutdownResponse:
     """Raises BrokerDisconnected when nobody has answered within `patience_s`."""
     deadline = clock.monotonic() + patience_s
-    version = inter_broker_versions(config["inter.broker.protocol.version"]).controlled_shutdown
+    version = inter_broker_versions(config.inter_broker_protocol_version).controlled_shutdown
     request = ControlledShutdownRequest(broker_id=broker_id, broker_epoch=broker_epoch)
     while True:
         left_s = max(deadline - clock.monotonic(), _PAUSE_S)

@@ -14,10 +14,11 @@ The request and response are the classes that are generated for the API; a test 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.ports.network import Chunk
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Services:
 
     broker_id: int
     cluster_id: str
-    config: Mapping[str, Any]
+    config: BrokerConfig
     clock: Clock
     coordination: Coordination
     metrics: Metrics

@@ -142,7 +142,7 @@ class Readmission:
     def forget(self) -> None:
         """Applies ottla.log.dirs.forgotten as it is now: gives up what only those directories had, where they are
         offline. The entry of one that is online is removed, so that it means nothing when that one fails."""
-        if self._dynamic_config.config[FORGOTTEN]:
+        if self._dynamic_config.config.ottla_log_dirs_forgotten:
             self._has_to_forget = True
             if not self._is_forgetting:
                 self._is_forgetting = True
@@ -155,10 +155,12 @@ class Readmission:
                 self._has_to_forget = False
                 pause_s = _ASK_AGAIN_S
                 try:
-                    live = [path for path in self._dynamic_config.config[FORGOTTEN] if path not in states.offline]
+                    named = self._dynamic_config.config.ottla_log_dirs_forgotten
+                    live = [path for path in named if path not in states.offline]
                     if live:
                         await self._take_out(live)
-                    given_up = [path for path in self._dynamic_config.config[FORGOTTEN] if path in states.offline]
+                    named = self._dynamic_config.config.ottla_log_dirs_forgotten
+                    given_up = [path for path in named if path in states.offline]
                     if given_up and not await self._forget(given_up):
                         # Naming the directory once more would change nothing, so it would not be noticed.
                         self._has_to_forget, pause_s = True, _TRY_AGAIN_S

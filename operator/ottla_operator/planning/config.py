@@ -163,7 +163,7 @@ def _is_same(properties: Mapping[str, str], key: str, value: str | None) -> bool
         return value is not None
     try:
         declared, dynamic = (BrokerConfig.from_mapping({**properties, key: text}) for text in (properties[key], value))
-        return bool(declared[key] == dynamic[key])
+        return declared.has_same_value(key, dynamic)
     except ConfigError:
         return False
 

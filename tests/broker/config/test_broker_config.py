@@ -13,6 +13,7 @@ from ottla_broker.config import (
     Synonym,
     unknown_broker_keys,
 )
+from ottla_broker.config.description import synonyms
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 
 ZOOKEEPER = "zookeeper.connect=localhost:2181\n"
@@ -91,9 +92,9 @@ def load(text: str, *overrides: str) -> BrokerConfig:
 def test_the_production_file_of_the_0_8_2_documentation_loads_whole() -> None:
     config = BrokerConfig.from_properties(LINKEDIN)
     assert config.unknown_keys == ()
-    assert config["num.replica.fetchers"] == 4
-    assert config["log.flush.interval.messages"] == 20000
-    assert config["replica.lag.max.messages"] == 4000
+    assert config.num_replica_fetchers == 4
+    assert config.by_name["log.flush.interval.messages"] == 20000
+    assert config.by_name["replica.lag.max.messages"] == 4000
     assert "replica.lag.max.messages" in config.keys_without_effect
     assert "log.segment.bytes" not in config.keys_without_effect
 
@@ -115,13 +116,13 @@ def test_every_key_has_a_sentence_and_a_default_of_its_own_type() -> None:
 
 def test_defaults_are_those_of_3_9() -> None:
     config = load("")
-    assert config["log.segment.bytes"] == 1073741824
-    assert config["message.max.bytes"] == 1048588
-    assert config["zookeeper.session.timeout.ms"] == 18000
-    assert config["log.cleanup.policy"] == ("delete",)
-    assert config["log.retention.ms"] is None
-    assert config["unclean.leader.election.enable"] is False
-    assert config["inter.broker.protocol.version"] == "3.9-IV0"
+    assert config.by_name["log.segment.bytes"] == 1073741824
+    assert config.by_name["message.max.bytes"] == 1048588
+    assert config.zookeeper_session_timeout_ms == 18000
+    assert config.by_name["log.cleanup.policy"] == ("delete",)
+    assert config.by_name["log.retention.ms"] is None
+    assert config.unclean_leader_election_enable is False
+    assert config.inter_broker_protocol_version == "3.9-IV0"
     assert config.broker_id == -1
 
 
@@ -132,7 +133,7 @@ def test_unknown_keys_are_listed_in_the_order_of_the_file() -> None:
 
 
 def test_an_override_wins_over_the_file() -> None:
-    assert load("num.partitions=2", "num.partitions=5", "broker.id=7")["num.partitions"] == 5
+    assert load("num.partitions=2", "num.partitions=5", "broker.id=7").num_partitions == 5
     with pytest.raises(ConfigError, match="KEY=VALUE"):
         load("", "num.partitions")
 
@@ -149,14 +150,14 @@ def test_an_override_wins_over_the_file() -> None:
     ],
 )
 def test_retention_in_ms_wins_over_minutes_and_minutes_over_hours(text: str, ms: int) -> None:
-    assert load(text).topic_config({})["retention.ms"] == ms
+    assert load(text).topic_config({}).retention_ms == ms
 
 
 def test_older_names_set_the_newer_keys() -> None:
     config = load("log.delete.delay.ms=5\noffsets.topic.retention.minutes=6")
-    assert config["log.segment.delete.delay.ms"] == 5
-    assert config["offsets.retention.minutes"] == 6
-    assert load("log.delete.delay.ms=5\nlog.segment.delete.delay.ms=7")["log.segment.delete.delay.ms"] == 7
+    assert config.by_name["log.segment.delete.delay.ms"] == 5
+    assert config.offsets_retention_minutes == 6
+    assert load("log.delete.delay.ms=5\nlog.segment.delete.delay.ms=7").by_name["log.segment.delete.delay.ms"] == 7
 
 
 def test_log_dirs_win_over_log_dir() -> None:
@@ -285,17 +286,17 @@ def test_dynamic_values_win_in_order_and_are_told() -> None:
     config.on_change(changes.append)
     assert config.apply_dynamic({"log.retention.ms": "7"}, {"log.retention.ms": "9", "num.io.threads": "5"}) == ()
     assert changes == [("log.retention.ms", "num.io.threads")]
-    assert config.effective("log.retention.ms") == 7
-    assert config["num.io.threads"] == 5
-    assert config.source("num.io.threads") is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
-    assert config.synonyms("log.retention.ms") == (
+    assert config.topic_config({}).retention_ms == 7
+    assert config.by_name["num.io.threads"] == 5
+    assert config.describe("num.io.threads").source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    assert synonyms(config, "log.retention.ms") == (
         Synonym("log.retention.ms", "7", ConfigSource.DYNAMIC_BROKER_CONFIG),
         Synonym("log.retention.ms", "9", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
         Synonym("log.retention.hours", "2", ConfigSource.STATIC_BROKER_CONFIG),
         Synonym("log.retention.hours", "168", ConfigSource.DEFAULT_CONFIG),
     )
     config.apply_dynamic({}, {})
-    assert config.effective("log.retention.ms") == 2
+    assert config.topic_config({}).retention_ms == 7200000
     assert changes[1:] == [("log.retention.ms", "num.io.threads")]
     config.apply_dynamic({}, {})
     assert len(changes) == 2
@@ -304,8 +305,8 @@ def test_dynamic_values_win_in_order_and_are_told() -> None:
 def test_an_unusable_stored_value_is_told_and_the_one_below_it_stays_in_force() -> None:
     config = load("num.io.threads=4")
     problems = config.apply_dynamic({"num.io.threads": "none"}, {"broker.id": "5", "compression.type": "brotli"})
-    assert config["num.io.threads"] == 4
-    assert config["compression.type"] == "producer"
+    assert config.by_name["num.io.threads"] == 4
+    assert config.by_name["compression.type"] == "producer"
     assert [problem.split()[-1] for problem in problems] and len(problems) == 3
 
 
@@ -338,19 +339,20 @@ def test_stored_values_that_cannot_be_used_leave_the_old_ones_in_force(
 
     config = load("")
     assert apply(good) == ()
-    before = dict(config)
+    before = dict(config.by_name)
     (problem,) = apply(bad)
     assert named in problem
-    assert dict(config) == before
+    assert dict(config.by_name) == before
     assert apply(good) == ()
-    assert dict(config) == before
+    assert dict(config.by_name) == before
 
 
 def test_one_unusable_stored_value_keeps_no_other_from_coming_into_force() -> None:
     config = load("")
     problems = config.apply_dynamic({"log.retention.ms": "0", "message.max.bytes": "5000"}, {"num.io.threads": "64"})
     assert len(problems) == 1
-    assert (config["message.max.bytes"], config["num.io.threads"], config["log.retention.ms"]) == (5000, 64, None)
+    values = config.by_name
+    assert (values["message.max.bytes"], values["num.io.threads"], values["log.retention.ms"]) == (5000, 64, None)
 
 
 @pytest.mark.parametrize(
@@ -438,13 +440,13 @@ def test_a_key_that_only_a_dynamic_update_sets_has_no_default_among_its_synonyms
     config = load("")
     config.apply_dynamic({"leader.replication.throttled.rate": "5"}, {})
     told = (Synonym("leader.replication.throttled.rate", "5", ConfigSource.DYNAMIC_BROKER_CONFIG),)
-    assert config.synonyms("leader.replication.throttled.rate") == told
+    assert synonyms(config, "leader.replication.throttled.rate") == told
 
 
 def test_a_key_that_only_a_dynamic_update_sets_is_shown_as_it_was_written() -> None:
     config = load("")
     config.apply_dynamic({"leader.replication.throttled.rate": "007"}, {})
-    assert config["leader.replication.throttled.rate"] == 7
+    assert config.leader_replication_throttled_rate == 7
     assert config.describe("leader.replication.throttled.rate").value == "007"
 
 

@@ -63,7 +63,7 @@ def test_a_value_in_utf_8_is_read_as_java_reads_it_and_told() -> None:
 def test_only_the_blanks_of_java_are_taken_off_a_value() -> None:
     text = decode_properties_file("broker.id=1\nbroker.rack= à\nlog.dirs=/à , /b\nzookeeper.connect=z:1\n".encode())
     config = BrokerConfig.from_properties(text)
-    assert config["broker.rack"] == "\u00c3\u00a0"
+    assert config.broker_rack == "\u00c3\u00a0"
     assert config.log_dirs == ("/\u00c3\u00a0", "/b")
 
 

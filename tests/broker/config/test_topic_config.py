@@ -16,13 +16,13 @@ def test_a_topic_takes_the_defaults_of_3_9() -> None:
     topic = config().topic_config({})
     assert len(TOPIC_KEYS) == 36
     for name, key in TOPIC_KEYS.items():
-        assert topic[name] == key.default, name
+        assert topic.by_name[name] == key.default, name
         assert key.documentation.endswith(".")
 
 
 def test_an_override_wins_over_the_broker_and_both_are_told() -> None:
     topic = config(log_retention_ms="5").topic_config({"retention.ms": "7"})
-    assert topic["retention.ms"] == 7
+    assert topic.retention_ms == 7
     assert topic.source("retention.ms") is ConfigSource.TOPIC_CONFIG
     assert topic.synonyms("retention.ms") == (
         Synonym("retention.ms", "7", ConfigSource.TOPIC_CONFIG),
@@ -34,26 +34,26 @@ def test_an_override_wins_over_the_broker_and_both_are_told() -> None:
 def test_a_broker_default_reaches_its_topics() -> None:
     broker = config(message_max_bytes="2000", log_roll_hours="2", log_flush_interval_ms="9")
     topic = broker.topic_config({})
-    assert topic["max.message.bytes"] == 2000
+    assert topic.max_message_bytes == 2000
     assert topic.source("max.message.bytes") is ConfigSource.STATIC_BROKER_CONFIG
-    assert topic["segment.ms"] == 7200000
-    assert topic["flush.ms"] == 9
+    assert topic.segment_ms == 7200000
+    assert topic.flush_ms == 9
     broker.apply_dynamic({}, {"message.max.bytes": "3000"})
-    assert topic["max.message.bytes"] == 2000
-    assert broker.topic_config({})["max.message.bytes"] == 3000
+    assert topic.max_message_bytes == 2000
+    assert broker.topic_config({}).max_message_bytes == 3000
 
 
 def test_a_stored_override_that_cannot_be_read_leaves_the_default_and_is_told() -> None:
     topic = config().topic_config({"segment.bytes": "many", "retention.ms": "5", "no.such": "1"})
-    assert topic["segment.bytes"] == 1073741824
-    assert topic["retention.ms"] == 5
+    assert topic.segment_bytes == 1073741824
+    assert topic.retention_ms == 5
     assert len(topic.problems) == 2
 
 
 def test_internal_topics_carry_compact() -> None:
     overrides = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
     validate_topic_config(overrides, internal=True)
-    assert config().topic_config(overrides)["cleanup.policy"] == ("compact",)
+    assert config().topic_config(overrides).cleanup_policy == ("compact",)
 
 
 @pytest.mark.parametrize(

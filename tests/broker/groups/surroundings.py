@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.groups.coordinator import GroupCoordinator
 from ottla_broker.groups.decisions import JoinAnswer, SyncAnswer, SyncRequest
 from ottla_broker.groups.log import AppendOutcome, LoadedBatch
@@ -92,7 +93,7 @@ class Broker:
             clock=clock,
             log=self.log,
             metrics=self.metrics,
-            config={name.replace("__", "."): value for name, value in config.items()},
+            config=BrokerConfig.from_mapping({name.replace("__", "."): str(value) for name, value in config.items()}),
             partition_count=lambda: partitions,
         )
         self.coordinator.start()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.coordination import znodes
 from ottla_broker.groups.partitioning import OFFSETS_TOPIC, partition_for
 from ottla_broker.metadata.cache import MetadataCache
@@ -78,7 +79,7 @@ class Server:
             group_coordinator=self.broker.coordinator,
             producer_ids=ProducerIds(7, coordination),
             auto_create_internal=self._create,
-            config={},
+            config=BrokerConfig.from_mapping({}),
             replica_manager=SimpleNamespace(
                 fence=CommandFence(clock, lambda: -1, LOGGER), on_metadata_changed=lambda: None
             ),

@@ -74,9 +74,9 @@ def test_a_brokers_configuration_is_one_that_the_broker_accepts(tmp_path: Path) 
     config = BrokerConfig.from_properties(path.read_text())
     assert config.unknown_keys == ()
     assert config.broker_id == 1
-    assert config["broker.rack"] == "rack-1"
-    assert config["min.insync.replicas"] == 2
-    assert config["offsets.topic.replication.factor"] == 2
+    assert config.broker_rack == "rack-1"
+    assert config.topic_config({}).min_insync_replicas == 2
+    assert config.offsets_topic_replication_factor == 2
     assert config.log_dirs == (str(tmp_path / "broker-1" / "a"), str(tmp_path / "broker-1" / "b"))
     assert config.formattable_log_dirs == config.log_dirs
     assert config.listeners.inter_broker == "INTERNAL"

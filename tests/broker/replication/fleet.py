@@ -136,9 +136,9 @@ class Node:
             append_queues=AppendQueues(self.workers, self.clock, self.metrics),
             fetch_engine=FetchEngine(
                 FetchEnvironment(self.manager, self.metadata, self.clock, self.workers, self.metrics),
-                self.config["max.incremental.fetch.session.cache.slots"],
+                self.config.max_incremental_fetch_session_cache_slots,
                 self.clock.random.randrange,
-                chooses_by_rack=chooses_by_rack(self.config["replica.selector.class"]),
+                chooses_by_rack=chooses_by_rack(self.config.replica_selector_class),
             ),
             workers=self.workers,
             controller=absent,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.config import TopicValues
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import delete_records as api
@@ -92,9 +93,9 @@ async def test_what_cannot_be_deleted_is_refused_with_kafkas_code(one: Fleet) ->
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
     ]
-    one.nodes[1].partition("orders").log.configure(LogConfig({"cleanup.policy": "compact"}))
+    one.nodes[1].partition("orders").log.configure(LogConfig(TopicValues({"cleanup.policy": "compact"})))
     assert await delete(one, 1) == (ErrorCode.POLICY_VIOLATION, -1)
-    one.nodes[1].partition("orders").log.configure(LogConfig({"cleanup.policy": "compact,delete"}))
+    one.nodes[1].partition("orders").log.configure(LogConfig(TopicValues({"cleanup.policy": "compact,delete"})))
     assert await delete(one, 1) == (0, 1)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.groups.coordinator import GroupCoordinator
 from ottla_broker.groups.offsets import CommittedOffset
 from ottla_broker.groups.partitioning import OFFSETS_TOPIC
@@ -212,9 +213,9 @@ ORDERS = TopicPartition("orders", 0)
 def coordinator_of(node: Node) -> GroupCoordinator:
     coordinator = GroupCoordinator(
         clock=node.clock,
-        log=ReplicatedGroupLog(node.manager, node.clock, {}),
+        log=ReplicatedGroupLog(node.manager, node.clock, BrokerConfig.from_mapping({})),
         metrics=node.metrics,
-        config={},
+        config=BrokerConfig.from_mapping({}),
         partition_count=lambda: 1,
     )
     coordinator.start()

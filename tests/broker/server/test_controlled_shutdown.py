@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.server.controlled_shutdown import request_controlled_shutdown
 from ottla_broker.server.peers.controller_client import ControllerClient
@@ -21,12 +22,14 @@ LOGGER = logging.LoggerAdapter(logging.getLogger("test"))
 def test_a_fleet_that_stops_as_a_whole_waits_for_a_controller_only_once(tries: int) -> None:
     """There is no active controller any more: all tries together take as long as one request to a controller may."""
     world = World(1)
-    config = {
-        "controlled.shutdown.max.retries": tries,
-        "controlled.shutdown.retry.backoff.ms": 5000,
-        "controller.socket.timeout.ms": 30_000,
-        "inter.broker.protocol.version": "3.9",
-    }
+    config = BrokerConfig.from_mapping(
+        {
+            "controlled.shutdown.max.retries": str(tries),
+            "controlled.shutdown.retry.backoff.ms": "5000",
+            "controller.socket.timeout.ms": "30000",
+            "inter.broker.protocol.version": "3.9",
+        }
+    )
 
     async def main() -> bool:
         process = world.machine("m", "10.0.0.1").start_process()

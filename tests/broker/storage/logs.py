@@ -9,6 +9,7 @@ from typing import Any
 
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.disk import DirectoryDisk
+from ottla_broker.config import TopicValues
 from ottla_broker.ports.disk import Disk
 from ottla_broker.records.batch import batches
 from ottla_broker.records.compression import Codec
@@ -73,7 +74,7 @@ class LogSetup:
 
     def __init__(self, path: str, config: Mapping[str, Any] | None = None) -> None:
         self.path = path
-        self.config = LogConfig(config)
+        self.config = LogConfig(TopicValues(config or {}))
         self.clock = ManualClock()
         self.owner = Owner()
         self.disk = DirectoryDisk(path)

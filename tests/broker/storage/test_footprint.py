@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from ottla_broker.config import TopicValues
 from ottla_broker.records.ids import TopicPartition
+from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from tests.broker.storage.log_dirs.brokers import TOPIC_ID, BrokerStorage
@@ -77,7 +79,7 @@ async def test_an_idle_partition_has_at_most_two_open_descriptors(broker: Broker
 
 
 async def test_closed_segments_have_no_open_descriptor_when_they_are_not_read(broker: BrokerStorage) -> None:
-    broker.config = type(broker.config)({"segment.bytes": 500})
+    broker.config = LogConfig(TopicValues({"segment.bytes": 500}))
     manager = await broker.start()
     log = await manager.get_or_create(TopicPartition("t", 0), TOPIC_ID, True)
     for _ in range(100):
@@ -99,7 +101,7 @@ async def test_closed_segments_have_no_open_descriptor_when_they_are_not_read(br
 
 
 async def test_index_entries_are_written_and_read_again_without_open_files(broker: BrokerStorage) -> None:
-    broker.config = type(broker.config)({"index.interval.bytes": 100})
+    broker.config = LogConfig(TopicValues({"index.interval.bytes": 100}))
     manager = await broker.start()
     log = await manager.get_or_create(TopicPartition("t", 0), TOPIC_ID, True)
     for number in range(300):

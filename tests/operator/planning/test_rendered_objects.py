@@ -61,7 +61,7 @@ async def test_clients_are_never_sent_to_a_pod_that_is_gone() -> None:
     template = objects["StatefulSet", "orders-broker-0"]["spec"]["template"]
     probe = dig(template, "spec", "containers", 0, "readinessProbe")
     config_map = objects["ConfigMap", annotation(template, "kafka.ottla.dev/config")]
-    serve_ms = BrokerConfig.from_properties(config_map["data"]["server.properties"])["ottla.shutdown.serve.ms"]
+    serve_ms = BrokerConfig.from_properties(config_map["data"]["server.properties"]).ottla_shutdown_serve_ms
     assert serve_ms >= (probe["periodSeconds"] * probe["failureThreshold"] + 2) * 1000
 
 
@@ -75,5 +75,5 @@ async def test_a_field_that_an_earlier_release_has_set_is_written_back() -> None
 
 
 def test_a_controlled_shutdown_ends_before_kubernetes_kills_the_broker() -> None:
-    default_ms = BrokerConfig.from_mapping({"zookeeper.connect": "h:1"})["ottla.shutdown.timeout.ms"]
+    default_ms = BrokerConfig.from_mapping({"zookeeper.connect": "h:1"}).ottla_shutdown_timeout_ms
     assert brokers.GRACE_S * 1000 - default_ms == 15_000

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.config.listeners import Endpoint
 from ottla_broker.controller.acts.leader_elections import LeaderElections
 from ottla_broker.controller.acts.reassignments import Reassignments
@@ -41,7 +41,7 @@ class BrokerChanges:
         *,
         context: ControllerContext,
         store: ControllerStore,
-        config: Mapping[str, Any],
+        config: BrokerConfig,
         listener: str,
         sender: RequestSender,
         elections: LeaderElections,
@@ -122,7 +122,7 @@ class BrokerChanges:
         self._reassignments.stop_removed_replicas(moved)
 
     def _address(self, broker: RegisteredBroker) -> tuple[Endpoint | None, Endpoint | None]:
-        control_plane = self._config["control.plane.listener.name"]
+        control_plane = self._config.control_plane_listener_name
         return broker.endpoint(self._listener), broker.endpoint(control_plane) if control_plane else None
 
     async def _brokers_gone(self, brokers: Sequence[int]) -> None:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.config.inter_broker import InterBrokerVersions
 from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.control_requests import RequestBatch
@@ -49,7 +50,7 @@ class LeaderElections:
         context: ControllerContext,
         store: ControllerStore,
         clock: Clock,
-        config: Mapping[str, Any],
+        config: BrokerConfig,
         versions: InterBrokerVersions,
         unclean_elections: Counter,
     ) -> None:
@@ -202,10 +203,7 @@ class LeaderElections:
         return elections
 
     async def _is_unclean_election_enabled(self, topic: str) -> bool:
-        override = (await self._store.topic_config(topic)).get("unclean.leader.election.enable")
-        if override is not None:
-            return override.strip().lower() == "true"
-        return bool(self._config["unclean.leader.election.enable"])
+        return self._config.topic_config(await self._store.topic_config(topic)).unclean_leader_election_enable
 
     def _log_election(
         self, partition: TopicPartition, election: Election, written: LeaderAndIsr, is_logged: bool

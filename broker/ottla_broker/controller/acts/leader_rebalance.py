@@ -10,9 +10,10 @@ Not here: which partitions (`decisions.leader_imbalance`), electing (`requested_
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.controller.acts.requested_elections import ElectionType, RequestedElections
 from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.decisions.leader_imbalance import decide_imbalance
@@ -36,7 +37,7 @@ class LeaderRebalance:
         *,
         context: ControllerContext,
         clock: Clock,
-        config: Mapping[str, Any],
+        config: BrokerConfig,
         elections: RequestedElections,
         queue: Callable[[str, Callable[[], Awaitable[None]]], None],
     ) -> None:
@@ -48,7 +49,7 @@ class LeaderRebalance:
 
     def start(self) -> None:
         """Schedules the first run, unless auto.leader.rebalance.enable is false."""
-        if self._config["auto.leader.rebalance.enable"]:
+        if self._config.auto_leader_rebalance_enable:
             self._clock.call_later(FIRST_RUN_S, self._queue_run)
 
     def _queue_run(self) -> None:
@@ -56,11 +57,11 @@ class LeaderRebalance:
 
     async def _run(self) -> None:
         await self.rebalance()
-        self._clock.call_later(float(self._config["leader.imbalance.check.interval.seconds"]), self._queue_run)
+        self._clock.call_later(float(self._config.leader_imbalance_check_interval_seconds), self._queue_run)
 
     async def rebalance(self) -> None:
         """Elects the preferred leaders of every broker that leads too few of the partitions that prefer it."""
-        for found in decide_imbalance(self._context, self._config["leader.imbalance.per.broker.percentage"]):
+        for found in decide_imbalance(self._context, self._config.leader_imbalance_per_broker_percentage):
             logger.log(
                 logging.INFO if found.electable else logging.DEBUG,
                 "broker %d leads %d of the %d partitions that prefer it: %d preferred elections",

@@ -9,9 +9,9 @@ Source: TopicDeletionManager of Apache Kafka.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.control_requests import RequestBatch
 from ottla_broker.controller.decisions.topic_deletion import decide_deletion
@@ -38,7 +38,7 @@ class TopicDeletions:
         *,
         context: ControllerContext,
         store: ControllerStore,
-        config: Mapping[str, Any],
+        config: BrokerConfig,
         send: Callable[[RequestBatch], object],
         queue_advance: Callable[[], None],
         markers_watcher: Watcher,
@@ -54,7 +54,7 @@ class TopicDeletions:
 
     async def load(self) -> None:
         """Reads the markers of known topics into the context and sets the watch. Part of the failover."""
-        if self._config["delete.topic.enable"]:
+        if self._config.delete_topic_enable:
             marked = await self._store.topics_to_delete(self._markers_watcher)
             self._context.topics_to_delete = {name for name in marked if self._context.has_topic(name)}
 
@@ -62,7 +62,7 @@ class TopicDeletions:
         """Starts the deletion of topics that this controller or a tool has marked."""
         context = self._context
         marked = await self._store.topics_to_delete(self._markers_watcher)
-        if not self._config["delete.topic.enable"]:
+        if not self._config.delete_topic_enable:
             context.topics_to_delete.clear()
             for name in marked:
                 logger.warning("topic %s is not deleted: delete.topic.enable is false", name)

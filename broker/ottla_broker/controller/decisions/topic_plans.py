@@ -117,8 +117,8 @@ def _choose(
     randrange: Callable[[int], int],
     mode: RackMode,
 ) -> dict[int, tuple[int, ...]]:
-    partitions = config["num.partitions"] if new.partitions == USE_DEFAULT else new.partitions
-    factor = config["default.replication.factor"] if new.replication_factor == USE_DEFAULT else new.replication_factor
+    partitions = config.num_partitions if new.partitions == USE_DEFAULT else new.partitions
+    factor = config.default_replication_factor if new.replication_factor == USE_DEFAULT else new.replication_factor
     topic_rules.check_partition_count(partitions)
     try:
         return assign_new_topic(_racks(context), partitions, factor, randrange, mode)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.config.inter_broker import inter_broker_versions
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.metrics import Metrics
@@ -63,7 +63,7 @@ class ReplicaManager:
         self,
         *,
         broker_id: int,
-        config: Mapping[str, Any],
+        config: BrokerConfig,
         clock: Clock,
         log_manager: LogManager,
         metadata: MetadataCache,
@@ -80,16 +80,16 @@ class ReplicaManager:
         self.log_manager = log_manager
         self.metadata = metadata
         self.wheel = TimerWheel(clock)
-        self.lag_max_ms: int = config["replica.lag.time.max.ms"]
+        self.lag_max_ms: int = config.replica_lag_time_max_ms
         self.fence = CommandFence(clock, broker_epoch, self.logger)
-        self._checkpoint_interval_s: float = config["replica.high.watermark.checkpoint.interval.ms"] / 1000
+        self._checkpoint_interval_s: float = config.replica_high_watermark_checkpoint_interval_ms / 1000
         self._is_checkpointing = False
         self._alter_partition = AlterPartitionQueue(
             clock,
             broker_id,
             broker_epoch,
             send_alter_partition,
-            inter_broker_versions(config["inter.broker.protocol.version"]).alter_partition,
+            inter_broker_versions(config.inter_broker_protocol_version).alter_partition,
             self.logger,
         )
         self._partitions = HostedPartitions(metrics)
@@ -158,7 +158,7 @@ class ReplicaManager:
             self._partitions,
             lambda: log_manager.offline_replica_count,
             self.wheel,
-            config["transaction.max.timeout.ms"],
+            config.transaction_max_timeout_ms,
         )
 
     def start(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from ottla_broker.replication.local_replicas.replica_manager import ReplicaManag
 from ottla_broker.replication.partition import Partition
 
 if TYPE_CHECKING:
+    from ottla_broker.config import BrokerConfig
     from ottla_broker.groups.coordinator import GroupCoordinator
 
 logger = logging.getLogger("ottla.groups")
@@ -48,11 +49,11 @@ class _Acknowledgement:
 class ReplicatedGroupLog:
     """See `ottla_broker.groups.log.GroupLog`."""
 
-    def __init__(self, replica_manager: ReplicaManager, clock: Clock, config: Mapping[str, Any]) -> None:
+    def __init__(self, replica_manager: ReplicaManager, clock: Clock, config: BrokerConfig) -> None:
         self._replicas = replica_manager
         self._clock = clock
-        self._codec = Codec(int(config.get("offsets.topic.compression.codec", 0)))
-        self._load_bytes = int(config.get("offsets.load.buffer.size", 5_242_880))
+        self._codec = Codec(config.offsets_topic_compression_codec)
+        self._load_bytes = config.offsets_load_buffer_size
 
     def append(
         self, partition: int, leader_epoch: int, records: Sequence[Record], *, required_acks: int, timeout_ms: int

@@ -81,7 +81,7 @@ def make_serving(
     metadata = MetadataCache(broker_id)
     metadata.add_listener(on_metadata)
     controller_client = ControllerClient(
-        broker_id, ports.network, clock, metadata, listener, config["controller.socket.timeout.ms"]
+        broker_id, ports.network, clock, metadata, listener, config.controller_socket_timeout_ms
     )
     replica_manager = _make_replica_manager(
         identity, config, ports, metrics, core, metadata, controller_client, broker_epoch, report_directories
@@ -104,7 +104,7 @@ def make_serving(
         ports.network,
         clock,
         listener,
-        config["controller.socket.timeout.ms"],
+        config.controller_socket_timeout_ms,
         metrics,
         logger,
         config.listeners.control_plane,
@@ -131,9 +131,9 @@ def make_serving(
         append_queues=AppendQueues(ports.workers, clock, metrics),
         fetch_engine=FetchEngine(
             FetchEnvironment(replica_manager, metadata, clock, ports.workers, metrics),
-            config["max.incremental.fetch.session.cache.slots"],
+            config.max_incremental_fetch_session_cache_slots,
             clock.random.randrange,
-            chooses_by_rack=chooses_by_rack(config["replica.selector.class"]),
+            chooses_by_rack=chooses_by_rack(config.replica_selector_class),
         ),
         workers=ports.workers,
         controller=controller,
@@ -182,8 +182,8 @@ def _make_replica_manager(
             host,
             port,
             client_id=f"broker-{identity.broker_id}-fetcher",
-            connect_timeout_s=config["replica.socket.timeout.ms"] / 1000,
-            request_timeout_s=config["replica.socket.timeout.ms"] / 1000,
+            connect_timeout_s=config.replica_socket_timeout_ms / 1000,
+            request_timeout_s=config.replica_socket_timeout_ms / 1000,
         ),
         listener=config.listeners.inter_broker,
         report_directories=report_directories,

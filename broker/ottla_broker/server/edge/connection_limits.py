@@ -76,7 +76,7 @@ class ConnectionLimits:
     def reason_to_close(self, address: str) -> str:
         """Why another connection of the address is not kept, "" when it is."""
         address = plain(address)
-        most: int = self._overrides.get(address, self._config["max.connections.per.ip"])
+        most: int = self._overrides.get(address, self._config.max_connections_per_ip)
         if self._of_address[address] < most:
             return ""
         return f"{address} has max.connections.per.ip={most} connections"
@@ -89,16 +89,15 @@ class ConnectionLimits:
         wait_s = self._rates[listener].wait_s(own_rate, now) if own_rate < _NO_RATE and listener in self._rates else 0.0
         if self.is_protected(listener):
             return wait_s
-        if self.total >= self._config[_MAX]:
+        if self.total >= self._config.max_connections:
             return math.inf
-        rate = self._config[_RATE]
+        rate = self._config.max_connection_creation_rate
         return max(wait_s, self._rate.wait_s(rate, now)) if rate < _NO_RATE else wait_s
 
     @property
     def excess(self) -> int:
         """How many client connections to close: a broker connected over the limit, or the limit was lowered."""
-        most: int = self._config[_MAX]
-        return max(self.total - most, 0)
+        return max(self.total - self._config.max_connections, 0)
 
     @property
     def override_hosts(self) -> list[str]:
@@ -113,7 +112,7 @@ class ConnectionLimits:
 
     def _given_overrides(self) -> list[tuple[str, int]]:
         found = []
-        entries = self._config["max.connections.per.ip.overrides"].split(",")
+        entries = self._config.max_connections_per_ip_overrides.split(",")
         for entry in filter(None, map(str.strip, entries)):
             host, _, most = entry.rpartition(":")
             found.append((host.strip().removeprefix("[").removesuffix("]"), int(most)))

@@ -89,7 +89,7 @@ class SocketServer:
             endpoint.host,
             endpoint.port,
             lambda connection: self._accept(connection, endpoint.listener),
-            max_frame_bytes=self._config["socket.request.max.bytes"],
+            max_frame_bytes=self._config.socket_request_max_bytes,
             is_privileged=self._limits.is_protected(endpoint.listener),
         )
         self._listeners[endpoint.listener] = listener
@@ -191,13 +191,13 @@ class SocketServer:
             self._clock.spawn(self._resolve(), name="addresses of max.connections.per.ip.overrides")
 
     def _idle_check_s(self) -> float:
-        idle_ms: int = self._config["connections.max.idle.ms"]
+        idle_ms: int = self._config.connections_max_idle_ms
         return min(_IDLE_CHECK_S, max(idle_ms / 4000.0, 0.01))
 
     def _close_idle(self) -> None:
         if not self._is_open:
             return
-        idle_ms: int = self._config["connections.max.idle.ms"]
+        idle_ms: int = self._config.connections_max_idle_ms
         if idle_ms > 0:
             deadline = self._clock.monotonic() - idle_ms / 1000.0
             for connection in [c for c in self._connections if c.last_active < deadline]:

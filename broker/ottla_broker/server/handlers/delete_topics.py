@@ -74,7 +74,7 @@ async def _delete(
 def _refusal_of_all(services: Services, version: int, states: list[DeleteTopicState]) -> KafkaError | None:
     if not services.controller.is_active:
         return KafkaError(ErrorCode.NOT_CONTROLLER)
-    if not services.config["delete.topic.enable"]:
+    if not services.config.delete_topic_enable:
         return KafkaError(ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED)
     if any(state.name is not None and bytes(state.topic_id) != ZERO_UUID for state in states):
         return KafkaError(ErrorCode.INVALID_REQUEST, "Topic name and topic ID can not both be specified.")

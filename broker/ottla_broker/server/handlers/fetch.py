@@ -72,7 +72,7 @@ def handle(services: Services, context: RequestContext, request: FetchRequest, r
     engine = services.fetch_engine
     state = request.replica_state
     replica_id = request.replica_id if state is None else state.replica_id
-    max_bytes = min(request.max_bytes, services.config["fetch.max.bytes"])
+    max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
     params = FetchParams(
         replica_id,
         -1 if state is None else state.replica_epoch,

@@ -118,7 +118,7 @@ async def _named(
     if not results and not names:  # with an id in the request, names are ignored
         names = [one.name for one in requested if one.name is not None]
         missing = [name for name in dict.fromkeys(names) if name not in cache.topics]
-        if missing and request.allow_auto_topic_creation and services.config["auto.create.topics.enable"]:
+        if missing and request.allow_auto_topic_creation and services.config.auto_create_topics_enable:
             errors = await _create(services, missing)
     # Only now: while some were created, the others may have got new leaders, or have been deleted.
     for name in dict.fromkeys(names):

@@ -86,7 +86,7 @@ def handle(
                     is_commit = kind is ControlType.COMMIT
                     group_markers.append(_GroupMarker(index, leader_epoch, marker.producer_id, is_commit, written))
     if waiting.pending:
-        services.replica_manager.wheel.arm(waiting, services.config["request.timeout.ms"] / 1000)
+        services.replica_manager.wheel.arm(waiting, services.config.request_timeout_ms / 1000)
     else:
         _finish(services, respond, results, group_markers)
 

@@ -161,13 +161,12 @@ class DynamicConfig:
             self._apply_broker()
 
     def _apply_broker(self) -> None:
-        before = {name: tuple(topic.items()) for name, topic in self._topics.items()}
         problems = self.config.apply_dynamic(self._brokers[str(self.broker_id)], self._brokers[znodes.DEFAULT_ENTITY])
         for problem in problems:
             self._logger.warning("a stored dynamic value is not in force: %s", problem)
         for name in list(self._topics):
             topic = self.config.topic_config(self._topics[name].overrides)
-            if tuple(topic.items()) != before[name]:
+            if not topic.has_same_values(self._topics[name]):
                 self._topics[name] = topic
                 self._on_topic_config(name, topic)
 

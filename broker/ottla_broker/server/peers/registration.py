@@ -13,10 +13,10 @@ import asyncio
 import base64
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ottla_broker.config import Endpoint
+from ottla_broker.config import BrokerConfig, Endpoint
 from ottla_broker.coordination import znodes
 from ottla_broker.ports import Clock, Coordination, Disk, Network
 from ottla_broker.ports.coordination import (
@@ -102,7 +102,7 @@ class Registration:
     def __init__(
         self,
         broker_id: int,
-        config: Mapping[str, Any],
+        config: BrokerConfig,
         coordination: Coordination,
         network: Network,
         clock: Clock,
@@ -160,7 +160,7 @@ class Registration:
                 return stat.czxid
             await self._refuse_if_alive(path)
             now = self._clock.monotonic()
-            timeout_s = self._config["zookeeper.session.timeout.ms"] / 1000.0
+            timeout_s = self._config.zookeeper_session_timeout_ms / 1000.0
             if deadline is None:
                 deadline = now + timeout_s + _WAIT_MARGIN_S
                 self._logger.warning("%s belongs to another session; waiting for its end (%.0f s)", path, timeout_s)
@@ -196,7 +196,7 @@ class Registration:
             broker_id=self._broker_id,
             endpoints=self._endpoints,
             timestamp_ms=self._clock.now_ms(),
-            rack=self._config["broker.rack"],
+            rack=self._config.broker_rack,
             max_partition_replicas=self._max_partition_replicas,
         )
 

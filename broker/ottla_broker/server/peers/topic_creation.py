@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.ports import Clock
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.create_topics import CreatableTopic, CreatableTopicConfig
@@ -29,7 +30,7 @@ class TopicCreation:
 
     def __init__(
         self,
-        config: Mapping[str, Any],
+        config: BrokerConfig,
         clock: Clock,
         controller: ControllerClient,
         logger: logging.LoggerAdapter[Any],
@@ -53,12 +54,12 @@ class TopicCreation:
         config = self._config
         return CreatableTopic(
             name=CONSUMER_OFFSETS,
-            num_partitions=config["offsets.topic.num.partitions"],
-            replication_factor=config["offsets.topic.replication.factor"],
+            num_partitions=config.offsets_topic_num_partitions,
+            replication_factor=config.offsets_topic_replication_factor,
             configs=[
                 CreatableTopicConfig(name="cleanup.policy", value="compact"),
                 CreatableTopicConfig(name="compression.type", value="producer"),
-                CreatableTopicConfig(name="segment.bytes", value=str(config["offsets.topic.segment.bytes"])),
+                CreatableTopicConfig(name="segment.bytes", value=str(config.offsets_topic_segment_bytes)),
             ],
         )
 
@@ -66,13 +67,13 @@ class TopicCreation:
         config = self._config
         return CreatableTopic(
             name=TRANSACTION_STATE,
-            num_partitions=config["transaction.state.log.num.partitions"],
-            replication_factor=config["transaction.state.log.replication.factor"],
+            num_partitions=config.transaction_state_log_num_partitions,
+            replication_factor=config.transaction_state_log_replication_factor,
             configs=[
                 CreatableTopicConfig(name="cleanup.policy", value="compact"),
                 CreatableTopicConfig(name="compression.type", value="uncompressed"),
-                CreatableTopicConfig(name="min.insync.replicas", value=str(config["transaction.state.log.min.isr"])),
-                CreatableTopicConfig(name="segment.bytes", value=str(config["transaction.state.log.segment.bytes"])),
+                CreatableTopicConfig(name="min.insync.replicas", value=str(config.transaction_state_log_min_isr)),
+                CreatableTopicConfig(name="segment.bytes", value=str(config.transaction_state_log_segment_bytes)),
                 CreatableTopicConfig(name="unclean.leader.election.enable", value="false"),
             ],
         )

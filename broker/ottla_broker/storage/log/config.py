@@ -4,47 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
+from ottla_broker.config import TopicValues
+from ottla_broker.config.types import LONG_MAX
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.preparation import RecordRules
-
-_MAX_LONG = 2**63 - 1
-_MAX_INT = 2**31 - 1
-
-DEFAULTS: Mapping[str, Any] = {
-    "segment.bytes": 1073741824,
-    "segment.ms": 604800000,
-    "segment.jitter.ms": 0,
-    "segment.index.bytes": 10485760,
-    "index.interval.bytes": 4096,
-    "flush.messages": _MAX_LONG,
-    "flush.ms": _MAX_LONG,
-    "retention.ms": 604800000,
-    "retention.bytes": -1,
-    "max.message.bytes": 1048588,
-    "min.insync.replicas": 1,
-    "cleanup.policy": ("delete",),
-    "min.cleanable.dirty.ratio": 0.5,
-    "min.compaction.lag.ms": 0,
-    "max.compaction.lag.ms": _MAX_LONG,
-    "delete.retention.ms": 86400000,
-    "file.delete.delay.ms": 60000,
-    "unclean.leader.election.enable": False,
-    "message.timestamp.type": "CreateTime",
-    "message.timestamp.before.max.ms": _MAX_LONG,
-    "message.timestamp.after.max.ms": _MAX_LONG,
-    "message.timestamp.difference.max.ms": _MAX_LONG,
-    "message.downconversion.enable": True,
-    "compression.type": "producer",
-    "compression.gzip.level": -1,
-    "compression.lz4.level": 9,
-    "compression.zstd.level": 3,
-    "leader.replication.throttled.replicas": (),
-    "follower.replication.throttled.replicas": (),
-}
-"""Kafka 3.9's defaults of the topic-level keys that a log reads."""
-
 
 _CODECS: Mapping[str, Codec | None] = MappingProxyType(
     {
@@ -135,53 +99,46 @@ class LogConfig:
         "unclean_leader_election_enable",
     )
 
-    def __init__(self, values: Mapping[str, Any] | None = None, *, validates_records: bool = False) -> None:
-        given = values or {}
-
-        def of(name: str) -> Any:
-            value = given.get(name)
-            return DEFAULTS[name] if value is None else value
-
-        self.segment_bytes: int = of("segment.bytes")
-        self.segment_ms: int = of("segment.ms")
-        self.segment_jitter_ms: int = of("segment.jitter.ms")
-        self.segment_index_bytes: int = of("segment.index.bytes")
-        self.index_interval_bytes: int = of("index.interval.bytes")
-        self.flush_messages: int = of("flush.messages")
-        self.flush_ms: int = of("flush.ms")
-        self.retention_ms: int = of("retention.ms")
-        self.retention_bytes: int = of("retention.bytes")
-        self.max_message_bytes: int = of("max.message.bytes")
-        self.min_insync_replicas: int = of("min.insync.replicas")
-        policy = of("cleanup.policy")
-        names = policy.split(",") if isinstance(policy, str) else policy
-        self.cleanup_policy: tuple[str, ...] = tuple(name.strip() for name in names)
+    def __init__(self, topic: TopicValues | None = None, *, validates_records: bool = False) -> None:
+        topic = TopicValues() if topic is None else topic
+        self.segment_bytes: int = topic.segment_bytes
+        self.segment_ms: int = topic.segment_ms
+        self.segment_jitter_ms: int = topic.segment_jitter_ms
+        self.segment_index_bytes: int = topic.segment_index_bytes
+        self.index_interval_bytes: int = topic.index_interval_bytes
+        self.flush_messages: int = topic.flush_messages
+        self.flush_ms: int = topic.flush_ms
+        self.retention_ms: int = topic.retention_ms
+        self.retention_bytes: int = topic.retention_bytes
+        self.max_message_bytes: int = topic.max_message_bytes
+        self.min_insync_replicas: int = topic.min_insync_replicas
+        self.cleanup_policy: tuple[str, ...] = topic.cleanup_policy
         self.is_compacted = "compact" in self.cleanup_policy
         self.is_deleted = "delete" in self.cleanup_policy
-        self.min_cleanable_dirty_ratio: float = of("min.cleanable.dirty.ratio")
-        self.min_compaction_lag_ms: int = of("min.compaction.lag.ms")
-        self.max_compaction_lag_ms: int = of("max.compaction.lag.ms")
-        self.delete_retention_ms: int = of("delete.retention.ms")
+        self.min_cleanable_dirty_ratio: float = topic.min_cleanable_dirty_ratio
+        self.min_compaction_lag_ms: int = topic.min_compaction_lag_ms
+        self.max_compaction_lag_ms: int = topic.max_compaction_lag_ms
+        self.delete_retention_ms: int = topic.delete_retention_ms
         if self.is_compacted and self.max_compaction_lag_ms > 0:
             # A record can be compacted once its segment is closed (KIP-354).
             self.segment_ms = min(self.segment_ms, self.max_compaction_lag_ms)
-        self.file_delete_delay_ms: int = of("file.delete.delay.ms")
-        self.throttled_by_leader = ThrottledReplicas(of("leader.replication.throttled.replicas"))
-        self.throttled_by_follower = ThrottledReplicas(of("follower.replication.throttled.replicas"))
-        self.unclean_leader_election_enable: bool = of("unclean.leader.election.enable")
-        self.message_downconversion_enable: bool = of("message.downconversion.enable")
-        self.is_log_append_time = of("message.timestamp.type") == "LogAppendTime"
+        self.file_delete_delay_ms: int = topic.file_delete_delay_ms
+        self.throttled_by_leader = ThrottledReplicas(topic.leader_replication_throttled_replicas)
+        self.throttled_by_follower = ThrottledReplicas(topic.follower_replication_throttled_replicas)
+        self.unclean_leader_election_enable: bool = topic.unclean_leader_election_enable
+        self.message_downconversion_enable: bool = topic.message_downconversion_enable
+        self.is_log_append_time = topic.message_timestamp_type == "LogAppendTime"
         # The older key sets both bounds; a newer key that is set wins over it.
-        difference = of("message.timestamp.difference.max.ms")
-        before, after = of("message.timestamp.before.max.ms"), of("message.timestamp.after.max.ms")
-        self.message_timestamp_before_max_ms: int = difference if before == _MAX_LONG else before
-        self.message_timestamp_after_max_ms: int = difference if after == _MAX_LONG else after
-        self.codec = _CODECS[of("compression.type")]
+        difference = topic.message_timestamp_difference_max_ms
+        before, after = topic.message_timestamp_before_max_ms, topic.message_timestamp_after_max_ms
+        self.message_timestamp_before_max_ms: int = difference if before == LONG_MAX else before
+        self.message_timestamp_after_max_ms: int = difference if after == LONG_MAX else after
+        self.codec = _CODECS[topic.compression_type]
         self.rules = RecordRules(
             codec=self.codec,
-            gzip_level=of("compression.gzip.level"),
-            lz4_level=of("compression.lz4.level"),
-            zstd_level=of("compression.zstd.level"),
+            gzip_level=topic.compression_gzip_level,
+            lz4_level=topic.compression_lz4_level,
+            zstd_level=topic.compression_zstd_level,
             needs_keys=self.is_compacted,
             validates=validates_records,
             is_append_time=self.is_log_append_time,

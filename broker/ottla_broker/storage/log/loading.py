@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from ottla_broker.config.types import LONG_MAX
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
 from ottla_broker.records.ids import TopicPartition
@@ -33,7 +34,7 @@ from ottla_broker.storage.files.segment_tail import walk_tail
 from ottla_broker.storage.files.snapshots import drop_snapshots
 from ottla_broker.storage.files.swaps import finish_swaps
 from ottla_broker.storage.files.transaction_index import TXN_ENTRY_BYTES, TransactionIndex
-from ottla_broker.storage.log.config import DEFAULTS, LogConfig
+from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.epoch_loading import read_epochs
 from ottla_broker.storage.log.flushing import roll_jitter_ms
 from ottla_broker.storage.log.leader_epochs import LeaderEpochs
@@ -157,7 +158,7 @@ async def open_log(
         # begins, after a roll, at the old recovery point.
         first = log.segment_of(min(scanned_from, log.recovery_point))
         log.state.recovery_point = min(log.recovery_point, first.base_offset)
-    if recovered is not None and config.flush_messages < DEFAULTS["flush.messages"]:
+    if recovered is not None and config.flush_messages < LONG_MAX:
         # What a crash of the process left in the page cache counts as written from here on: consumers get it, and a
         # producer that sends it again gets an acknowledgement. With flush.messages it must be flushed first.
         await disk.fsync_directory(directory)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ottla_broker.adapters.lane import LaneFile
+from ottla_broker.config import BrokerConfig
 from ottla_broker.groups.log import AppendOutcome
 from ottla_broker.groups.offsets import CommittedOffset
 from ottla_broker.groups.partitioning import OFFSETS_TOPIC
@@ -136,7 +137,7 @@ async def test_groups_load_on_a_leader_that_had_no_room_for_assigned_records(
     await one.create(OFFSETS_TOPIC, (1,))
     node = one.nodes[1]
     partition = node.partition(OFFSETS_TOPIC)
-    log = ReplicatedGroupLog(node.manager, node.clock, {})
+    log = ReplicatedGroupLog(node.manager, node.clock, BrokerConfig.from_mapping({}))
 
     def append(offset: int) -> asyncio.Future[AppendOutcome]:
         now_ms = node.clock.now_ms()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.metadata.cache import LEADER_DURING_DELETE, MetadataCache
 from ottla_broker.metadata.operations import NOT_ASKED, TOPIC_OPERATIONS
 from ottla_broker.protocol.errors import ErrorCode
@@ -58,7 +59,7 @@ async def ask(
 
     services: Any = SimpleNamespace(
         metadata=cache,
-        config={"auto.create.topics.enable": creates},
+        config=BrokerConfig.from_mapping({"auto.create.topics.enable": str(creates)}),
         cluster_id="c",
         broker_id=1,
         replica_manager=SimpleNamespace(has_offline=False),

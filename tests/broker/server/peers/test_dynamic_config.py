@@ -135,9 +135,9 @@ async def brokers(tmp_path: Path) -> AsyncIterator[tuple[Broker, Broker]]:
 async def test_a_topic_override_reaches_both_brokers_and_is_described(brokers: tuple[Broker, Broker]) -> None:
     one, other = brokers
     assert await one.change(TOPIC, "t", ("retention.ms", SET, "7")) == (ErrorCode.NONE, None)
-    assert one.dynamic.topic_config("t")["retention.ms"] == 7
+    assert one.dynamic.topic_config("t").retention_ms == 7
     topic, config = await other.next_topic()
-    assert (topic, config["retention.ms"]) == ("t", 7)
+    assert (topic, config.retention_ms) == ("t", 7)
     assert await other.dynamic.stored("topics", "t") == {"retention.ms": "7"}
 
     (described,) = (await other.describe(TOPIC, "t", ["retention.ms"])).configs
@@ -148,8 +148,8 @@ async def test_a_topic_override_reaches_both_brokers_and_is_described(brokers: t
     assert described.documentation
 
     assert (await other.change(TOPIC, "t", ("retention.ms", DELETE, None)))[0] is ErrorCode.NONE
-    assert (await one.next_topic())[1]["retention.ms"] == 7
-    assert (await one.next_topic())[1]["retention.ms"] == 7200000
+    assert (await one.next_topic())[1].retention_ms == 7
+    assert (await one.next_topic())[1].retention_ms == 7200000
 
 
 async def test_logs_hear_of_a_change_that_a_description_has_seen_before_its_notification(
@@ -161,7 +161,7 @@ async def test_logs_hear_of_a_change_that_a_description_has_seen_before_its_noti
     (described,) = (await other.describe(TOPIC, "t", ["retention.ms"])).configs
     assert described.value == "7"
     seen = [other.seen.get_nowait() for _ in range(other.seen.qsize())]
-    assert [(topic, config["retention.ms"]) for topic, config in seen][-1:] == [("t", 7)]
+    assert [(topic, config.retention_ms) for topic, config in seen][-1:] == [("t", 7)]
 
 
 async def test_the_notification_is_the_one_that_apache_kafka_writes(brokers: tuple[Broker, Broker]) -> None:
@@ -183,13 +183,14 @@ async def test_a_cluster_wide_default_reaches_the_topics_of_every_broker(brokers
     await other.next_topic()
     assert (await one.change(BROKER, "", ("message.max.bytes", SET, "2000")))[0] is ErrorCode.NONE
     topic, config = await other.next_topic()
-    assert (topic, config["max.message.bytes"], config["retention.ms"]) == ("t", 2000, 7)
-    assert other.config["message.max.bytes"] == 2000
+    assert (topic, config.max_message_bytes, config.retention_ms) == ("t", 2000, 7)
+    assert other.config.topic_config({}).max_message_bytes == 2000
     (described,) = (await other.describe(BROKER, "")).configs
     assert (described.name, described.value, described.config_source) == ("message.max.bytes", "2000", 3)
     # A value of the broker itself wins over the one of the cluster.
     await other.change(BROKER, "1", ("message.max.bytes", SET, "3000"))
-    assert (one.config["message.max.bytes"], other.config["message.max.bytes"]) == (2000, 3000)
+    assert one.config.topic_config({}).max_message_bytes == 2000
+    assert other.config.topic_config({}).max_message_bytes == 3000
 
 
 async def test_a_replaced_configuration_loses_what_is_not_named(brokers: tuple[Broker, Broker]) -> None:
@@ -340,14 +341,14 @@ async def test_a_change_made_while_the_session_was_lost_is_seen_after_it(brokers
     other.store.expire_session(other.coordination.session_id)
     await one.change(TOPIC, "t", ("retention.ms", SET, "7"))
     topic, config = await other.next_topic()
-    assert (topic, config["retention.ms"]) == ("t", 7)
+    assert (topic, config.retention_ms) == ("t", 7)
 
 
 async def test_what_others_put_beside_the_changes_hides_none_and_stays(brokers: tuple[Broker, Broker]) -> None:
     one, other = brokers
     await one.coordination.create(f"{znodes.CONFIG_CHANGES}/somebody-elses")
     assert (await one.change(TOPIC, "t", ("retention.ms", SET, "7")))[0] is ErrorCode.NONE
-    assert (await other.next_topic())[1]["retention.ms"] == 7
+    assert (await other.next_topic())[1].retention_ms == 7
     late = DynamicConfig(
         other.config,
         2,
@@ -357,7 +358,7 @@ async def test_what_others_put_beside_the_changes_hides_none_and_stays(brokers: 
         logging.getLogger("test"),
     )
     await late.start()
-    assert (await late.load_topic("t"))["retention.ms"] == 7
+    assert (await late.load_topic("t")).retention_ms == 7
     assert "somebody-elses" in await one.coordination.children(znodes.CONFIG_CHANGES)
 
 
@@ -378,7 +379,7 @@ async def test_a_change_of_what_cannot_be_is_passed_over(brokers: tuple[Broker, 
     one, other = brokers
     await one.coordination.create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change(path), sequence=True)
     assert (await one.change(TOPIC, "t", ("retention.ms", SET, "7")))[0] is ErrorCode.NONE
-    assert (await other.next_topic())[1]["retention.ms"] == 7
+    assert (await other.next_topic())[1].retention_ms == 7
 
 
 async def test_the_values_of_a_topic_are_forgotten_with_it(brokers: tuple[Broker, Broker]) -> None:
@@ -418,6 +419,6 @@ async def test_a_broker_that_starts_reads_everything_stored(brokers: tuple[Broke
     await late.coordination.start()
     await late.dynamic.start()
     config = late.dynamic.topic_config("t")
-    assert (config["retention.ms"], config["max.message.bytes"]) == (7, 2000)
+    assert (config.retention_ms, config.max_message_bytes) == (7, 2000)
     late.clock.cancel_all()
     await late.coordination.close()

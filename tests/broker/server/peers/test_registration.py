@@ -10,7 +10,7 @@ from typing import Any
 
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.network import SocketNetwork
-from ottla_broker.config import Endpoint
+from ottla_broker.config import BrokerConfig, Endpoint
 from ottla_broker.coordination import znodes
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.ports.coordination import SessionEvent
@@ -45,7 +45,7 @@ async def test_who_waits_for_its_former_life_goes_on_in_a_session_that_came_mean
     coordination.add_session_listener(lambda event: event is SessionEvent.CONNECTED and is_connected.set())
     registration = Registration(
         ME,
-        {"zookeeper.session.timeout.ms": 3_600_000, "broker.rack": None},
+        BrokerConfig.from_mapping({"zookeeper.session.timeout.ms": "3600000"}),
         coordination,
         SocketNetwork(asyncio.get_running_loop()),
         LoopClock(),
@@ -86,7 +86,7 @@ async def test_a_session_that_ends_as_the_former_life_is_looked_for_leaves_nobod
     coordination.add_session_listener(lambda event: event is SessionEvent.CONNECTED and is_connected.set())
     registration = Registration(
         ME,
-        {"zookeeper.session.timeout.ms": 3_600_000, "broker.rack": None},
+        BrokerConfig.from_mapping({"zookeeper.session.timeout.ms": "3600000"}),
         coordination,
         SocketNetwork(asyncio.get_running_loop()),
         LoopClock(),

@@ -10,19 +10,22 @@ from typing import Any
 import pytest
 
 from ottla_broker.adapters.clock import LoopClock
+from ottla_broker.config import BrokerConfig
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.create_topics import CreatableTopic
 from ottla_broker.server.peers.topic_creation import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicCreation
 
-CONFIG = {
-    "offsets.topic.num.partitions": 50,
-    "offsets.topic.replication.factor": 3,
-    "offsets.topic.segment.bytes": 100,
-    "transaction.state.log.num.partitions": 7,
-    "transaction.state.log.replication.factor": 2,
-    "transaction.state.log.min.isr": 1,
-    "transaction.state.log.segment.bytes": 200,
-}
+CONFIG = BrokerConfig.from_mapping(
+    {
+        "offsets.topic.num.partitions": "50",
+        "offsets.topic.replication.factor": "3",
+        "offsets.topic.segment.bytes": "100",
+        "transaction.state.log.num.partitions": "7",
+        "transaction.state.log.replication.factor": "2",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.segment.bytes": "200",
+    }
+)
 
 
 class Controller:

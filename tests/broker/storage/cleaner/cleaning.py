@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ottla_broker.adapters.direct_disk import DirectDisk
 from ottla_broker.adapters.disk import DirectoryDisk
+from ottla_broker.config import TopicValues
 from ottla_broker.jobs import JOBS
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports.workers import QuestionHandler
@@ -86,7 +87,7 @@ class Storage:
             self.clock,
             self.workers,
             LogManagerSettings(),
-            lambda topic: self.config.get(topic) or LogConfig(self.values),
+            lambda topic: self.config.get(topic) or LogConfig(TopicValues(self.values)),
             on_directory_failure=lambda path, error: self.failures.append((path, error.errno)),
             on_notice=self.notices.append,
         )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ottla_broker.adapters import disk_calls
+from ottla_broker.config import TopicValues
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.files.names import RECOVERY_POINTS
 from ottla_broker.storage.log.config import LogConfig
@@ -165,7 +166,7 @@ async def test_a_compaction_removes_nothing_when_its_topic_is_not_compacted_any_
             nonlocal asked
             asked += 1
             if asked == 2:
-                log.configure(LogConfig({"cleanup.policy": "delete"}))
+                log.configure(LogConfig(TopicValues({"cleanup.policy": "delete"})))
             return await answer(question)
 
         future: asyncio.Future[Any] = run(*arguments, answer=configure)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla_broker.config import TopicValues
 from ottla_broker.groups.offsets import CommittedOffset
 from ottla_broker.groups.records import OffsetKey, offset_record, offset_tombstone, read_key
 from ottla_broker.records.compression import Codec
@@ -218,7 +219,7 @@ def _bytes_of(path: Path) -> int:
 
 async def test_a_broker_has_topics_with_deletion_and_topics_with_compaction(storage: Storage) -> None:
     """cleanup.policy is a configuration of the topic."""
-    storage.config["plain"] = LogConfig({"cleanup.policy": "delete", "min.cleanable.dirty.ratio": 0.0})
+    storage.config["plain"] = LogConfig(TopicValues({"cleanup.policy": "delete", "min.cleanable.dirty.ratio": 0.0}))
     log = await storage.start()
     plain = await storage.manager.get_or_create(TopicPartition("plain", 0), TOPIC_ID, True)
     for one in (log, plain):
@@ -233,7 +234,7 @@ async def test_a_broker_has_topics_with_deletion_and_topics_with_compaction(stor
 async def test_a_topic_can_have_compaction_and_deletion(storage: Storage) -> None:
     """cleanup.policy=compact,delete: old segments are deleted, the others are compacted."""
     storage.config["t"] = LogConfig(
-        {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 0.0, "retention.ms": 10 * DAY_MS}
+        TopicValues({"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 0.0, "retention.ms": 10 * DAY_MS})
     )
     log = await storage.start()
     for day in (0, 1, 8, 9):
@@ -261,9 +262,9 @@ async def test_a_log_is_cleaned_in_several_rounds_when_its_keys_do_not_fit_the_m
 
 async def test_records_without_a_key_are_dropped_and_reported(storage: Storage) -> None:
     log = await storage.start()
-    log.configure(LogConfig({"cleanup.policy": "delete"}))
+    log.configure(LogConfig(TopicValues({"cleanup.policy": "delete"})))
     append(log, keyed((None, b"nameless"), (b"k", b"v")))
-    log.configure(LogConfig(storage.values))
+    log.configure(LogConfig(TopicValues(storage.values)))
     await storage.clean(log)
     assert pairs(await consume(log)) == [(1, b"k", b"v")]
     assert any("1 records without a key" in notice for notice in storage.notices)

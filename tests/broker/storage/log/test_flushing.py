@@ -11,6 +11,7 @@ import pytest
 
 from ottla_broker.adapters import disk_calls
 from ottla_broker.adapters.disk import DirectoryDisk, DiskFile
+from ottla_broker.config import TopicValues
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.log import Log
@@ -92,7 +93,7 @@ async def test_a_roll_syncs_the_directory_before_records_of_the_new_segment_and_
     assert synced[0] == "fsync_directory" and "fdatasync" in synced
 
     del synced[:]
-    log.configure(LogConfig({"segment.bytes": 5_000_000, "max.message.bytes": 1_000_000}))
+    log.configure(LogConfig(TopicValues({"segment.bytes": 5_000_000, "max.message.bytes": 1_000_000})))
     for _ in range(10):
         log.append_as_leader(batch(bytes(900_000)), 0)
     await written(log)
@@ -217,7 +218,7 @@ async def test_a_segment_rolls_earlier_by_a_random_jitter_also_after_a_restart(m
 
 
 async def test_a_log_is_flushed_after_flush_ms(broker: BrokerStorage) -> None:
-    broker.config = type(broker.config)({"flush.ms": 5_000})
+    broker.config = LogConfig(TopicValues({"flush.ms": 5_000}))
     manager = await broker.start()
     log = await manager.get_or_create(TopicPartition("t", 0), TOPIC_ID, True)
     await fill(log, broker.clock.wall_ms)

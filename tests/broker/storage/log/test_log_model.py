@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from ottla_broker.config import TopicValues
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.compression import Codec
 from ottla_broker.storage.log.config import LogConfig
@@ -107,7 +108,7 @@ class LogModel(RuleBasedStateMachine):
 
         async def work() -> None:
             log = self.log
-            log.configure(LogConfig({**self.values_of_config, "retention.bytes": kept_bytes}))
+            log.configure(LogConfig(TopicValues({**self.values_of_config, "retention.bytes": kept_bytes})))
             size = log.size_bytes
             firsts = [segment.base_offset for segment in log.segments] + [self.end]
             count = await log.delete_old_segments()
@@ -115,7 +116,7 @@ class LogModel(RuleBasedStateMachine):
             if count:
                 assert log.log_start_offset <= log.high_watermark
                 assert log.size_bytes >= min(kept_bytes, size) or log.log_start_offset == self.start
-            log.configure(LogConfig(self.values_of_config))
+            log.configure(LogConfig(TopicValues(self.values_of_config)))
 
         self.run_(work())
         self.forget_below(self.log.log_start_offset)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla_broker.config import TopicValues
 from ottla_broker.storage.files.names import offset_name
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.recovery import Recovered, recover_log
@@ -163,7 +164,7 @@ async def test_recovery_drops_a_segment_behind_a_hole(make: Make, tmp_path: Path
     path = tmp_path / "t-0" / offset_name(bases[1], ".log")
     data = path.read_bytes()
     path.write_bytes(data[: len(data) - len(bytes(batch(b"000")))])
-    setup.config = LogConfig({"cleanup.policy": policy})
+    setup.config = LogConfig(TopicValues({"cleanup.policy": policy}))
     log = await setup.open(is_clean=False, recovery_point=bases[1], lost_power=True)
     log.configure(LogConfig())
     await check(log, bases[2] - 1)
@@ -216,7 +217,7 @@ async def test_recovery_deletes_empty_segments_behind_a_hole_of_a_compacted_log(
     last = tmp_path / "t-0" / offset_name(bases[-2], ".log")
     first_batch = 12 + int.from_bytes(last.read_bytes()[8:12], "big")
     last.write_bytes(last.read_bytes()[:first_batch])
-    setup.config = LogConfig({"cleanup.policy": "compact"})
+    setup.config = LogConfig(TopicValues({"cleanup.policy": "compact"}))
     log = await setup.open(is_clean=False, recovery_point=0, lost_power=True, is_point_known=False)
     log.configure(LogConfig())
     assert log.log_end_offset == bases[-2] + 1
@@ -251,7 +252,7 @@ async def test_flush_messages_works_on_a_log_whose_older_segments_were_recovered
     setup.crash()
     again = await setup.open(is_clean=False, recovery_point=0)
     assert len(again.segments) > 2
-    again.configure(LogConfig({"segment.bytes": 300, "flush.messages": 1}))
+    again.configure(LogConfig(TopicValues({"segment.bytes": 300, "flush.messages": 1})))
     again.append_as_leader(batch(b"v"), 0)
     await written(again)
     assert again.log_end_offset == 11 and again.flushed_offset < 11, "the recovered segments are not flushed yet"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.config import TopicValues
 from ottla_broker.ports.clock import Timer
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
@@ -41,11 +42,11 @@ async def test_retention_deletes_segments_by_size_time_and_log_start_offset(make
     with pytest.raises(KafkaError):
         log.read(7, 100, 20, True)
 
-    log.configure(LogConfig({"segment.bytes": 300, "retention.ms": -1, "retention.bytes": 500}))
+    log.configure(LogConfig(TopicValues({"segment.bytes": 300, "retention.ms": -1, "retention.bytes": 500})))
     assert await log.delete_old_segments() == 1
     assert log.log_start_offset == 12
 
-    log.configure(LogConfig({"segment.bytes": 300, "cleanup.policy": "compact", "retention.bytes": 0}))
+    log.configure(LogConfig(TopicValues({"segment.bytes": 300, "cleanup.policy": "compact", "retention.bytes": 0})))
     assert await log.delete_old_segments() == 0
     await log.advance_log_start_offset(17)
     assert await log.delete_old_segments() == 1

@@ -12,6 +12,7 @@ import pytest
 
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.adapters.workers import ProcessWorkers
+from ottla_broker.config import TopicValues
 from ottla_broker.jobs import JOBS
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.log.config import LogConfig
@@ -30,7 +31,7 @@ class BrokerStorage:
 
     def __init__(self, root: Path, count: int, config: Mapping[str, Any], settings: LogManagerSettings) -> None:
         self.paths = [str(root / f"d{number}") for number in range(count)]
-        self.config = LogConfig(config)
+        self.config = LogConfig(TopicValues(config))
         self.settings = settings
         self.failures: list[tuple[str, int | None]] = []
         self.notices: list[str] = []

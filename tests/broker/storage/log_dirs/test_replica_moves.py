@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ottla_broker.adapters.disk import DirectoryDisk
+from ottla_broker.config import TopicValues
 from ottla_broker.metrics import Metrics
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
@@ -105,7 +106,7 @@ async def test_records_that_are_appended_during_a_move_are_in_the_new_log(broker
 
 async def test_a_replaced_log_refuses_appends_and_forwards_truncations(broker: BrokerStorage) -> None:
     manager = await broker.start()
-    broker.config = LogConfig({**SMALL_SEGMENTS, "file.delete.delay.ms": 3_600_000})
+    broker.config = LogConfig(TopicValues({**SMALL_SEGMENTS, "file.delete.delay.ms": 3_600_000}))
     log = await log_with_records(manager)
     log.configure(broker.config)
     moved = await run_until_swapped(broker, await create_future_replica(broker, log))
@@ -218,7 +219,7 @@ async def test_a_deleted_key_stays_deleted_when_a_move_starts_while_the_cleaner_
 ) -> None:
     """The future log had the old value from before the cleaning, the tombstone from after it, and counted as clean."""
     broker.config = LogConfig(
-        {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.0, "min.compaction.lag.ms": 1}
+        TopicValues({"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.0, "min.compaction.lag.ms": 1})
     )
     manager = await broker.start()
     cleaner = LogCleaner(manager, broker.clock, LoopWorkers(), CleanerSettings, Metrics())
