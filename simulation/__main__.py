@@ -2,7 +2,7 @@
 
     run [--seeds N | --minutes M | --seed S] [--scenario log|single|replicated|fleet|…] [--jobs J]
     campaign --seeds N [--scenario …] [--state FILE]        # goes on where it was stopped
-    mistakes [--only NAME]                                  # plants each known mistake and counts the seeds it takes
+    mutants [--only NAME]                                  # plants each mutant and counts the seeds it takes
     determinism [--seed S] [--scenario …]
 
 Ends with status 1 after a failing seed, and prints the one command that replays it.
@@ -29,7 +29,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from simulation import compiled, logs
 from simulation.campaign import Campaign
-from simulation.mistakes import MISTAKES, Found, find, mistake
+from simulation.mutants import MUTANTS, Found, find, mutant
 from simulation.report import coverage_table, summary_lines
 from simulation.runner import Outcome, prepare, run_seed, run_task
 from simulation.scenarios import NAMES, in_turn
@@ -223,15 +223,15 @@ def _compile() -> Path:
 
 
 @app.command()
-def mistakes(
+def mutants(
     only: Annotated[list[str] | None, typer.Option(help="Only these, by name.")] = None,
     jobs: Annotated[int, typer.Option(help="Processes; 0 = one per core.")] = 0,
 ) -> None:
-    """Plants the known mistakes into the broker, one at a time: the simulator must find each of them."""
+    """Plants the mutants into the broker, one at a time: the simulator must find each of them."""
     try:
-        names = [mistake(name).name for name in only] if only else [one.name for one in MISTAKES]
+        names = [mutant(name).name for name in only] if only else [one.name for one in MUTANTS]
     except KeyError as error:
-        raise typer.BadParameter(f"there is no mistake {error}", param_hint="--only") from error
+        raise typer.BadParameter(f"there is no mutant {error}", param_hint="--only") from error
     missed = 0
     with multiprocessing.get_context("spawn").Pool(jobs or os.cpu_count() or 1, initializer=prepare) as pool:
         for found in pool.imap(find, names):
@@ -241,7 +241,7 @@ def mistakes(
 
 
 def _tell(found: Found) -> None:
-    one = mistake(found.name)
+    one = mutant(found.name)
     if found.seed is None:
         console.print(f"✗ {one.name}: not found in {one.seeds} seeds of {one.scenario}", style="red", highlight=False)
     else:

@@ -1,8 +1,8 @@
-"""Mistakes that are planted into the broker, one at a time, to judge the judge: each must be found within a few seeds.
+"""Mutants that are planted into the broker, one at a time, to judge the judge: each must be found within a few seeds.
 
-A mistake is a set of replaced attributes of the product, in place while `planted` is entered. What it breaks is a
-promise that the simulator checks; `seeds` is how many it may take. `python -m simulation mistakes` runs
-them all, `tests/simulation/test_planted_mistakes.py` the quick ones.
+A mutant is a set of replaced attributes of the product, in place while `planted` is entered. What it breaks is a
+promise that the simulator checks; `seeds` is how many it may take. `python -m simulation mutants` runs
+them all, `tests/simulation/test_mutants.py` the quick ones.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from simulation.runner import run_seed
 
 
 @dataclass(frozen=True)
-class Mistake:
-    """One planted mistake. `replaced`: (object, attribute, what stands there instead)."""
+class Mutant:
+    """One mutant. `replaced`: (object, attribute, what stands there instead)."""
 
     name: str
     scenario: str
@@ -62,7 +62,7 @@ class Mistake:
 
     @contextlib.contextmanager
     def planted(self) -> Iterator[None]:
-        """The mistake is in the product until this is left."""
+        """The mutant is in the product until this is left."""
         before = [(target, name, vars(target).get(name)) for target, name, _ in self.replaced]
         try:
             for target, name, instead in self.replaced:
@@ -200,7 +200,7 @@ def _unfenced(self: ControllerStore) -> Check:
 
 def _anybody_leads(
     replicas: Any, in_sync: tuple[int, ...], current: LeaderAndIsr
-) -> tuple[int, tuple[int, ...]]:  # pragma: no cover - replaced per mistake
+) -> tuple[int, tuple[int, ...]]:  # pragma: no cover - replaced per mutant
     leader = replicas[-1]
     return leader, (leader, *(broker for broker in in_sync if broker != leader))
 
@@ -282,64 +282,64 @@ async def _load_nothing(self: Any, directory: Any) -> None:
             await directory.disk.delete(name)
 
 
-MISTAKES = (
-    Mistake(
+MUTANTS = (
+    Mutant(
         "a leader tells no follower that their logs part",
         "fleet",
         40,
         ((Partition, "divergence", lambda self, fetch_offset, last_fetched_epoch: None),),
         is_quick=True,
     ),
-    Mistake(
+    Mutant(
         "the high watermark is the furthest replica's end",
         "fleet",
         20,
         ((isr, "high_watermark", _highest_of_all),),
         is_quick=True,
     ),
-    Mistake("the high watermark waits for nobody", "fleet", 20, ((isr, "high_watermark", _impatient),), is_quick=True),
-    Mistake(
+    Mutant("the high watermark waits for nobody", "fleet", 20, ((isr, "high_watermark", _impatient),), is_quick=True),
+    Mutant(
         "the high watermark does not wait for who is about to join",
         "fleet",
         40,
         ((isr, "high_watermark", _without_joiners),),
         is_quick=True,
     ),
-    Mistake(
+    Mutant(
         "min.insync.replicas is not looked at",
         "fleet",
         20,
         ((isr, "effective_min_isr", lambda asked_for, replica_count: 1),),
         is_quick=True,
     ),
-    Mistake(
+    Mutant(
         "a fetch acknowledges what parts from the leader's log",
         "fleet",
         60,
         ((checks, "acknowledge", _acknowledge_what_diverges),),
     ),
-    Mistake(
+    Mutant(
         "a leader shrinks its ISR without the controller",
         "fleet",
         40,
         ((Partition, "shrink_isr", _shrink_alone),),
         is_quick=True,
     ),
-    Mistake(
+    Mutant(
         "a sync is skipped, and acknowledged",
         "single",
         60,
         ((LogAppender, "_sync", _acknowledge_unsynced),),
         is_quick=True,
     ),
-    Mistake(
+    Mutant(
         "more is called flushed than the platter holds",
         "log",
         40,
         ((LogFlusher, "flush_locked", _claim_flushed),),
         is_quick=True,
     ),
-    Mistake(
+    Mutant(
         "torn batches are taken for whole ones",
         "log",
         400,
@@ -347,11 +347,11 @@ MISTAKES = (
         is_quick=True,
         first_seed=120,
     ),
-    Mistake("a log is lost at a restart", "single", 10, ((DirectoryLoader, "load", _load_nothing),), is_quick=True),
-    Mistake(
+    Mutant("a log is lost at a restart", "single", 10, ((DirectoryLoader, "load", _load_nothing),), is_quick=True),
+    Mutant(
         "whoever does not lead appends all the same", "fleet", 20, ((Partition, "append", _append_without_leading),)
     ),
-    Mistake(
+    Mutant(
         "an empty replica made anew is left in the ISR",
         "recreate",
         40,
@@ -361,42 +361,42 @@ MISTAKES = (
         ),
         is_quick=True,
     ),
-    Mistake(
+    Mutant(
         "a follower cuts its log to its high watermark first",
         "fleet",
         60,
         ((Follower, "start", _cut_to_the_high_watermark_first),),
         is_quick=True,
     ),
-    Mistake(
+    Mutant(
         "consumers are served beyond the high watermark",
         "fleet",
         5,
         ((checks, "upper_offset", lambda partition, params: partition.log.log_end_offset),),
         is_quick=True,
     ),
-    Mistake(
+    Mutant(
         "some fetches of consumers skip six records",
         "fleet",
         5,
         ((SessionlessContext, "begin", _give_later_records),),
         is_quick=True,
     ),
-    Mistake(
+    Mutant(
         "a fetch session rests though there is more to read",
         "fleet",
         5,
         ((IncrementalContext, "_is_at_rest", _rest_at_the_told_watermark),),
         is_quick=True,
     ),
-    Mistake(
+    Mutant(
         "between the high watermark and the end a fetch is out of range",
         "fleet",
         5,
         ((checks, "check", _end_at_the_high_watermark),),
         is_quick=True,
     ),
-    Mistake(
+    Mutant(
         "sequences are forgotten when the leader changes",
         "fleet",
         20,
@@ -404,23 +404,23 @@ MISTAKES = (
         is_quick=True,
         first_seed=7,
     ),
-    Mistake(
+    Mutant(
         "sequences are not checked", "single", 20, ((ProducerStates, "check", lambda *arguments: None),), is_quick=True
     ),
-    Mistake(
+    Mutant(
         "a new leader tells its end before its high watermark has reached its epoch",
         "fleet",
         40,
         ((Partition, "become_leader", _lead_without_epoch_start),),
         is_quick=True,
     ),
-    Mistake(
+    Mutant(
         "a replica may join the ISR from anywhere",
         "fleet",
         40,
         ((isr, "may_join", lambda *arguments: isr.JoinDecision(True, "why not")),),
     ),
-    Mistake(
+    Mutant(
         "a broker takes commands that were meant for its life before",
         "late_orders",
         40,
@@ -428,7 +428,7 @@ MISTAKES = (
         is_quick=True,
         first_seed=25,
     ),
-    Mistake(
+    Mutant(
         "the controller takes any incarnation of a broker into an ISR",
         "late_orders",
         40,
@@ -436,7 +436,7 @@ MISTAKES = (
         is_quick=True,
         first_seed=10,
     ),
-    Mistake(
+    Mutant(
         "a controller writes without looking whether it still is one",
         "late_orders",
         40,
@@ -444,7 +444,7 @@ MISTAKES = (
         is_quick=True,
         first_seed=8,
     ),
-    Mistake(
+    Mutant(
         "brokers obey controllers that have been replaced",
         "late_orders",
         40,
@@ -452,28 +452,28 @@ MISTAKES = (
         is_quick=True,
         first_seed=6,
     ),
-    Mistake(
+    Mutant(
         "brokers take what comes late over a connection that its controller has given up",
         "late_orders",
         40,
         ((CommandFence, "accepts", _accept_any_connection),),
         is_quick=True,
     ),
-    Mistake(
+    Mutant(
         "brokers take metadata of controllers that have been replaced",
         "late_orders",
         20,
         ((update_metadata, "handle", _take_any_metadata),),
         is_quick=True,
     ),
-    Mistake(
+    Mutant(
         "a leader takes an ISR change back that was not answered",
         "late_orders",
         40,
         ((AlterPartitionQueue, "_ask", _take_back_unanswered),),
         is_quick=True,
     ),
-    Mistake(
+    Mutant(
         "a replica that is back with less than it had leads at once",
         "disks",
         40,
@@ -481,30 +481,28 @@ MISTAKES = (
         is_quick=True,
         first_seed=85,
     ),
-    Mistake(
+    Mutant(
         "a reassignment ends when one of its target is in sync",
         "fleet",
         10,
         ((reassignment, "next_step", _end_at_once),),
         is_quick=True,
     ),
-    Mistake(
+    Mutant(
         "whoever stands last in the assignment leads",
         "fleet",
         5,
         ((elections, "_first_in_order", _anybody_leads),),
         is_quick=True,
     ),
-    Mistake(
-        "an election does not raise the epoch", "fleet", 5, ((LeaderAndIsr, "led_by", _same_epoch),), is_quick=True
-    ),
+    Mutant("an election does not raise the epoch", "fleet", 5, ((LeaderAndIsr, "led_by", _same_epoch),), is_quick=True),
 )
 """In the order of the report."""
 
 
-def mistake(name: str) -> Mistake:
+def mutant(name: str) -> Mutant:
     """KeyError for an unknown one."""
-    for one in MISTAKES:
+    for one in MUTANTS:
         if one.name == name:
             return one
     raise KeyError(name)
@@ -512,7 +510,7 @@ def mistake(name: str) -> Mistake:
 
 @dataclass(frozen=True)
 class Found:
-    """What it took to find a mistake: the first seed that failed (None: none did), what it said, real seconds."""
+    """What it took to find a mutant: the first seed that failed (None: none did), what it said, real seconds."""
 
     name: str
     seed: int | None
@@ -521,8 +519,8 @@ class Found:
 
 
 def find(name: str) -> Found:
-    """Runs the mistake's seeds until one fails."""
-    one = mistake(name)
+    """Runs the mutant's seeds until one fails."""
+    one = mutant(name)
     spent_s = 0.0
     with one.planted():
         for seed in range(one.first_seed, one.first_seed + one.seeds):
