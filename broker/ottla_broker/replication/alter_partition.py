@@ -1,7 +1,7 @@
 """AlterPartition: asks the controller to commit ISR changes (KIP-497), in batches, one request at a time.
 
-Lives here: collecting, asking again, handing answers back. Not here: how the controller is reached (`send`, given by
-the composition root), what an answer means (`isr.after_alter_partition`).
+Lives here: batching, retries, passing responses to their partitions. Not here: how the controller is reached (`send`),
+what a response means (`isr.after_alter_partition`). Source: kafka.server.AlterPartitionManager.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RETRY_DELAY_S = 0.05
 _LAST_BY_NAME = 1
 """The last version that names topics; the ones after it have ids (KIP-516)."""
 _FIRST_WITH_EPOCHS = 3
-"""The first version that tells the broker epochs of the ISR's members (KIP-903)."""
+"""The first version that has the broker epochs of the ISR's members (KIP-903)."""
 
 SendAlterPartition = Callable[[int, AlterPartitionRequest], Awaitable[AlterPartitionResponse]]
 """Sends AlterPartition of this version to the active controller; raises OSError when it cannot be reached."""
@@ -80,7 +80,7 @@ class AlterPartitionQueue:
                 self._is_reverted = False
                 again = await self._ask(batch) if batch else []
                 for partition, state, _ in again:
-                    # A partition whose leadership changed meanwhile may have submitted anew.
+                    # A partition whose leadership changed meanwhile may have submitted another change.
                     if partition.in_sync is state:
                         self._waiting[partition] = state
                 if again or self._is_reverted:
@@ -98,18 +98,18 @@ class AlterPartitionQueue:
         return batch
 
     async def _ask(self, batch: list[_Asked]) -> list[_Asked]:
-        """Sends one request and hands the answers out; gives what is to be asked again."""
+        """Sends one request and applies its response. Returns what is to be sent again."""
         try:
             version = self._version_for(batch)
             response = await self._send(version, self._request(batch, version))
         except OSError as error:
-            self._say(f"the controller does not answer: {error}")
+            self._log_refusal(f"the controller does not answer: {error}")
             return batch
         except Exception as error:
-            self._say(f"it failed: {error!r}", error)
+            self._log_refusal(f"it failed: {error!r}", error)
             return batch
         if response.error_code:
-            self._say(f"it is refused with {ErrorCode.of(response.error_code).name}")
+            self._log_refusal(f"it is refused with {ErrorCode.of(response.error_code).name}")
             return batch
         is_by_name = version <= _LAST_BY_NAME
         answers = {
@@ -126,9 +126,9 @@ class AlterPartitionQueue:
                 again.append(asked)
                 continue
             try:
-                answer = self._hand_out(asked, data)
+                answer = self._apply_response(asked, data)
             except Exception as error:
-                # Of one partition: the changes of the others would stay under way, with nobody to ask again.
+                # Of one partition: the changes of the others must not stay in flight without a retry.
                 unforeseen = error
                 answer = AlterPartitionOutcome.RETRY
             self._is_reverted |= answer is AlterPartitionOutcome.REVERT
@@ -137,10 +137,10 @@ class AlterPartitionQueue:
         if unforeseen is None:
             self._refusal = ""
         else:
-            self._say(f"an answer cannot be used: {unforeseen!r}", unforeseen)
+            self._log_refusal(f"an answer cannot be used: {unforeseen!r}", unforeseen)
         return again
 
-    def _hand_out(self, asked: _Asked, data: Any) -> AlterPartitionOutcome:
+    def _apply_response(self, asked: _Asked, data: Any) -> AlterPartitionOutcome:
         partition, state, leader_epoch = asked
         code = ErrorCode.of(data.error_code)
         answer = partition.on_isr_answer(
@@ -157,8 +157,8 @@ class AlterPartitionQueue:
         )
         return answer
 
-    def _say(self, refusal: str, unforeseen: Exception | None = None) -> None:
-        """Why the changes wait. Once: every try finds the same until something changes."""
+    def _log_refusal(self, refusal: str, unforeseen: Exception | None = None) -> None:
+        """Logs why the changes wait, once: every retry has the same result until something changes."""
         if refusal != self._refusal:
             self._refusal = refusal
             level = logging.INFO if unforeseen is None else logging.ERROR
@@ -185,7 +185,7 @@ class AlterPartitionQueue:
                 data.new_isr = list(state.proposed)
             else:
                 data.new_isr_with_epochs = [
-                    # KIP-903: the life that had caught up when this was proposed, not one that came since.
+                    # KIP-903: the incarnation that had caught up when this was proposed, not a later one.
                     BrokerState(
                         broker_id=replica,
                         broker_epoch=self._broker_epoch() if replica == self._broker_id else epoch,

@@ -1,10 +1,10 @@
-"""Batches that have to be looked into before they are appended: prepared here or in a worker, appended in order.
+"""Batches that are decoded before they are appended: prepared on the loop or in a worker, appended in order.
 
-Most batches never come here. One of an old message format, or of a topic whose configuration asks for more than a look
-at the header, is prepared on the loop when that is little work, else by a job of the Workers port. From the moment a
-batch of a partition is in a worker until it has been appended, every later batch of that partition, from whichever
-connection, queues behind it: the order of a producer's batches is the order of their offsets. Batches of one partition
-may be prepared in several workers at a time.
+Most batches bypass this module. One of an old message format, or of a topic whose configuration needs more than the
+batch header, is prepared on the loop when that is little work, else by a job of the Workers port. While a batch of a
+partition is in a worker, and until it has been appended, every later batch of that partition, from any connection,
+queues behind it: the order of a producer's batches is the order of their offsets. Batches of one partition may be
+prepared in several workers at a time.
 
     A (gzip -> zstd)   to a worker                       queue: A
     B (ordinary)       nothing to prepare, but A first   queue: A B

@@ -1,9 +1,9 @@
-"""Requests that wait: one timer per tick, completion exactly once.
+"""Delayed operations (purgatory): a timer wheel, and produce requests that wait for their acknowledgements.
 
-Lives here: the timer wheel and the produce request that waits for its acknowledgements. The fetch that waits stands
-in `fetch.delayed_fetch`; which offsets free a request, in `partition`.
+Every operation completes exactly once. Not here: the delayed fetch (`fetch.delayed_fetch`), which offsets complete a
+request (`partition`). Source: kafka.server.DelayedOperationPurgatory, kafka.utils.timer.TimingWheel.
 
-Kafka's wheel has levels that overflow into each other and moves what waits from one to the next; with timers that take
+Kafka's wheel has levels that overflow into each other and moves operations from one to the next; with timers that take
 any delay a bucket per tick is enough: insertion and removal are one dict operation each, and nothing is moved.
 
 A pending operation costs one dict entry in a tick's bucket and the entries that it leaves in the queues of its

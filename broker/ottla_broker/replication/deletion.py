@@ -1,7 +1,7 @@
 """DeleteRecords at a partition's leader: the low watermark, and the requests that wait for it (KIP-107).
 
-Lives here: the rule and the waiting. The log moves its own start (`storage`), followers move theirs when a fetch tells
-them the leader's, and the next fetch of theirs says so.
+Lives here: the rule and the delayed requests. Not here: the log start offset of the leader (`storage`). A follower gets
+the leader's log start offset with a fetch response, advances its own, and reports it with its next fetch.
 
 Worked example: replicas 1 (leader), 2 and 3, all starting at 0; records below 40 are to go. The leader's log starts at
 40 at once, the low watermark is still 0. Broker 2 fetches with log start 40: low watermark 0, because of 3. Broker 3
@@ -26,7 +26,7 @@ _REQUEST_TIMED_OUT = int(ErrorCode.REQUEST_TIMED_OUT)
 
 
 def low_watermark(own_start: int, follower_starts: Iterable[tuple[int, int]], live: Collection[int]) -> int:
-    """The lowest log start offset of the live replicas; -1 while a live follower has not told its own.
+    """The lowest log start offset of the live replicas; -1 while a live follower's is not known.
 
     Args:
         own_start: the leader's, of its copy in another directory too.
@@ -51,7 +51,7 @@ class DelayedDeleteRecords:
         self.bucket: dict[Any, None] | None = None
 
     def one_done(self) -> None:
-        """One partition has got there, or failed."""
+        """One partition has reached the offset, or failed."""
         self.pending -= 1
         if self.pending == 0 and not self.is_done:
             self.is_done = True
@@ -82,7 +82,7 @@ class DeletionQueue:
         operation.pending += 1
 
     def advance(self, watermark: int) -> None:
-        """The low watermark is `watermark` now: lets go whoever waited for it or less, and forgets who gave up."""
+        """The low watermark is `watermark` now: completes the requests up to it, drops those timed out."""
         ready = [one for one in self._waiting if one[0] <= watermark]
         self._waiting = [one for one in self._waiting if one[0] > watermark and not one[1].is_done]
         for _, operation, entry in ready:

@@ -234,7 +234,7 @@ class Fetcher:
         self._swept_at = now
         session = self._session
         for follower in self._followers:
-            if follower not in self._moved and not session.is_told(
+            if follower not in self._moved and not session.has_position(
                 follower, follower.request_part(self._partition_max_bytes)
             ):
                 self._moved[follower] = None

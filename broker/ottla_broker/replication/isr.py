@@ -51,7 +51,7 @@ class InSyncState:
     change: Change = Change.NONE
     proposed: tuple[int, ...] = ()
     epochs: tuple[int, ...] = ()
-    """Of the proposed brokers, -1 unknown: of the lives that had caught up, whatever has restarted since (KIP-903)."""
+    """Of the proposed brokers, -1 unknown: of the incarnations that had caught up, not of later ones (KIP-903)."""
 
     @property
     def maximal(self) -> tuple[int, ...]:
@@ -96,12 +96,12 @@ class FollowerState:
         self.last_fetch_leader_end_offset = 0
         self.broker_epoch = -1
         self.sent_high_watermark = -1
-        """What this leader's last answer told it; kept only where followers are told of each advance (KIP-392)."""
+        """The high watermark in the last fetch response; kept only where followers get each advance (KIP-392)."""
 
     def on_fetch(
         self, fetch_offset: int, log_start_offset: int, now_ms: int, leader_end_offset: int, broker_epoch: int
     ) -> None:
-        """Takes a fetch into account: asking for `fetch_offset` acknowledges everything below it.
+        """Records a fetch: asking for `fetch_offset` acknowledges everything below it.
 
         A follower was caught up at the time of its *previous* fetch when it now has everything that the leader had
         then, so under steady writes a follower that keeps pace never falls behind by an offset count.
@@ -135,7 +135,7 @@ class FollowerState:
     def on_repeated_fetch(self, now_ms: int) -> None:
         """It asked again at `now_ms`, being at the leader's end, where it had been at its last fetch.
 
-        So goes a fetch that does not name the partition, because nothing has changed in it (KIP-227).
+        So does a fetch that does not name the partition, because nothing has changed in it (KIP-227).
 
         >>> follower = FollowerState(2)
         >>> follower.on_fetch(80, 0, now_ms=300, leader_end_offset=80, broker_epoch=7)

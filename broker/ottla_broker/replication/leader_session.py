@@ -1,17 +1,17 @@
-"""LeaderSession: what a leader holds of our fetch session with it (KIP-227), the side that asks.
+"""LeaderSession: the follower's side of a fetch session with a leader (KIP-227). Source: FetchSessionHandler.
 
-Lives here: which partitions a request has to name, which it has to have forgotten, and how the session goes on after an
-answer or a failure. Not here: the leader's side (`fetch.session_cache`), which partitions may be fetched now
+Lives here: which partitions a request names, which it removes from the session, and the session's epoch after a
+response or a failure. Not here: the leader's side (`fetch.session_cache`), which partitions may be fetched now
 (`fetchers`). Pure.
 
     (id 0, epoch 0)   full: names all; the leader may give an id, or 0: the next request is full again
     (id x, epoch n)   incremental: names what has moved, what is new and what is to be forgotten
-    (id x, epoch 0)   after a failure: closes x and begins anew
+    (id x, epoch 0)   after a failure: closes x and starts a new session
 
-Until a full request has been answered nothing is known to be held; an incremental answer that never came leaves open
-what is, so every failure leads to a full request. So does whoever asks in place of another: what the leader told the
-former it tells nobody again. That may happen while a request is under way, whose answer then does not go on with the
-session.
+Until a full request has a response nothing is known to be in the session; after a response that never came nobody knows
+what is, so every failure leads to a full request. So does a follower that replaces another one of its partition: the
+leader does not repeat what it has sent to the former. That may happen while a request is in flight, whose response then
+does not continue the session.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SESSION_ERRORS = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
-"""Answers to a whole request that a full one mends."""
+"""Errors of a whole request after which a full one succeeds."""
 
 Key: TypeAlias = "tuple[str | bytes, int]"
 """A partition as the session names it: topic or topic id, and partition."""
@@ -86,7 +86,7 @@ class LeaderSession(Generic[A]):
         self._held: dict[Key, tuple[A, Position]] = {}
         self._gone: dict[Key, str] = {}
         self._is_renewed = False
-        """Since the last question: its answer comes too late to go on with."""
+        """Since the last request: its response does not continue the session."""
 
     @property
     def is_full(self) -> bool:
@@ -94,7 +94,7 @@ class LeaderSession(Generic[A]):
         return self.epoch == INITIAL_EPOCH
 
     def __len__(self) -> int:
-        """Partitions that the leader holds and that are not to be forgotten."""
+        """Partitions in the leader's session that are not to be removed."""
         return len(self._held) - len(self._gone)
 
     def key(self, asking: Asking) -> Key:
@@ -108,8 +108,8 @@ class LeaderSession(Generic[A]):
     def holds(self, asking: A) -> bool:
         return self.holder(self.key(asking)) is asking
 
-    def is_told(self, asking: A, part: FetchPartition) -> bool:
-        """Whether the leader holds just this of it."""
+    def has_position(self, asking: A, part: FetchPartition) -> bool:
+        """Whether the leader's session has this position of it."""
         held = self._held.get(self.key(asking))
         return held is not None and held[0] is asking and held[1] == _position(part)
 
@@ -119,12 +119,12 @@ class LeaderSession(Generic[A]):
         self._is_renewed = True
 
     def join(self, asking: A) -> None:
-        """Somebody new asks. In place of another (a new leader epoch), it has to hear everything again."""
+        """A new follower. One that replaces another (a new leader epoch) needs everything again."""
         if self.key(asking) in self._held or (self.uses_topic_ids and asking.topic_id == ZERO_UUID):
             self.renew()
 
     def leave(self, asking: A) -> None:
-        """Not asked for until it is named again."""
+        """Not fetched until it is named again."""
         key = self.key(asking)
         held = self._held.get(key)
         if held is not None and held[0] is asking:

@@ -76,7 +76,7 @@ def test_a_leader_that_gives_no_session_is_asked_for_everything_each_time() -> N
         session.on_answer(0)
 
 
-def test_a_new_leader_epoch_and_a_topic_without_id_begin_anew() -> None:
+def test_a_new_leader_epoch_and_a_topic_without_id_start_a_new_session() -> None:
     session: LeaderSession[_Asker] = LeaderSession()
     one = _asker(1)
     for newcomer in (_asker(1), _asker(2, topic_id=ZERO_UUID)):
