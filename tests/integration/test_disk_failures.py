@@ -362,7 +362,7 @@ def test_a_mount_that_vanishes_is_noticed_though_open_files_go_on(tmp_path: Path
     """And the folder below it, which is empty and writable, is not taken for the disk."""
     with loop_mount(tmp_path / "loop", 64) as mount, broker_on(mount, tmp_path) as disks:
         mount.vanish()
-        _outlives(disks, "its mount is gone", "No such file or directory")
+        _outlives(disks, "the mount is gone", "No such file or directory")
         assert not list(mount.path.rglob("*.log")) and not (mount.path / "meta.properties").exists()
         mount.mount()
         _comes_back(disks)
