@@ -38,7 +38,7 @@ CONTROL = (ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA)
 
 
 def with_flood(settings: dict[str, str], use: Callable[[World, Fleet, list[float]], Awaitable[None]]) -> None:
-    """`use` runs beside the flood, and is given the virtual seconds that its requests take."""
+    """`use` runs during the flood, and gets the virtual seconds that its requests take."""
     world = World(1)
 
     async def main() -> None:
@@ -106,7 +106,7 @@ def _fetch(topic_id: bytes) -> Any:
 
 
 def _stale(api_key: ApiKey) -> tuple[int, Any]:
-    """A request of a controller that has been replaced: answered at once, and nothing changes."""
+    """A request of a former controller: refused at once, without effect."""
     if api_key is ApiKey.LEADER_AND_ISR:
         return 7, codec.module(api_key).LeaderAndIsrRequest(
             controller_id=0, controller_epoch=0, broker_epoch=-1, type=1
@@ -144,7 +144,7 @@ def test_a_flood_of_produce_and_fetch_delays_no_request_of_the_controller(listen
             await asyncio.sleep(0.05)
         # A request of the flood waits for all the others: that is what a controller's request would do, too.
         assert statistics.median(taken) > CLIENTS * REQUEST_S
-        # A few turns of the loop, each of one slice, and the way there and back.
+        # A few iterations of the loop, each of one slice, and the way there and back.
         assert statistics.median(waited) < 4 * (DATA_SLICE_S + REQUEST_S)
         assert max(waited) < 0.2  # one message in fifty is slow by up to 50 ms
 

@@ -1,4 +1,4 @@
-"""MetadataCache: what UpdateMetadata changes, and what it leaves."""
+"""MetadataCache: what UpdateMetadata changes, and what it does not."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def update(
     )
 
 
-def test_an_update_brings_brokers_endpoints_and_partitions_by_name_and_id() -> None:
+def test_an_update_adds_brokers_endpoints_and_partitions_by_name_and_id() -> None:
     cache = MetadataCache(1)
     assert not cache.is_ready
     error, _ = cache.update(update(topic("orders", ORDERS, (1, 2), (0, 1))))
@@ -61,7 +61,7 @@ def test_an_update_brings_brokers_endpoints_and_partitions_by_name_and_id() -> N
     assert partition is not None and (partition.leader, partition.leader_epoch, partition.partition_epoch) == (2, 3, 7)
 
 
-def test_brokers_are_replaced_whole_and_partitions_that_are_not_named_stay() -> None:
+def test_an_update_replaces_all_brokers_and_keeps_partitions_that_it_does_not_name() -> None:
     cache = MetadataCache(1)
     cache.update(update(topic("orders", ORDERS, (0, 1))))
     cache.update(update(topic("flights", FLIGHTS, (0, 2)), brokers=(2,)))
@@ -79,7 +79,7 @@ def test_leader_minus_two_removes_a_partition_and_the_topic_with_its_last_one() 
     assert "orders" not in cache.topics and cache.topic_name(ORDERS) is None
 
 
-def test_topics_that_a_full_update_does_not_name_are_gone() -> None:
+def test_a_full_update_deletes_topics_that_it_does_not_name() -> None:
     cache = MetadataCache(1)
     cache.update(update(topic("orders", ORDERS, (0, 1), (1, 1)), topic("flights", FLIGHTS, (0, 2))))
     full = update(topic("flights", FLIGHTS, (0, 1)))
@@ -89,7 +89,7 @@ def test_topics_that_a_full_update_does_not_name_are_gone() -> None:
     assert list(cache.topics) == ["flights"] and cache.topic_name(ORDERS) is None
 
 
-def test_full_is_what_a_controller_in_zookeeper_mode_calls_so_in_version_eight() -> None:
+def test_an_update_is_full_only_in_version_eight_from_a_controller_in_zookeeper_mode() -> None:
     cache = MetadataCache(1)
     cache.update(update(topic("orders", ORDERS, (0, 1))))
     full = update()
@@ -100,7 +100,7 @@ def test_full_is_what_a_controller_in_zookeeper_mode_calls_so_in_version_eight()
     assert "orders" in cache.topics
 
 
-def test_a_topic_made_again_under_its_old_name_has_nothing_of_the_old_one() -> None:
+def test_a_topic_created_again_with_its_name_has_no_partitions_of_the_old_one() -> None:
     cache = MetadataCache(1)
     cache.update(update(topic("orders", ORDERS, (0, 1), (1, 1))))
     _, deleted = cache.update(update(topic("orders", FLIGHTS, (0, 2))))
@@ -109,7 +109,7 @@ def test_a_topic_made_again_under_its_old_name_has_nothing_of_the_old_one() -> N
     assert cache.topic_name(ORDERS) is None and cache.topic_name(FLIGHTS) == "orders"
 
 
-def test_a_controller_that_has_been_replaced_changes_nothing() -> None:
+def test_an_update_of_a_former_controller_is_refused() -> None:
     cache = MetadataCache(1)
     cache.update(update(topic("orders", ORDERS, (0, 1)), epoch=5))
     version = cache.version
@@ -136,7 +136,7 @@ def test_versions_before_five_name_the_topic_in_each_partition() -> None:
     assert cache.endpoint(1, "SSL") == BrokerEndpoint("h", 1, 1)
 
 
-def test_listeners_hear_of_every_change_and_of_no_refused_one() -> None:
+def test_listeners_are_called_after_every_update_that_is_accepted() -> None:
     cache = MetadataCache(1)
     heard: list[int] = []
     cache.add_listener(lambda: heard.append(cache.version))

@@ -57,7 +57,7 @@ class Case(NamedTuple):
         return snake_case(self.message.name) if self.message.kind == "data" else self.message.kind
 
     def read(self, wire: bytes | memoryview) -> tuple[Any, int]:
-        """(message, offset behind it)."""
+        """(message, offset after it)."""
         result: tuple[Any, int] = getattr(self.module, f"read_{self.stem}_at")(self.version, memoryview(wire))
         return result
 

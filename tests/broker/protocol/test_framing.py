@@ -1,4 +1,4 @@
-"""Headers and frames: what stands around every message."""
+"""Headers and frames around messages."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_header_of_an_api_versions_response_never_has_a_tag_section() -> Non
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(18, 99), (18, -1), (999, 0), (-1, 3), (0, 12)])
-def test_an_unknown_api_or_version_still_tells_what_was_asked(api_key: int, version: int) -> None:
+def test_a_header_of_an_unknown_api_or_version_is_read(api_key: int, version: int) -> None:
     frame = memoryview(b"".join(n.to_bytes(s, "big", signed=True) for n, s in ((api_key, 2), (version, 2), (9, 4))))
     with pytest.raises(codec.UnsupportedVersionError) as caught:
         codec.read_request_header(frame)
@@ -104,7 +104,7 @@ def test_random_bytes_are_a_header_or_a_decode_error() -> None:
 
 
 class Range:
-    """What the disk port's FileRange looks like to the writer."""
+    """The disk port's FileRange as the writer sees it."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -133,7 +133,7 @@ def test_records_become_chunks_without_a_copy() -> None:
     assert int.from_bytes(chunks[0][:4], "big") == total - 4  # type: ignore[index]
 
 
-def test_every_error_code_has_words_and_tells_whether_to_try_again() -> None:
+def test_every_error_code_has_a_message_and_says_whether_it_is_retriable() -> None:
     assert [int(code) for code in ErrorCode] == list(range(-1, 128))
     assert all(code.message.endswith(".") for code in ErrorCode)
     assert ErrorCode(6) is ErrorCode.NOT_LEADER_OR_FOLLOWER and ErrorCode.NOT_LEADER_OR_FOLLOWER.retriable

@@ -1,4 +1,4 @@
-"""The generated modules are what the generator makes of the definitions today."""
+"""The generated modules are what the generator writes today."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our definitions beside the official jars of 3.9.1: their message descriptions, and their classes at work."""
+"""Our definitions compared with the official jars of 3.9.1: their message descriptions, and their classes at work."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_java_has_the_error_code_with_the_same_name(errors: dict[int, tuple[str,
 
 @pytest.fixture(scope="module")
 def java(jar: Path) -> Any:
-    """A running Reencode program: a function from a request line to its answer."""
+    """A running Reencode program: a function from a request line to its response."""
     if shutil.which("javac") is None:
         reason = "no javac: run scripts/install-system.sh (Debian: openjdk-17-jdk-headless)"
         pytest.fail(reason) if os.environ.get("OTTLA_TEST_ALL") == "1" else pytest.skip(reason)

@@ -31,7 +31,7 @@ def test_what_is_written_is_read_back(versions: list[Case], data: st.DataObject)
 @pytest.mark.parametrize("versions", messages())
 @FEW_EXAMPLES
 @given(data=st.data())
-def test_every_beginning_of_a_message_and_every_flipped_byte_is_a_message_or_a_decode_error(
+def test_a_truncated_or_corrupted_message_is_a_message_or_a_decode_error(
     versions: list[Case], data: st.DataObject
 ) -> None:
     for case, value in drawn(data, versions):
@@ -70,7 +70,7 @@ def test_a_string_has_at_most_32767_bytes_in_every_version(version: int) -> None
 
 
 def test_a_longer_string_is_refused_although_a_compact_length_can_announce_it() -> None:
-    """As Apache Kafka does. Only flexible versions have the room to say it; null stays null."""
+    """As Apache Kafka does. Only flexible versions have the length for it; null stays null."""
     count, length_plus_1, rest = b"\2", b"\x81\x80\2", bytes(4)
     wire = count + bytes(16) + length_plus_1 + b"t" * 32_768 + rest
     with pytest.raises(codec.DecodeError, match=r"topics\[\]\.name has the length 32768, .*at most 32767"):
@@ -146,7 +146,7 @@ def _tag(number: int, payload: bytes) -> bytes:
     return bytes((number, len(payload))) + payload
 
 
-def test_unknown_tags_are_skipped_wherever_they_stand() -> None:
+def test_unknown_tags_are_skipped_everywhere() -> None:
     request = list_offsets.ListOffsetsRequest(
         topics=[
             list_offsets.ListOffsetsTopic(

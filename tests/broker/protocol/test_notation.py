@@ -1,4 +1,4 @@
-"""The notation of the definitions: what it says, and what it refuses."""
+"""The notation of the definitions: what it accepts, and what it refuses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ response 0-3 flexible 2+
 """
 
 
-def test_a_definition_says_api_versions_and_fields() -> None:
+def test_a_definition_has_api_versions_and_fields() -> None:
     definition = parse("07_example.api", TEXT)
     assert (definition.api_key, definition.name, definition.module) == (7, "Example", "example")
     assert definition.prose == "What it does.\n\nErrors, in the order in which they are checked"
@@ -91,7 +91,7 @@ def test_field_names_become_attributes(name: str, attribute: str) -> None:
 @pytest.mark.parametrize(
     "definition", [pytest.param(one, id=one.file) for one in read_definitions() if one.api_key is not None]
 )
-def test_every_api_tells_behaviour_errors_and_the_history_of_each_version(definition: Definition) -> None:
+def test_every_api_describes_behaviour_errors_and_the_history_of_each_version(definition: Definition) -> None:
     prose, messages = definition.prose, definition.messages
     sections = [
         line for line in prose.splitlines() if line in ("Behaviour", "Errors, in the order of checking", "Versions")

@@ -1,4 +1,4 @@
-"""A broker that cannot start: it says why, gives everything back, and leaves nobody waiting."""
+"""A broker that cannot start: it says why, releases everything, and `ready` raises."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _broker(
     return Broker(config, make_ports(config, coordination or EmbeddedCoordination(store, session_timeout_ms=2000)))
 
 
-async def test_a_meta_properties_that_cannot_be_read_is_named_and_everything_is_given_back(
+async def test_a_broker_with_a_damaged_meta_properties_refuses_to_start_and_releases_everything(
     tmp_path: Path, store: EmbeddedStore
 ) -> None:
     directory = tmp_path / "d0"
@@ -74,7 +74,7 @@ async def test_a_meta_properties_that_cannot_be_read_is_named_and_everything_is_
         {"listeners": "PLAINTEXT://:0", "advertised.listeners": ""},
     ],
 )
-async def test_without_a_host_to_advertise_clients_are_told_the_name_of_the_machine(
+async def test_a_broker_without_an_advertised_host_advertises_the_name_of_its_machine(
     tmp_path: Path, store: EmbeddedStore, listening: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SocketNetwork, "own_name", _localhost)
@@ -88,7 +88,7 @@ async def test_without_a_host_to_advertise_clients_are_told_the_name_of_the_mach
     await broker.stop()
 
 
-async def test_a_machine_whose_name_has_no_address_is_told_what_to_set(
+async def test_a_broker_refuses_to_start_when_the_name_of_its_machine_has_no_address(
     tmp_path: Path, store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SocketNetwork, "own_name", _no_name)
@@ -115,7 +115,7 @@ async def _no_name(network: SocketNetwork) -> str:
         (Features(False, {"x": 1}).encode(), ""),
     ],
 )
-async def test_a_fleet_that_has_finalized_what_we_do_not_support_is_not_joined(
+async def test_a_broker_does_not_join_a_cluster_with_a_finalized_feature_that_it_does_not_support(
     tmp_path: Path, store: EmbeddedStore, content: bytes, complaint: str
 ) -> None:
     tool = EmbeddedCoordination(store, session_timeout_ms=2000)
@@ -134,10 +134,10 @@ async def test_a_fleet_that_has_finalized_what_we_do_not_support_is_not_joined(
 
 
 @pytest.mark.parametrize("content", [None, b'{"version":"1","id":"another"}'])
-async def test_an_ensemble_that_comes_back_without_its_data_gets_no_broker_of_the_former_cluster(
+async def test_a_broker_halts_when_its_ensemble_comes_back_without_data(
     tmp_path: Path, store: EmbeddedStore, content: bytes | None
 ) -> None:
-    """The controller that it would elect knows of no topic, and brokers would drop what they hold."""
+    """A controller of the empty ensemble knows no topics, and brokers would delete their replicas."""
     coordination = EmbeddedCoordination(store, session_timeout_ms=2000)
     broker = _broker(tmp_path / "d0", store, coordination)
     await broker.start()
@@ -154,7 +154,7 @@ async def test_an_ensemble_that_comes_back_without_its_data_gets_no_broker_of_th
     await tool.close()
 
 
-async def test_directories_of_another_cluster_are_refused_with_both_ids_and_what_that_may_mean(
+async def test_a_broker_refuses_directories_of_another_cluster_and_names_both_cluster_ids(
     tmp_path: Path, store: EmbeddedStore
 ) -> None:
     """Old volumes and a new ensemble."""
@@ -173,9 +173,7 @@ async def test_directories_of_another_cluster_are_refused_with_both_ids_and_what
     await tool.close()
 
 
-async def test_status_says_how_the_session_stands_and_since_when_it_is_lost(
-    tmp_path: Path, store: EmbeddedStore
-) -> None:
+async def test_status_shows_the_state_of_the_session(tmp_path: Path, store: EmbeddedStore) -> None:
     broker = _broker(tmp_path / "d0", store)
     assert broker.status()["session"]["state"] == "connecting"
     await broker.start()
@@ -184,7 +182,7 @@ async def test_status_says_how_the_session_stands_and_since_when_it_is_lost(
     await broker.stop()
 
 
-async def test_a_loss_of_the_session_counts_from_its_first_sign() -> None:
+async def test_the_loss_of_a_session_counts_from_its_suspension() -> None:
     clock = LoopClock()
     now = 0.0
     clock.monotonic = lambda: now  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""The end of a broker: who leads after it, what it still answers, and what it does not wait for."""
+"""The stop of a broker: who leads after it, what it still serves, and how long it waits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEVER_MS = "3600000"
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[RunningCluster]:
-    # Nobody falls out of an ISR here for want of time, so whoever waits for a broker that left waits for ever.
+    # No replica leaves an ISR here because of its lag: a wait for a stopped broker would never end.
     with cluster(brokers=3, racks=3, config={"replica.lag.time.max.ms": NEVER_MS}) as found:
         yield found
 
@@ -45,7 +45,7 @@ def leaders(fleet: RunningCluster, topic: str) -> dict[int, int]:
         return metadata(wire, topic)
 
 
-def test_a_directory_that_vanished_turns_a_stop_into_a_halt_that_says_so() -> None:
+def test_a_stop_becomes_a_halt_when_a_log_directory_has_vanished() -> None:
     with cluster(brokers=1, disks=1) as fleet:
         broker = broker_of(fleet, 0)
         directory = fleet.data / "broker-0" / "d0"
@@ -56,7 +56,7 @@ def test_a_directory_that_vanished_turns_a_stop_into_a_halt_that_says_so() -> No
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2])
-def test_a_broker_leads_nothing_by_the_time_it_refuses_clients(fleet: RunningCluster, victim: int) -> None:
+def test_a_stopping_broker_leads_nothing_when_it_closes_its_listeners(fleet: RunningCluster, victim: int) -> None:
     """One of the three is the controller."""
     create(fleet.bootstrap, f"t-{victim}", 6)
     assert victim in leaders(fleet, f"t-{victim}").values()
@@ -72,13 +72,15 @@ def test_a_broker_leads_nothing_by_the_time_it_refuses_clients(fleet: RunningClu
     manager.stop = stop  # type: ignore[method-assign]
     fleet.stop(victim)
     assert led_at_the_end == [0]
-    await_that(lambda: victim not in leaders(fleet, f"t-{victim}").values(), "everybody hears who leads")
+    await_that(lambda: victim not in leaders(fleet, f"t-{victim}").values(), "all brokers know the leaders")
     fleet.start(victim)
     create(fleet.bootstrap, f"after-{victim}", 3)  # there is a controller
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_a_drained_broker_points_clients_to_the_new_leader(fleet: RunningCluster, version: int) -> None:
+def test_a_broker_after_controlled_shutdown_names_the_new_leader_to_clients(
+    fleet: RunningCluster, version: int
+) -> None:
     topic = f"drained-{version}"
     create(fleet.bootstrap, topic, 1)
     leader = leaders(fleet, topic)[0]
@@ -93,9 +95,9 @@ def test_a_drained_broker_points_clients_to_the_new_leader(fleet: RunningCluster
     try:
         with Wire(fleet.address(controller)) as wire:
             assert wire.ask(ApiKey.CONTROLLED_SHUTDOWN, version, request).error_code == 0
-        # The controller waits for a second only until everybody has heard.
-        await_that(lambda: not leads(fleet, leader, topic), "it has heard")
-        await_that(lambda: any(leads(fleet, other, topic) for other in fleet.running), "its successor has heard")
+        # The controller waits only for a second until all brokers know.
+        await_that(lambda: not leads(fleet, leader, topic), "it knows")
+        await_that(lambda: any(leads(fleet, other, topic) for other in fleet.running), "the new leader knows")
         with Wire(fleet.address(leader)) as wire:
             refused = (
                 wire.ask(ApiKey.PRODUCE, 10, produce_request(topic, batch(b"value")))
@@ -111,10 +113,10 @@ def test_a_drained_broker_points_clients_to_the_new_leader(fleet: RunningCluster
                 12,
                 fetch.FetchRequest(max_wait_ms=0, topics=[fetch.FetchTopic(topic=topic, partitions=[asked])]),
             )
-            # It follows nobody: what a consumer would read there stands still.
+            # It is no follower: a consumer would never read a new record there.
             assert answer.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             successor = metadata(wire, topic)[0]
-        # It lives on, and nobody waits for it, however long its flush takes.
+        # It still runs, and no produce request waits for it, however long its flush takes.
         with Wire(fleet.address(successor)) as wire:
             for _ in range(3):
                 produce = produce_request(topic, batch(b"value"))
@@ -126,7 +128,7 @@ def test_a_drained_broker_points_clients_to_the_new_leader(fleet: RunningCluster
         fleet.start(leader)
 
 
-def test_another_broker_than_the_controller_refuses(fleet: RunningCluster) -> None:
+def test_a_broker_that_is_not_the_controller_refuses_controlled_shutdown(fleet: RunningCluster) -> None:
     shutdown = codec.module(ApiKey.CONTROLLED_SHUTDOWN)
     request = shutdown.ControlledShutdownRequest(broker_id=0, broker_epoch=-1)
     other = next(
@@ -172,7 +174,7 @@ def test_a_second_signal_skips_to_the_flush() -> None:
     stop_without_a_successor({"controlled.shutdown.retry.backoff.ms": NEVER_MS}, hurry)
 
 
-def test_a_broker_that_leads_nothing_more_still_answers_for_as_long_as_connections_may_come() -> None:
+def test_a_stopping_broker_that_leads_nothing_still_serves_for_shutdown_serve_ms() -> None:
     with cluster(brokers=3, config={"ottla.shutdown.serve.ms": "22500"}) as fleet:
         create(fleet.bootstrap, "t", 3, 2)
         broker, address = broker_of(fleet, 1), fleet.address(1)
@@ -195,30 +197,30 @@ def test_a_broker_that_leads_nothing_more_still_answers_for_as_long_as_connectio
             Wire(address)
 
 
-def test_the_retries_end_and_the_broker_stops_all_the_same() -> None:
+def test_a_broker_stops_after_the_last_retry_of_controlled_shutdown() -> None:
     stop_without_a_successor({"controlled.shutdown.retry.backoff.ms": "50"}, lambda fleet, broker: None)
 
 
-def test_half_of_the_time_for_a_stop_is_kept_for_the_flush() -> None:
+def test_a_controlled_shutdown_takes_at_most_half_of_the_shutdown_timeout() -> None:
     config = {"controlled.shutdown.retry.backoff.ms": NEVER_MS, "ottla.shutdown.timeout.ms": "8000"}
     stop_without_a_successor(config, lambda fleet, broker: None)
 
 
-def test_a_broker_waits_for_its_successor_to_return() -> None:
+def test_a_stopping_broker_moves_leadership_to_a_replica_that_comes_back() -> None:
     def return_and_look(fleet: RunningCluster, broker: Broker) -> None:
         fleet.start(0)
-        await_that(lambda: 1 not in leaders(fleet, "t").values(), "broker 0 has taken over")
+        await_that(lambda: 1 not in leaders(fleet, "t").values(), "broker 0 leads")
 
     config = {"controlled.shutdown.retry.backoff.ms": "100", "controlled.shutdown.max.retries": "1000"}
     stop_without_a_successor(config, return_and_look)
 
 
-def test_without_controlled_shutdown_a_broker_asks_nobody() -> None:
+def test_a_broker_sends_no_controlled_shutdown_when_it_is_disabled() -> None:
     config = {"controlled.shutdown.enable": "false", "controlled.shutdown.retry.backoff.ms": NEVER_MS}
     stop_without_a_successor(config, lambda fleet, broker: None)
 
 
-def test_a_stop_that_takes_too_long_is_broken_off_and_says_so() -> None:
+def test_a_broker_halts_when_its_stop_exceeds_the_shutdown_timeout() -> None:
     with cluster(config={"ottla.shutdown.timeout.ms": "1000"}) as fleet:
         broker = broker_of(fleet, 0)
 

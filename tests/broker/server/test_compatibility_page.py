@@ -1,4 +1,4 @@
-"""The compatibility page tells what is listed."""
+"""The compatibility page has the APIs that are listed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla_broker.server.edge.dispatch import LISTED
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "apis.md"
 
 
-def test_the_page_has_the_table_of_what_is_listed() -> None:
+def test_the_page_has_the_table_of_the_listed_apis() -> None:
     page = PAGE.read_text()
     assert compatibility.written_into(page) == page
 

@@ -2,7 +2,7 @@
 
 Lives here: the nodes under /config/topics and /config/brokers, the notifications under /config/changes, and which of
 them reach this broker's BrokerConfig and its logs. Not here: what a key means (`ottla_broker.config`), the admin
-APIs (`server.handlers`). On the calling side of the Coordination and Clock ports.
+APIs (`server.handlers`). It uses two ports, Coordination and Clock.
 
 How a change reaches every broker (the znodes are Apache Kafka's, so that mixed clusters see each other's changes): the
 broker that changes /config/topics/t adds /config/changes/config_change_0000000007 with

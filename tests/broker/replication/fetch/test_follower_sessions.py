@@ -30,7 +30,7 @@ def sessions_of(node: Node) -> Any:
 
 
 def hurried(node: Node) -> Callable[[int], None]:
-    """Gives a way to let milliseconds pass for what the broker knows of its followers: nothing waits for them."""
+    """Gives a function that advances the clock by which the broker judges its followers."""
     real = node.manager.now_ms
     ahead = 0
 
@@ -53,7 +53,7 @@ async def test_followers_fetch_within_sessions_of_their_leader(three: Fleet) -> 
     assert {fetcher.session_id for number in (2, 3) for fetcher in fetchers_of(three.nodes[number])} == ids
 
 
-async def test_a_follower_whose_session_was_evicted_begins_anew_and_misses_nothing(three: Fleet) -> None:
+async def test_a_follower_opens_a_new_session_and_misses_nothing_when_its_session_is_evicted(three: Fleet) -> None:
     leader = three.nodes[1]
     for round_number in range(5):
         assert (await three.produce(1, "orders", f"value {round_number}")).error_code == 0
@@ -68,7 +68,7 @@ async def test_a_follower_whose_session_was_evicted_begins_anew_and_misses_nothi
     assert not three.isr_requests  # nobody was out of sync meanwhile
 
 
-async def test_a_leader_without_slots_is_followed_without_sessions(tmp_path: Path) -> None:
+async def test_followers_fetch_without_sessions_when_the_leader_has_no_slots(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, {"max.incremental.fetch.session.cache.slots": "0"})
     await fleet.start(1, 2)
     await fleet.create("orders", (1, 2))
@@ -77,7 +77,7 @@ async def test_a_leader_without_slots_is_followed_without_sessions(tmp_path: Pat
     fleet.stop()
 
 
-async def test_a_follower_at_rest_is_caught_up_for_as_long_as_it_asks(tmp_path: Path) -> None:
+async def test_an_idle_follower_stays_caught_up_while_it_fetches(tmp_path: Path) -> None:
     fleet = Fleet(
         tmp_path,
         {
@@ -93,10 +93,10 @@ async def test_a_follower_at_rest_is_caught_up_for_as_long_as_it_asks(tmp_path: 
     asked = partition.followers[2]
     assert (await fleet.produce(1, "orders", "a")).error_code == 0
     state = next(iter(sessions_of(fleet.nodes[1])._sessions.values())).content
-    await until(lambda: not state.active, "everything is told")
+    await until(lambda: not state.active, "everything is sent")
     before = asked.last_fetch_ms
     pass_time = hurried(fleet.nodes[1])
-    # Another partition keeps the session busy for longer than the lag limit, this one rests meanwhile.
+    # Another partition keeps the session busy for longer than the lag limit, this one is idle meanwhile.
     while fleet.nodes[1].manager.now_ms() - before < 2 * LAG_MS:
         pass_time(LAG_MS // 20)
         assert (await fleet.produce(1, "flights", "x")).error_code == 0
@@ -107,7 +107,7 @@ async def test_a_follower_at_rest_is_caught_up_for_as_long_as_it_asks(tmp_path: 
     fleet.stop()
 
 
-async def test_a_follower_at_rest_is_in_sync_when_the_isr_is_looked_after_in_the_turn_of_an_append(
+async def test_an_idle_follower_stays_in_sync_when_the_isr_is_checked_in_the_iteration_of_an_append(
     tmp_path: Path,
 ) -> None:
     fleet = Fleet(
@@ -125,7 +125,7 @@ async def test_a_follower_at_rest_is_in_sync_when_the_isr_is_looked_after_in_the
     partition = leader.partition("orders")
     assert (await fleet.produce(1, "orders", "a")).error_code == 0
     state = next(iter(sessions_of(leader)._sessions.values())).content
-    await until(lambda: not state.active, "everything is told")
+    await until(lambda: not state.active, "everything is sent")
     before = leader.manager.now_ms()
     pass_time = hurried(leader)
     while leader.manager.now_ms() - before < 2 * LAG_MS:
@@ -142,14 +142,16 @@ async def test_a_follower_at_rest_is_in_sync_when_the_isr_is_looked_after_in_the
     fleet.stop()
 
 
-async def test_nobody_waits_for_a_follower_at_rest_that_the_controller_has_taken_out_of_the_isr(tmp_path: Path) -> None:
-    """As it does with a broker that shuts down: the leader hears first, and the other one fetches no more."""
+async def test_the_high_watermark_does_not_wait_for_an_idle_follower_that_the_controller_removed_from_the_isr(
+    tmp_path: Path,
+) -> None:
+    """As it does with a broker that shuts down: the leader learns first, and the follower fetches no more."""
     fleet = Fleet(tmp_path)
     await fleet.start(1, 2)
     await fleet.create("orders", (1, 2))
     assert (await fleet.produce(1, "orders", "a")).error_code == 0
     state = next(iter(sessions_of(fleet.nodes[1])._sessions.values())).content
-    await until(lambda: not state.active, "everything is told")
+    await until(lambda: not state.active, "everything is sent")
     stop = StopCommand(TopicPartition("orders", 0), 1, False)
     await fleet.nodes[2].manager.stop_replicas(fleet.controller_epoch, [stop])
     await fleet.elect("orders", 1, (1,), to=(1,))
@@ -157,7 +159,7 @@ async def test_nobody_waits_for_a_follower_at_rest_that_the_controller_has_taken
     fleet.stop()
 
 
-async def test_a_change_of_num_replica_fetchers_spreads_the_partitions_anew(tmp_path: Path) -> None:
+async def test_a_change_of_num_replica_fetchers_redistributes_the_partitions(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, {"num.replica.fetchers": "2"})
     await fleet.start(1, 2)
     await fleet.create("orders", (1, 2), partitions=6)
@@ -178,10 +180,10 @@ async def test_a_change_of_num_replica_fetchers_spreads_the_partitions_anew(tmp_
     fleet.stop()
 
 
-async def test_what_a_leader_says_while_its_epoch_changes_reaches_the_follower(
+async def test_a_follower_gets_the_high_watermark_that_its_leader_sends_while_the_epoch_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer to a full request comes to a follower that has begun anew meanwhile, with the same leader."""
+    """The response to a full request reaches a follower that has started again meanwhile, with the same leader."""
     fleet = Fleet(tmp_path, {"replica.lag.time.max.ms": "3600000"})
     await fleet.start(1, 2)
     await fleet.create("orders", (1, 2), partitions=2)  # the other one keeps the fetcher and its session
@@ -212,11 +214,11 @@ async def test_what_a_leader_says_while_its_epoch_changes_reaches_the_follower(
     assert follower.log.log_start_offset == 0
     await fleet.elect("orders", 1, (1, 2))
     goes_on.set()
-    await until(lambda: (follower.log.log_start_offset, leader.low_watermark) == (1, 1), "the follower has heard of it")
+    await until(lambda: (follower.log.log_start_offset, leader.low_watermark) == (1, 1), "the follower knows it")
     fleet.stop()
 
 
-async def test_partitions_come_and_go_within_one_session(three: Fleet) -> None:
+async def test_partitions_are_added_and_removed_within_one_session(three: Fleet) -> None:
     assert (await three.produce(1, "orders", "a")).error_code == 0
     await three.create("flights", (1, 2, 3), partitions=3)
     for index in range(3):

@@ -1,4 +1,4 @@
-"""Fetches within a session, over the wire: what an incremental answer names and what it leaves out (KIP-227)."""
+"""Fetches within a session, over the wire: what an incremental response names and what it leaves out (KIP-227)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Offsets = dict[int, int]
 
 
 class Session:
-    """A client of one broker that keeps to one connection."""
+    """A client of one broker with one connection."""
 
     def __init__(self, fleet: Fleet, client: BrokerClient, version: int, broker_id: int = 1) -> None:
         self._fleet = fleet
@@ -56,7 +56,7 @@ class Session:
         return request
 
     async def fetch(self, offsets: Offsets, forgotten: Iterable[int] = (), **fields: Any) -> dict[int, Any]:
-        """The answer's partitions in their order."""
+        """The response's partitions in their order."""
         response = await self._client.send(int(ApiKey.FETCH), self.version, self.request(offsets, forgotten, **fields))
         self.error = response.error_code
         if not self.error:
@@ -77,7 +77,7 @@ def sessions_of(fleet: Fleet, broker_id: int = 1) -> FetchEngine:
 
 
 @pytest.mark.parametrize("version", range(7, 18))
-async def test_a_session_names_only_what_is_new(one: Fleet, version: int) -> None:
+async def test_an_incremental_fetch_names_only_partitions_with_news(one: Fleet, version: int) -> None:
     session = Session(one, await one.client(1), version)
     await one.produce(1, "orders", "a")
     opened = await session.fetch({0: 0, 1: 0})
@@ -90,7 +90,7 @@ async def test_a_session_names_only_what_is_new(one: Fleet, version: int) -> Non
     assert more[1].high_watermark == 1
 
 
-async def test_a_partition_that_is_not_read_on_is_sent_again(one: Fleet, session: Session) -> None:
+async def test_a_partition_is_sent_again_when_its_position_does_not_change(one: Fleet, session: Session) -> None:
     await one.produce(1, "orders", "a")
     await session.fetch({0: 0, 1: 0})
     for _ in range(2):
@@ -98,7 +98,7 @@ async def test_a_partition_that_is_not_read_on_is_sent_again(one: Fleet, session
         assert values_of(again[0].records) == ["a"]
 
 
-async def test_a_long_poll_in_a_session_is_answered_by_the_next_record_of_any_partition(
+async def test_a_delayed_fetch_of_a_session_completes_with_the_next_record_of_any_partition(
     one: Fleet, session: Session
 ) -> None:
     await session.fetch({0: 0, 1: 0})
@@ -114,15 +114,13 @@ async def test_a_long_poll_in_a_session_is_answered_by_the_next_record_of_any_pa
         await session.fetch({index: end + 1})
 
 
-async def test_a_long_poll_without_news_is_answered_empty_when_time_is_up(session: Session) -> None:
+async def test_a_delayed_fetch_without_news_is_empty_after_max_wait_ms(session: Session) -> None:
     await session.fetch({0: 0, 1: 0})
     assert await session.fetch({}, max_wait_ms=30) == {}
     assert session.error == 0
 
 
-async def test_a_forgotten_partition_is_told_of_no_more_and_one_that_comes_back_is(
-    one: Fleet, session: Session
-) -> None:
+async def test_a_forgotten_partition_is_not_sent_until_it_is_added_again(one: Fleet, session: Session) -> None:
     await session.fetch({0: 0, 1: 0})
     await session.fetch({}, [1])
     await one.produce(1, "orders", "a")
@@ -132,7 +130,7 @@ async def test_a_forgotten_partition_is_told_of_no_more_and_one_that_comes_back_
     assert sessions_of(one).sessions.partition_count == 2
 
 
-async def test_a_session_that_is_left_without_partitions_is_closed(one: Fleet, session: Session) -> None:
+async def test_a_session_is_closed_when_its_last_partition_is_forgotten(one: Fleet, session: Session) -> None:
     await session.fetch({0: 0})
     assert await session.fetch({}, [0]) == {}
     assert session.session_id == 0 and len(sessions_of(one).sessions) == 0
@@ -163,7 +161,9 @@ async def test_the_errors_of_sessions(one: Fleet, session: Session) -> None:
     assert await session.fetch({}) == {} and session.error == 0  # nothing has changed by all that
 
 
-async def test_a_second_connection_of_a_session_takes_over_from_one_that_waits(one: Fleet, session: Session) -> None:
+async def test_a_request_of_a_session_displaces_the_one_that_waits_on_another_connection(
+    one: Fleet, session: Session
+) -> None:
     await session.fetch({0: 0})
     other = Session(one, await one.client(1), 17)
     other.session_id = session.session_id
@@ -176,16 +176,16 @@ async def test_a_second_connection_of_a_session_takes_over_from_one_that_waits(o
     assert session.error == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
-async def test_an_append_pays_for_no_session_whose_client_has_gone(one: Fleet, session: Session) -> None:
+async def test_a_session_without_requests_waits_for_one_append_at_most(one: Fleet, session: Session) -> None:
     partition = one.nodes[1].partition("orders")
     await session.fetch({0: 0, 1: 0})
     assert await session.fetch({}) == {}
     assert len(partition.watermark_waiters) == 1
     await one.produce(1, "orders", "a")
-    await until(lambda: not partition.watermark_waiters, "the session has heard of it")
+    await until(lambda: not partition.watermark_waiters, "the session knows")
     await one.produce(1, "orders", "b")
     assert not partition.watermark_waiters
-    # It was only late: it hears of everything, and of what comes next.
+    # It was only late: it gets everything, and what comes next.
     assert values_of((await session.fetch({}))[0].records) == ["a", "b"]
     waiting = one.clock.spawn(session.fetch({0: 2}, max_wait_ms=60_000), name="long poll")
     await until(lambda: partition.watermark_waiters, "the fetch waits")
@@ -193,7 +193,7 @@ async def test_an_append_pays_for_no_session_whose_client_has_gone(one: Fleet, s
     assert values_of((await waiting)[0].records) == ["c"]
 
 
-async def test_an_error_is_told_every_time_and_the_state_behind_it_once(one: Fleet, session: Session) -> None:
+async def test_an_error_is_sent_every_time_and_the_state_after_it_once(one: Fleet, session: Session) -> None:
     await session.fetch({0: 0, 1: 0})
     part = fetch_api.FetchPartition(partition=0, fetch_offset=0, current_leader_epoch=9, partition_max_bytes=100)
     topic = fetch_api.FetchTopic(topic="orders", topic_id=one.topics["orders"].topic_id, partitions=[part])
@@ -205,7 +205,7 @@ async def test_an_error_is_told_every_time_and_the_state_behind_it_once(one: Fle
     assert await session.fetch({}) == {}
 
 
-async def test_a_topic_that_is_unknown_is_found_by_the_session_once_it_is_there(one: Fleet, session: Session) -> None:
+async def test_a_session_finds_an_unknown_topic_once_it_exists(one: Fleet, session: Session) -> None:
     topic_id = one.topics["orders"].topic_id
     await session.fetch({0: 0, 1: 0})
     topic = fetch_api.FetchTopic(topic_id=bytes(15) + b"\x09", partitions=[fetch_api.FetchPartition(partition=0)])
@@ -218,7 +218,7 @@ async def test_a_topic_that_is_unknown_is_found_by_the_session_once_it_is_there(
     assert found.responses[0].partitions[0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
 
 
-async def test_a_change_of_leader_is_told_to_a_session_that_waits(one: Fleet, session: Session) -> None:
+async def test_a_delayed_fetch_of_a_session_completes_when_the_leader_changes(one: Fleet, session: Session) -> None:
     part = fetch_api.FetchPartition(partition=0, fetch_offset=0, current_leader_epoch=0, partition_max_bytes=100)
     topic = fetch_api.FetchTopic(topic="orders", topic_id=one.topics["orders"].topic_id, partitions=[part])
     await session.fetch({}, topics=[topic])
@@ -231,10 +231,8 @@ async def test_a_change_of_leader_is_told_to_a_session_that_waits(one: Fleet, se
     assert answer[0].current_leader.leader_epoch == 1
 
 
-async def test_whoever_begins_anew_with_another_leader_epoch_is_told_the_state_again(
-    one: Fleet, session: Session
-) -> None:
-    """A follower that hears of the epoch before it reads an answer leaves that answer aside."""
+async def test_the_state_is_sent_again_when_the_client_names_another_leader_epoch(one: Fleet, session: Session) -> None:
+    """A follower that learns the epoch before it reads a response drops that response."""
     topic_id = one.topics["orders"].topic_id
 
     def named(epoch: int) -> list[Any]:
@@ -247,10 +245,8 @@ async def test_whoever_begins_anew_with_another_leader_epoch_is_told_the_state_a
     assert await session.fetch({}, topics=named(1)) == {}
 
 
-async def test_whoever_is_told_that_its_log_parts_is_told_the_high_watermark_once_it_has_been_cut(
-    one: Fleet, session: Session
-) -> None:
-    """Nothing else was taken from the answer that told it, and of an idle partition no other one comes by itself."""
+async def test_the_high_watermark_is_sent_again_after_a_diverging_epoch(one: Fleet, session: Session) -> None:
+    """The follower takes nothing else from that response, and for an idle partition no other one comes by itself."""
     topic_id = one.topics["orders"].topic_id
 
     def asked(offset: int, epoch: int) -> list[Any]:
@@ -283,10 +279,10 @@ async def test_a_partition_that_had_records_goes_behind_the_others(one: Fleet, s
 
 
 @pytest.mark.parametrize("limit", ["partition_max_bytes", "max_bytes"])
-async def test_a_batch_that_is_larger_than_what_is_asked_for_waits_for_its_turn_and_comes_whole(
+async def test_a_batch_above_the_limit_is_sent_whole_when_its_partition_is_first(
     one: Fleet, session: Session, limit: str
 ) -> None:
-    """Its beginning alone would be taken for records, and put it behind a partition with a backlog every time."""
+    """A truncated batch would count as records, and put its partition behind the other one every time."""
     for number in range(8):
         await one.produce(1, "orders", f"{number}" + "x" * 500, index=0)
     await one.produce(1, "orders", "y" * 2000, index=1)
@@ -299,7 +295,7 @@ async def test_a_batch_that_is_larger_than_what_is_asked_for_waits_for_its_turn_
     assert next(iter(second)) == 1 and values_of(second[1].records) == ["y" * 2000]
 
 
-async def test_the_broker_limits_an_answer_whatever_the_client_asks(tmp_path: Path) -> None:
+async def test_a_response_is_limited_by_fetch_max_bytes(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, {"fetch.max.bytes": "1024"})
     await fleet.start(1)
     await fleet.create("orders", (1,), partitions=2)
@@ -313,7 +309,7 @@ async def test_the_broker_limits_an_answer_whatever_the_client_asks(tmp_path: Pa
     fleet.stop()
 
 
-async def test_what_wakes_nobody_is_noticed_all_the_same(one: Fleet, session: Session) -> None:
+async def test_a_change_that_wakes_no_fetch_is_sent_after_a_while(one: Fleet, session: Session) -> None:
     await one.produce(1, "orders", "a")
     await session.fetch({0: 1, 1: 0})
     assert await session.fetch({}) == {}
@@ -326,7 +322,7 @@ async def test_what_wakes_nobody_is_noticed_all_the_same(one: Fleet, session: Se
     assert answer[0].log_start_offset == 1 and not answer[0].records
 
 
-async def test_a_session_that_is_evicted_while_it_waits_is_told_to_begin_anew(one: Fleet, session: Session) -> None:
+async def test_a_delayed_fetch_gets_an_invalid_epoch_when_its_session_is_evicted(one: Fleet, session: Session) -> None:
     await session.fetch({0: 0})
     waiting = one.clock.spawn(session.fetch({}, max_wait_ms=60_000), name="long poll")
     state = next(iter(sessions_of(one).sessions._sessions.values())).content

@@ -34,10 +34,10 @@ class _Cache:
         self.metrics = Metrics()
         self.last_id = 0
         self.sessions: FetchSessionCache[_Content] = FetchSessionCache(
-            slots, self._draw, self.metrics, eviction_ms=EVICTION_MS
+            slots, self._next_id, self.metrics, eviction_ms=EVICTION_MS
         )
 
-    def _draw(self, _limit: int) -> int:
+    def _next_id(self, _limit: int) -> int:
         self.last_id += 1
         return self.last_id - 1
 
@@ -61,7 +61,7 @@ class _Cache:
         return child.value  # type: ignore[union-attr]
 
 
-def test_a_session_goes_on_from_epoch_to_epoch_and_wraps_to_one() -> None:
+def test_the_epoch_of_a_session_grows_with_each_request_and_wraps_to_one() -> None:
     cache = _Cache(2)
     session = cache.opened()
     assert (session.session_id, session.epoch) == (1, 1)
@@ -82,7 +82,7 @@ def test_a_session_goes_on_from_epoch_to_epoch_and_wraps_to_one() -> None:
         (1, 1, False, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
     ],
 )
-def test_what_does_not_fit_a_session_has_kafkas_error(
+def test_a_request_that_does_not_match_its_session_has_kafkas_error(
     session_id: int, epoch: int, uses_topic_ids: bool, error: ErrorCode
 ) -> None:
     cache = _Cache(2)
@@ -90,11 +90,11 @@ def test_what_does_not_fit_a_session_has_kafkas_error(
     assert cache.sessions.find(session_id, epoch, uses_topic_ids=uses_topic_ids) is error
 
 
-def test_without_slots_there_are_no_sessions() -> None:
+def test_no_session_is_opened_without_slots() -> None:
     assert _Cache(0).open(is_privileged=True) is None
 
 
-def test_the_one_used_longest_ago_makes_room_once_it_is_idle_long_enough() -> None:
+def test_the_least_recently_used_session_is_evicted_once_it_is_idle_long_enough() -> None:
     cache = _Cache(2)
     idle, used = cache.opened(5), cache.opened(5)
     cache.sessions.advance(used, 900)
@@ -105,7 +105,7 @@ def test_the_one_used_longest_ago_makes_room_once_it_is_idle_long_enough() -> No
     assert cache.metric("incrementalfetchsessionevictions") == 1
 
 
-def test_a_follower_makes_a_consumer_go_however_young_it_is_and_never_another_follower_that_is_young() -> None:
+def test_a_follower_evicts_a_young_session_of_a_consumer_and_not_of_a_follower() -> None:
     cache = _Cache(1)
     consumer = cache.opened(1000)
     follower = cache.opened(1, is_privileged=True)
@@ -114,7 +114,7 @@ def test_a_follower_makes_a_consumer_go_however_young_it_is_and_never_another_fo
     assert cache.open(1000) is None
 
 
-def test_an_old_session_in_use_makes_room_for_a_larger_one_only() -> None:
+def test_an_old_session_in_use_is_evicted_only_by_a_larger_one() -> None:
     cache = _Cache(2)
     small, large = cache.opened(5), cache.opened(9)
     for session in (small, large):
@@ -141,7 +141,7 @@ def test_the_gauges_count_sessions_and_their_partitions() -> None:
 
 
 class _Model:
-    """Kafka's rules said plainly: every question looks at all sessions."""
+    """Kafka's rules in plain code, which looks at all sessions every time."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -152,7 +152,7 @@ class _Model:
         if len(self.rows) >= self.slots and not self._evict(size, is_privileged, now):
             return 0
         self.count += 1
-        self.rows[self.count] = {"p": is_privileged, "size": size, "born": now, "used": now, "seen": now, "turn": now}
+        self.rows[self.count] = {"p": is_privileged, "size": size, "born": now, "used": now, "seen": now, "order": now}
         return self.count
 
     def touch(self, number: int, size: int, now: int) -> None:
@@ -176,7 +176,7 @@ class _Model:
         return True
 
     def _by_use(self) -> list[tuple[int, dict[str, int]]]:
-        return sorted(self.rows.items(), key=lambda pair: pair[1]["turn"])
+        return sorted(self.rows.items(), key=lambda pair: pair[1]["order"])
 
 
 ACTIONS = st.tuples(
@@ -189,7 +189,7 @@ ACTIONS = st.tuples(
 
 
 @given(slots=st.integers(0, 4), actions=st.lists(ACTIONS, max_size=60))
-def test_the_cache_holds_the_sessions_that_kafkas_rules_leave(
+def test_the_cache_has_the_sessions_that_kafkas_rules_keep(
     slots: int, actions: list[tuple[str, int, int, bool, int]]
 ) -> None:
     cache, model = _Cache(slots), _Model(slots)
@@ -204,7 +204,7 @@ def test_the_cache_holds_the_sessions_that_kafkas_rules_leave(
             if session is not None:
                 assert session.session_id == number
                 held[number] = session
-                model.rows[number]["turn"] = turn
+                model.rows[number]["order"] = turn
         elif model.rows:
             number = sorted(model.rows)[which % len(model.rows)]
             if act == "close":
@@ -214,7 +214,7 @@ def test_the_cache_holds_the_sessions_that_kafkas_rules_leave(
                 held[number].content.size = size
                 cache.sessions.advance(held[number], now)
                 model.touch(number, size, now)
-                model.rows[number]["turn"] = turn
+                model.rows[number]["order"] = turn
         assert {number for number, session in held.items() if not session.content.is_closed} == set(model.rows)
         assert len(cache.sessions) == len(model.rows) <= slots
         assert cache.sessions.partition_count == sum(row["size"] for row in model.rows.values())

@@ -1,4 +1,4 @@
-"""How many connections a broker takes, as Apache Kafka's ConnectionQuotas decides it."""
+"""How many connections a broker accepts, as Apache Kafka's ConnectionQuotas."""
 
 import math
 
@@ -28,7 +28,7 @@ def open_some(found: ConnectionLimits, count: int, listener: str = CLIENTS, addr
         found.opened(listener, address, now=0.0)
 
 
-def test_at_max_connections_clients_wait_and_brokers_come_at_the_cost_of_a_client() -> None:
+def test_clients_wait_and_a_broker_replaces_an_idle_client_at_max_connections() -> None:
     found = limits("max.connections=2")
     open_some(found, 1)
     assert found.wait_s(CLIENTS, 0.0) == 0.0
@@ -42,21 +42,21 @@ def test_at_max_connections_clients_wait_and_brokers_come_at_the_cost_of_a_clien
     assert found.wait_s(CLIENTS, 0.0) == 0.0
 
 
-def test_with_one_listener_nobody_goes_before_clients() -> None:
+def test_the_inter_broker_listener_has_no_priority_when_it_is_the_only_one() -> None:
     found = limits("max.connections=1", base=ONE)
     open_some(found, 1, "PLAINTEXT")
     assert found.wait_s("PLAINTEXT", 0.0) == math.inf
 
 
 @pytest.mark.parametrize("listener", [CLIENTS, BROKERS])
-def test_the_limit_of_a_listener_holds_for_every_listener_and_leaves_the_others_alone(listener: str) -> None:
+def test_the_connection_limit_of_a_listener_applies_to_this_listener_alone(listener: str) -> None:
     found = limits(f"listener.name.{listener.lower()}.max.connections=2")
     open_some(found, 2, listener)
     other = BROKERS if listener == CLIENTS else CLIENTS
     assert (found.wait_s(listener, 0.0), found.wait_s(other, 0.0)) == (math.inf, 0.0)
 
 
-def test_one_address_is_refused_and_an_override_is_found_by_name_and_address() -> None:
+def test_connections_of_an_address_are_refused_above_its_limit_or_override() -> None:
     found = limits("max.connections.per.ip=2", "max.connections.per.ip.overrides=clients.example:3,10.0.0.9:0")
     assert found.override_hosts == ["clients.example", "10.0.0.9"]
     found.resolved({"clients.example": ["10.0.0.7", "fd00::7"], "10.0.0.9": ["10.0.0.9"]})
@@ -68,7 +68,7 @@ def test_one_address_is_refused_and_an_override_is_found_by_name_and_address() -
     assert "=2 connections" in found.reason_to_close("10.0.0.8"), "the same host, over IPv6 a moment ago"
 
 
-def test_a_rate_of_connections_has_the_next_one_wait_until_it_has_come_down() -> None:
+def test_the_next_connection_waits_when_the_creation_rate_is_exceeded() -> None:
     found = limits("max.connection.creation.rate=2", "listener.name.brokers.max.connection.creation.rate=5")
     open_some(found, 4)
     assert found.wait_s(CLIENTS, 1.0) == 1.0 and found.wait_s(CLIENTS, 2.0) == 0.0
@@ -78,7 +78,7 @@ def test_a_rate_of_connections_has_the_next_one_wait_until_it_has_come_down() ->
     assert found.wait_s(CLIENTS, 2.0) == 0.0, "those of brokers do not count for clients"
 
 
-def test_without_a_limit_everybody_comes() -> None:
+def test_all_connections_are_accepted_without_a_limit() -> None:
     found = limits()
     open_some(found, 10_000)
     assert found.wait_s(CLIENTS, 0.0) == 0.0 and not found.excess and not found.reason_to_close("10.0.0.1")

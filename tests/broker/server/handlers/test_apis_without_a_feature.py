@@ -1,4 +1,4 @@
-"""APIs whose feature does not exist here: each answer is that of an Apache Kafka 3.9.1 without the feature."""
+"""APIs whose feature does not exist here: each response is that of an Apache Kafka 3.9.1 without the feature."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NOT_ALLOWED = int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
 
 
 async def ask(api_key: ApiKey, version: int, request: Any, *, is_controller: bool = True) -> Any:
-    """The answer, through the codec both ways; why the connection was closed instead."""
+    """The response, through the codec both ways, or why the connection was closed instead."""
     frame = b"".join(bytes(chunk) for chunk in codec.frame_request(int(api_key), version, 7, "test", request))
     view = memoryview(frame)[4:]
     decoded = codec.module(api_key).read_request(version, view, codec.read_request_header(view).body_offset)
@@ -183,7 +183,7 @@ async def test_an_api_without_its_feature_has_the_answer_of_apache_kafka(
 
 
 @pytest.mark.parametrize("version", VERSIONS[ApiKey.CREATE_DELEGATION_TOKEN])
-async def test_a_token_that_is_not_created_names_its_owner_and_who_asked(version: int) -> None:
+async def test_a_refused_delegation_token_names_its_owner_and_requester(version: int) -> None:
     requested = {"owner_principal_type": "User", "owner_principal_name": "bob"} if version >= 3 else {}
     for wanted in ({}, requested):
         response = await ask(
@@ -195,7 +195,7 @@ async def test_a_token_that_is_not_created_names_its_owner_and_who_asked(version
 
 
 @pytest.mark.parametrize("version", VERSIONS[ApiKey.DESCRIBE_ACLS])
-async def test_a_request_about_acls_with_an_unknown_operation_ends_the_connection(version: int) -> None:
+async def test_a_request_about_acls_with_an_unknown_operation_closes_the_connection(version: int) -> None:
     unknown = {"operation": 0, "permission_type": 3}
     for api_key, request in (
         (ApiKey.DESCRIBE_ACLS, describe.DescribeAclsRequest(resource_type_filter=2, **unknown)),
@@ -225,7 +225,7 @@ async def test_a_request_about_acls_with_an_unknown_operation_ends_the_connectio
         ([("user", 0, None)], 42, "The exact match of entity type 'user' has no name"),
     ],
 )
-async def test_a_filter_of_quotas_that_cannot_be_is_refused(
+async def test_an_invalid_filter_of_quotas_is_refused(
     components: list[tuple[str, int, str | None]], code: int, message: str
 ) -> None:
     response = await ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, quota_filter(*components))
@@ -257,6 +257,6 @@ async def test_no_feature_can_be_finalized(version: int, request_: Any, message:
     assert [(one.error_code, one.error_message) for one in response.results] == [(42, message)]
 
 
-async def test_features_are_the_controllers() -> None:
+async def test_a_broker_that_is_not_the_controller_refuses_update_features() -> None:
     response = await ask(ApiKey.UPDATE_FEATURES, 1, update("x", 1), is_controller=False)
     assert (response.error_code, response.results) == (ErrorCode.NOT_CONTROLLER, [])

@@ -1,4 +1,4 @@
-"""Metadata while topics are created for it: everything in the answer is as it is when the answer goes out."""
+"""Metadata while topics are created for it: everything in the response is current when it is sent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ID, ANOTHER_ID = b"\1" * 16, b"\2" * 16
 
 
 def tell(cache: MetadataCache, name: str, leader: int, topic_id: bytes) -> None:
-    """As an UpdateMetadata of the controller does."""
+    """Applies an UpdateMetadata of the controller."""
     brokers = [
         UpdateMetadataBroker(
             id=broker,
@@ -51,7 +51,7 @@ async def ask(
     meanwhile: Callable[[], None] = lambda: None,
     error: ErrorCode = ErrorCode.NONE,
 ) -> MetadataResponse:
-    """The answer; `meanwhile` happens while topics are created."""
+    """The response; `meanwhile` happens while topics are created."""
 
     async def create(names: Sequence[str]) -> dict[str, int]:
         meanwhile()
@@ -77,7 +77,7 @@ def asking_for(*names: str, **options: bool) -> MetadataRequest:
     return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], **options)
 
 
-async def test_a_leader_that_moves_while_another_topic_is_created_is_answered_as_it_is_then() -> None:
+async def test_metadata_has_the_new_leader_when_leadership_moves_during_a_topic_creation() -> None:
     cache = MetadataCache(1)
     tell(cache, "old", 1, ID)
 
@@ -90,7 +90,7 @@ async def test_a_leader_that_moves_while_another_topic_is_created_is_answered_as
     assert (found["new"].error_code, found["new"].topic_id) == (ErrorCode.NONE, ANOTHER_ID)
 
 
-async def test_a_topic_that_goes_while_another_is_created_is_answered_as_unknown() -> None:
+async def test_metadata_has_a_deleted_topic_as_unknown_when_it_is_deleted_during_a_topic_creation() -> None:
     cache = MetadataCache(1)
     tell(cache, "old", 1, ID)
     found = topics_of(
@@ -99,7 +99,7 @@ async def test_a_topic_that_goes_while_another_is_created_is_answered_as_unknown
     assert found["old"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_beside_an_id_the_names_of_a_request_count_for_nothing() -> None:
+async def test_metadata_ignores_topic_names_when_the_request_has_a_topic_id() -> None:
     cache = MetadataCache(1)
     tell(cache, "old", 1, ID)
     for asked, error in ((ID, ErrorCode.NONE), (ANOTHER_ID, ErrorCode.UNKNOWN_TOPIC_ID)):
@@ -119,10 +119,10 @@ async def test_beside_an_id_the_names_of_a_request_count_for_nothing() -> None:
         ("bad name", True, ErrorCode.INVALID_TOPIC_EXCEPTION),
     ],
 )
-async def test_the_operations_on_a_topic_are_answered_beside_its_error_too(
+async def test_metadata_has_the_authorized_operations_of_a_topic_with_an_error(
     version: int, name: str, creates: bool, error: ErrorCode
 ) -> None:
-    """kafka-python 2.3 fails on the mask of who did not ask."""
+    """kafka-python 2.3 fails on the default mask."""
     cache = MetadataCache(1)
     tell(cache, "old", 1, ID)
     for wanted, operations in ((True, TOPIC_OPERATIONS), (False, NOT_ASKED)):
@@ -132,8 +132,8 @@ async def test_the_operations_on_a_topic_are_answered_beside_its_error_too(
         assert [topic.topic_authorized_operations for topic in found.values()] == [operations] * 2
 
 
-async def test_an_id_that_nobody_has_and_a_request_that_is_refused_have_no_operations() -> None:
-    """As Apache Kafka, which knows no name to look them up by."""
+async def test_metadata_has_no_authorized_operations_for_an_unknown_topic_id() -> None:
+    """As in Apache Kafka: an unknown topic has no name to authorize."""
     cache = MetadataCache(1)
     tell(cache, "old", 1, ID)
     request = MetadataRequest(
@@ -144,7 +144,7 @@ async def test_an_id_that_nobody_has_and_a_request_that_is_refused_have_no_opera
         assert (topic.error_code, topic.topic_authorized_operations) == (error, NOT_ASKED)
 
 
-async def test_a_refused_request_is_answered_without_brokers() -> None:
+async def test_a_refused_metadata_request_has_no_brokers() -> None:
     cache = MetadataCache(1)
     tell(cache, "old", 1, ID)
     response = await ask(cache, MetadataRequest(topics=[MetadataRequestTopic(name="old", topic_id=ID)]), version=11)

@@ -1,4 +1,4 @@
-"""BrokerClient over real sockets: order, time limits, and what happens to requests when the connection goes."""
+"""BrokerClient over real sockets: order, time limits, and requests in flight when the connection closes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VERSION = 4
 
 
 class Server:
-    """Answers Heartbeats with their generation as throttle time, when `answer` is called, in any way it likes."""
+    """Responds to Heartbeats with their generation as throttle time, when `answer` is called."""
 
     def __init__(self) -> None:
         self.connections: list[Connection] = []
@@ -77,7 +77,7 @@ def heartbeat(client: BrokerClient, generation: int, timeout_s: float = 30.0) ->
     return client.send(int(ApiKey.HEARTBEAT), VERSION, request, timeout_s=timeout_s)
 
 
-async def test_several_requests_are_under_way_at_once_and_each_gets_its_own_answer(
+async def test_several_requests_are_in_flight_and_each_gets_its_own_response(
     client: BrokerClient, server: Server
 ) -> None:
     answers = [heartbeat(client, generation) for generation in range(50)]
@@ -86,7 +86,7 @@ async def test_several_requests_are_under_way_at_once_and_each_gets_its_own_answ
     assert [(await answer).throttle_time_ms for answer in answers] == list(range(50))
 
 
-async def test_a_connection_that_ends_fails_what_is_under_way_and_connect_opens_a_new_one(
+async def test_a_closed_connection_fails_the_requests_in_flight_and_connect_opens_a_new_one(
     client: BrokerClient, server: Server
 ) -> None:
     lost = heartbeat(client, 1)
@@ -103,7 +103,7 @@ async def test_a_connection_that_ends_fails_what_is_under_way_and_connect_opens_
     assert (await answer).throttle_time_ms == 3
 
 
-async def test_no_answer_in_time_closes_the_connection_and_fails_the_later_requests_too(
+async def test_a_request_timeout_closes_the_connection_and_fails_later_requests_too(
     client: BrokerClient, server: Server
 ) -> None:
     patient = heartbeat(client, 1, timeout_s=60.0)
@@ -115,7 +115,9 @@ async def test_no_answer_in_time_closes_the_connection_and_fails_the_later_reque
     assert not client.is_connected
 
 
-async def test_an_answer_to_another_request_ends_the_connection(client: BrokerClient, server: Server) -> None:
+async def test_a_response_with_another_correlation_id_closes_the_connection(
+    client: BrokerClient, server: Server
+) -> None:
     answer = heartbeat(client, 1)
     await server.answer(lambda correlation_id: correlation_id + 1)
     with pytest.raises(BrokerDisconnected, match="is due"):
@@ -123,13 +125,13 @@ async def test_an_answer_to_another_request_ends_the_connection(client: BrokerCl
     assert not client.is_connected
 
 
-async def test_nobody_listening_is_a_disconnect(network: SocketNetwork, free_port: int) -> None:
+async def test_connect_raises_a_disconnect_when_nothing_listens(network: SocketNetwork, free_port: int) -> None:
     client = BrokerClient(network, LoopClock(), "127.0.0.1", free_port, client_id="test")
     with pytest.raises(BrokerDisconnected):
         await client.connect()
 
 
-async def test_close_fails_what_is_under_way_and_is_idempotent(client: BrokerClient, server: Server) -> None:
+async def test_close_fails_the_requests_in_flight_and_is_idempotent(client: BrokerClient, server: Server) -> None:
     answer = heartbeat(client, 1)
     client.close()
     client.close()
@@ -137,7 +139,7 @@ async def test_close_fails_what_is_under_way_and_is_idempotent(client: BrokerCli
         await answer
 
 
-async def test_two_that_connect_at_once_share_one_connection(network: SocketNetwork, server: Server) -> None:
+async def test_concurrent_connects_share_one_connection(network: SocketNetwork, server: Server) -> None:
     client = BrokerClient(network, LoopClock(), "127.0.0.1", server.listener.port, client_id="test")
     await asyncio.gather(client.connect(), client.connect())
     answer = heartbeat(client, 1)

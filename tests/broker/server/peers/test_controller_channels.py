@@ -1,4 +1,4 @@
-"""The controller's queue to one broker: it goes on, whatever becomes of one request."""
+"""The controller's queue to one broker: it continues after any failure of a request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ottla_broker.server.peers.controller_channels import _Channel, _QueuedReque
 
 
 class Client:
-    """Answers each request with itself; `failures` come first."""
+    """Responds to each request with itself; raises the `failures` first."""
 
     def __init__(self) -> None:
         self.failures: list[Exception] = []
@@ -51,8 +51,8 @@ def ask(channel: _Channel, request: str, answers: asyncio.Queue[str]) -> None:
     channel.put(_QueuedRequest(int(ApiKey.LEADER_AND_ISR), 7, request, answers.put_nowait))
 
 
-async def test_an_answer_that_nobody_can_use_is_not_the_last_that_the_broker_gives(clock: LoopClock) -> None:
-    """The task ended with it: until its next registration the broker heard nothing more of its controller."""
+async def test_a_response_that_its_callback_rejects_does_not_stop_the_queue_of_a_broker(clock: LoopClock) -> None:
+    """It would end the task: the broker would get no request of its controller until its next registration."""
     channel = open_channel(Client(), clock)
 
     def refuse(response: Any) -> None:
@@ -65,7 +65,7 @@ async def test_an_answer_that_nobody_can_use_is_not_the_last_that_the_broker_giv
     channel.close()
 
 
-async def test_what_fails_as_nobody_foresees_is_sent_again_too(
+async def test_a_request_is_sent_again_after_an_unexpected_error(
     clock: LoopClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = Client()

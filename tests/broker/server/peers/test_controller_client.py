@@ -1,4 +1,4 @@
-"""ControllerClient over real sockets: nobody waits for a controller that hangs."""
+"""ControllerClient over real sockets: a controller that hangs delays no request."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def start(network: SocketNetwork) -> Server:
 
 
 def name_controller(metadata: MetadataCache, controller: int, *servers: Server) -> None:
-    """As an UpdateMetadata of that controller does; the servers are brokers 0, 1, ..."""
+    """Applies an UpdateMetadata of that controller; the servers are brokers 0, 1, ..."""
     brokers = [
         UpdateMetadataBroker(
             id=number,
@@ -76,7 +76,7 @@ async def test_a_request_to_a_controller_that_hangs_goes_to_the_next_one(network
     client.close()
 
 
-async def test_news_of_the_same_controller_disturb_nothing(network: SocketNetwork) -> None:
+async def test_a_request_in_flight_stays_when_metadata_names_the_same_controller(network: SocketNetwork) -> None:
     server = await start(network)
     metadata = MetadataCache(7)
     client = client_of(network, metadata)
@@ -89,7 +89,7 @@ async def test_news_of_the_same_controller_disturb_nothing(network: SocketNetwor
     client.close()
 
 
-async def test_the_caller_waits_no_longer_than_it_wants_to(network: SocketNetwork) -> None:
+async def test_a_request_to_the_controller_ends_at_the_time_limit_of_its_caller(network: SocketNetwork) -> None:
     hanging = await start(network)
     metadata = MetadataCache(7)
     client = client_of(network, metadata)

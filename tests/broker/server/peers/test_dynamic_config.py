@@ -152,7 +152,7 @@ async def test_a_topic_override_reaches_both_brokers_and_is_described(brokers: t
     assert (await one.next_topic())[1].retention_ms == 7200000
 
 
-async def test_logs_hear_of_a_change_that_a_description_has_seen_before_its_notification(
+async def test_logs_get_a_changed_override_when_describe_configs_reads_it_before_the_notification(
     brokers: tuple[Broker, Broker],
 ) -> None:
     one, other = brokers
@@ -187,20 +187,20 @@ async def test_a_cluster_wide_default_reaches_the_topics_of_every_broker(brokers
     assert other.config.topic_config({}).max_message_bytes == 2000
     (described,) = (await other.describe(BROKER, "")).configs
     assert (described.name, described.value, described.config_source) == ("message.max.bytes", "2000", 3)
-    # A value of the broker itself wins over the one of the cluster.
+    # A value of the broker itself overrides the one of the cluster.
     await other.change(BROKER, "1", ("message.max.bytes", SET, "3000"))
     assert one.config.topic_config({}).max_message_bytes == 2000
     assert other.config.topic_config({}).max_message_bytes == 3000
 
 
-async def test_a_replaced_configuration_loses_what_is_not_named(brokers: tuple[Broker, Broker]) -> None:
+async def test_alter_configs_removes_the_overrides_that_it_does_not_name(brokers: tuple[Broker, Broker]) -> None:
     one, _ = brokers
     await one.change(TOPIC, "t", ("retention.ms", SET, "7"), ("segment.bytes", SET, "100"))
     assert await one.replace(TOPIC, "t", flush_messages="1") is ErrorCode.NONE
     assert await one.dynamic.stored("topics", "t") == {"flush.messages": "1"}
 
 
-async def test_lists_are_extended_and_shortened(brokers: tuple[Broker, Broker]) -> None:
+async def test_append_and_subtract_change_lists(brokers: tuple[Broker, Broker]) -> None:
     one, _ = brokers
     assert (await one.change(TOPIC, "t", ("cleanup.policy", APPEND, "delete")))[0] is ErrorCode.NONE
     assert (await one.dynamic.stored("topics", "t"))["cleanup.policy"] == "delete"
@@ -222,7 +222,7 @@ async def test_lists_are_extended_and_shortened(brokers: tuple[Broker, Broker]) 
         ("0:1, 1:1", SUBTRACT, "1:1", "0:1, 1:1"),
     ],
 )
-async def test_a_list_grows_by_what_it_has_not_and_loses_one_of_each_as_in_apache_kafka(
+async def test_append_adds_missing_items_and_subtract_removes_one_of_each_as_in_apache_kafka(
     brokers: tuple[Broker, Broker], stored: str, operation: int, value: str, becomes: str
 ) -> None:
     one, _ = brokers
@@ -232,7 +232,7 @@ async def test_a_list_grows_by_what_it_has_not_and_loses_one_of_each_as_in_apach
     assert (await one.dynamic.stored("topics", "t"))[key] == becomes
 
 
-async def test_nothing_cannot_be_appended_to_a_list_of_words(brokers: tuple[Broker, Broker]) -> None:
+async def test_append_of_an_empty_item_is_refused_for_a_list_of_names(brokers: tuple[Broker, Broker]) -> None:
     one, _ = brokers
     assert (await one.change(TOPIC, "t", ("cleanup.policy", APPEND, "")))[0] is ErrorCode.INVALID_CONFIG
     assert await one.dynamic.stored("topics", "t") == {}
@@ -281,7 +281,7 @@ async def test_validate_only_stores_nothing(brokers: tuple[Broker, Broker]) -> N
         (LOGGER, "0", ("ottla.test", SET, "LOUD"), ErrorCode.INVALID_CONFIG),
     ],
 )
-async def test_what_cannot_be_changed_is_refused_by_name(
+async def test_a_key_that_cannot_change_at_run_time_is_refused_by_name(
     brokers: tuple[Broker, Broker], kind: int, name: str, operation: tuple[str, int, str | None], code: ErrorCode
 ) -> None:
     found, message = await brokers[0].change(kind, name, operation)
@@ -302,7 +302,7 @@ async def test_a_key_or_a_resource_named_twice_is_refused(brokers: tuple[Broker,
     assert [item.error_code for item in response.responses] == [42, 42]
 
 
-async def test_a_broker_is_described_by_itself_alone(brokers: tuple[Broker, Broker]) -> None:
+async def test_only_the_broker_itself_describes_its_configuration(brokers: tuple[Broker, Broker]) -> None:
     one, _ = brokers
     described = await one.describe(BROKER, "0")
     assert described.error_code == 0
@@ -315,7 +315,7 @@ async def test_a_broker_is_described_by_itself_alone(brokers: tuple[Broker, Brok
     assert (await one.describe(TOPIC, "")).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_the_level_of_a_logger_is_set_and_given_back(brokers: tuple[Broker, Broker]) -> None:
+async def test_the_level_of_a_logger_is_set_and_reset(brokers: tuple[Broker, Broker]) -> None:
     one, _ = brokers
     logger = logging.getLogger("ottla.test")
     assert (await one.change(LOGGER, "0", ("ottla.test", SET, "DEBUG")))[0] is ErrorCode.NONE
@@ -326,7 +326,7 @@ async def test_the_level_of_a_logger_is_set_and_given_back(brokers: tuple[Broker
     assert logger.level == logging.NOTSET
 
 
-async def test_two_updates_at_a_time_both_take_effect(brokers: tuple[Broker, Broker]) -> None:
+async def test_two_concurrent_updates_both_take_effect(brokers: tuple[Broker, Broker]) -> None:
     one, other = brokers
     results = await asyncio.gather(
         *(broker.change(TOPIC, "t", (key, SET, "100")) for broker, key in
@@ -344,7 +344,7 @@ async def test_a_change_made_while_the_session_was_lost_is_seen_after_it(brokers
     assert (topic, config.retention_ms) == ("t", 7)
 
 
-async def test_what_others_put_beside_the_changes_hides_none_and_stays(brokers: tuple[Broker, Broker]) -> None:
+async def test_unknown_nodes_beside_the_config_changes_are_ignored(brokers: tuple[Broker, Broker]) -> None:
     one, other = brokers
     await one.coordination.create(f"{znodes.CONFIG_CHANGES}/somebody-elses")
     assert (await one.change(TOPIC, "t", ("retention.ms", SET, "7")))[0] is ErrorCode.NONE
@@ -363,8 +363,10 @@ async def test_what_others_put_beside_the_changes_hides_none_and_stays(brokers: 
 
 
 @pytest.mark.parametrize("name", ["t/partitions", "t/", "t//x", ".", "..", "/"])
-async def test_what_no_topic_can_be_called_leads_to_no_other_node(brokers: tuple[Broker, Broker], name: str) -> None:
-    """`/brokers/topics/t/partitions` is there, and with a node below `/config/topics/t` nobody could delete t."""
+async def test_an_invalid_topic_name_is_refused_and_reads_no_other_node(
+    brokers: tuple[Broker, Broker], name: str
+) -> None:
+    """`/brokers/topics/t/partitions` exists, and a node below `/config/topics/t` would keep t from being deleted."""
     one, _ = brokers
     await one.coordination.create(znodes.topic_partitions_path("t"))
     assert (await one.change(TOPIC, "t", ("retention.ms", SET, "7")))[0] is ErrorCode.NONE
@@ -375,15 +377,15 @@ async def test_what_no_topic_can_be_called_leads_to_no_other_node(brokers: tuple
 
 
 @pytest.mark.parametrize("path", ["topics/", "topics//t", "topics/..", "brokers/./0"])
-async def test_a_change_of_what_cannot_be_is_passed_over(brokers: tuple[Broker, Broker], path: str) -> None:
+async def test_a_change_of_an_invalid_entity_is_ignored(brokers: tuple[Broker, Broker], path: str) -> None:
     one, other = brokers
     await one.coordination.create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change(path), sequence=True)
     assert (await one.change(TOPIC, "t", ("retention.ms", SET, "7")))[0] is ErrorCode.NONE
     assert (await other.next_topic())[1].retention_ms == 7
 
 
-async def test_the_values_of_a_topic_are_forgotten_with_it(brokers: tuple[Broker, Broker]) -> None:
-    """Where topics come and go under ever new names, they would be all that is left of each."""
+async def test_the_overrides_of_a_deleted_topic_are_forgotten(brokers: tuple[Broker, Broker]) -> None:
+    """Otherwise the overrides of every deleted topic would stay in memory."""
     one, _ = brokers
     one.services.metadata = MetadataCache(0)
     one.services.group_coordinator = SimpleNamespace(on_partitions_deleted=lambda partitions: None)

@@ -1,4 +1,4 @@
-"""Producer ids: blocks of 1000 from one znode, never given out twice."""
+"""Producer ids: blocks of 1000 from one znode, never allocated twice."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_block_lasts_a_thousand_ids_and_is_written_as_kafka_does() -> None:
     with_two_brokers(scenario)
 
 
-def test_brokers_that_ask_at_once_never_get_the_same_id() -> None:
+def test_brokers_that_allocate_concurrently_never_get_the_same_producer_id() -> None:
     async def scenario(
         store: Store, first: SimulatedCoordination, second: SimulatedCoordination, clock: SimulatedClock
     ) -> None:
@@ -66,7 +66,7 @@ def test_brokers_that_ask_at_once_never_get_the_same_id() -> None:
     with_two_brokers(scenario)
 
 
-def test_ids_come_to_an_end_before_they_would_wrap() -> None:
+def test_producer_ids_are_exhausted_before_they_wrap() -> None:
     async def scenario(
         store: Store, first: SimulatedCoordination, second: SimulatedCoordination, clock: SimulatedClock
     ) -> None:

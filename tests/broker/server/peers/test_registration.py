@@ -1,4 +1,4 @@
-"""How a broker registers while sessions end, its own and that of its former life."""
+"""How a broker registers while sessions end, its own and that of its former incarnation."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ME = 1
 ENDPOINT = Endpoint("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT")
 
 
-async def test_who_waits_for_its_former_life_goes_on_in_a_session_that_came_meanwhile(tmp_path: Path) -> None:
-    """It was registered by the session's coming alone, and its start waited on: what it had said of its loss of power
-    stood while it was back in sync, and the next that lost power led with less than it (once fleet seed 63641)."""
+async def test_a_broker_that_waits_for_its_former_registration_registers_in_a_new_session(tmp_path: Path) -> None:
+    """Otherwise the new session registers it while its start waits: its suspected power loss stays recorded when it is
+    in sync again, and the next broker that loses power leads with fewer records (once fleet seed 63641)."""
     store = EmbeddedStore(str(tmp_path / "coordination"))
     await store.open()
     former, coordination = EmbeddedCoordination(store), EmbeddedCoordination(store)
@@ -72,8 +72,10 @@ async def test_who_waits_for_its_former_life_goes_on_in_a_session_that_came_mean
     await store.close()
 
 
-async def test_a_session_that_ends_as_the_former_life_is_looked_for_leaves_nobody_waiting(tmp_path: Path) -> None:
-    """The watch is gone with it; the later call waits for the earlier one, and that waited for the watch."""
+async def test_a_registration_does_not_hang_when_its_session_expires_while_it_checks_for_the_former_one(
+    tmp_path: Path,
+) -> None:
+    """Its watch is lost with it; the later call would wait for the earlier one, and that for the watch."""
     store = EmbeddedStore(str(tmp_path / "coordination"))
     await store.open()
     former, coordination = EmbeddedCoordination(store), EmbeddedCoordination(store)
@@ -115,4 +117,4 @@ async def test_a_session_that_ends_as_the_former_life_is_looked_for_leaves_nobod
 
 
 async def _nothing(write: Callable[..., Any]) -> None:
-    """In place of the file that keeps the session for the next process."""
+    """Instead of the file that keeps the session for the next process."""

@@ -1,4 +1,4 @@
-"""Topics created on demand: requests for several of them share the ones that are under way."""
+"""Topics created on demand: concurrent requests for one topic share one creation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONFIG = BrokerConfig.from_mapping(
 
 
 class Controller:
-    """Answers each request when the test says so."""
+    """Responds to each request when the test says so."""
 
     def __init__(self) -> None:
         self.requests: asyncio.Queue[tuple[list[CreatableTopic], asyncio.Future[dict[str, Any]]]] = asyncio.Queue()
@@ -49,7 +49,7 @@ def creation_with(controller: Controller) -> TopicCreation:
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
-async def test_topics_asked_for_together_are_all_answered_whichever_is_created_first(first: str) -> None:
+async def test_topics_created_together_all_have_a_result_in_any_order_of_creation(first: str) -> None:
     controller = Controller()
     creation = creation_with(controller)
     alone = [asyncio.ensure_future(creation.create([name])) for name in ("a", "b")]
