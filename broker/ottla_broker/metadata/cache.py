@@ -10,10 +10,15 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+)
 from ottla_broker.records.ids import TopicPartition
 
 NO_LEADER = -1
@@ -94,7 +99,7 @@ class MetadataCache:
         """`listener` is called after every change, on the loop."""
         self._listeners.append(listener)
 
-    def update(self, request: Any, api_version: int = 8) -> tuple[ErrorCode, list[TopicPartition]]:
+    def update(self, request: UpdateMetadataRequest, api_version: int = 8) -> tuple[ErrorCode, list[TopicPartition]]:
         """Applies an UpdateMetadataRequest; gives its error, and the partitions whose topic is being deleted.
 
         STALE_CONTROLLER_EPOCH for a former controller. The request has all live brokers; partitions that it does not
@@ -126,7 +131,9 @@ class MetadataCache:
             listener()
         return ErrorCode.NONE, deleted
 
-    def _apply(self, name: str, topic_id: bytes, state: Any, deleted: list[TopicPartition]) -> None:
+    def _apply(
+        self, name: str, topic_id: bytes, state: UpdateMetadataPartitionState, deleted: list[TopicPartition]
+    ) -> None:
         topic = self.topics.get(name)
         index = state.partition_index
         if state.leader == LEADER_DURING_DELETE:
@@ -201,11 +208,11 @@ class MetadataCache:
                 yield broker, endpoint
 
 
-def _by_id(brokers: Iterable[Any]) -> list[Any]:
+def _by_id(brokers: Iterable[UpdateMetadataBroker]) -> list[UpdateMetadataBroker]:
     return sorted(brokers, key=lambda broker: int(broker.id))
 
 
-def _broker(broker: Any, api_version: int) -> BrokerMetadata:
+def _broker(broker: UpdateMetadataBroker, api_version: int) -> BrokerMetadata:
     if api_version == 0:
         endpoints = {"PLAINTEXT": BrokerEndpoint(broker.v0_host, broker.v0_port, 0)}
     else:

@@ -1,5 +1,8 @@
-"""Fetches that wait for a disk while the leader that they came to is replaced: what it cuts and writes anew meanwhile
-must not go out as what it had in its former epoch. 2 would take it, and count for records that it does not have."""
+"""Fetches that wait for a disk while another broker becomes leader.
+
+What the former leader truncates and writes meanwhile must not be sent as records of its former epoch: broker 2 would
+append it, and count as in sync with records that it does not have.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +110,7 @@ async def replace_1_while_it_is_asked(fleet: Fleet, disk: SlowDisk, caplog: pyte
 
 
 @pytest.mark.parametrize("slow", [0, 1])
-async def test_what_is_read_after_the_wait_is_no_successors(
+async def test_records_read_after_a_wait_are_not_those_of_a_new_leader_epoch(
     fleet: Fleet, caplog: pytest.LogCaptureFixture, slow: int
 ) -> None:
     """0: another partition of the request is read slowly; 1: the partition itself is."""
@@ -117,7 +120,7 @@ async def test_what_is_read_after_the_wait_is_no_successors(
     await replace_1_while_it_is_asked(fleet, disk, caplog)
 
 
-async def test_what_was_read_before_the_wait_is_not_sent_changed(
+async def test_records_read_before_a_wait_are_not_sent_when_they_were_truncated(
     fleet: Fleet, caplog: pytest.LogCaptureFixture
 ) -> None:
     await elect_3(fleet, first=1)
@@ -130,7 +133,7 @@ async def test_what_was_read_before_the_wait_is_not_sent_changed(
     await replace_1_while_it_is_asked(fleet, disk, caplog)
 
 
-async def test_a_follower_takes_no_batch_of_an_epoch_that_its_leader_cannot_have(fleet: Fleet) -> None:
+async def test_a_follower_refuses_a_batch_of_a_later_epoch_than_its_leaders(fleet: Fleet) -> None:
     await fleet.produce(1, "orders", "a")
     leader, follower = (fleet.nodes[broker].partition("orders").log for broker in (1, 2))
     await until(lambda: follower.log_end_offset == 1, "a at 2")

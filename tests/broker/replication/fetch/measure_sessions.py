@@ -1,7 +1,9 @@
-"""What a fetch costs with and without a session: `python -m tests.broker.replication.measure_sessions [partitions]`.
+"""Measures a fetch with and without a session.
+
+    python -m tests.broker.replication.fetch.measure_sessions [partitions]
 
 One broker with real logs and sockets; of the partitions one has a record for the client. Prints milliseconds of
-processor time per fetch, the client's (which decodes the answer) included.
+processor time per fetch, the client's (which decodes the response) included.
 """
 
 import asyncio
