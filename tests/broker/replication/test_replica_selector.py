@@ -67,7 +67,7 @@ async def test_a_consumer_without_rack_or_in_the_leaders_or_a_strange_one_stays(
 
 async def test_nobody_is_sent_to_a_follower_that_is_not_in_sync(racked: Fleet) -> None:
     await racked.produce(1, "orders", "a")
-    racked.is_controller_answering = False  # whoever is out stays out
+    racked.is_controller_answering = False  # a replica out of the ISR stays out
     await racked.elect("orders", 1, (1, 3))
     followers = racked.nodes[1].partition("orders").followers
     await until(lambda: {follower.log_end_offset for follower in followers.values()} == {1}, "both have fetched")

@@ -35,7 +35,7 @@ async def fleet(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterat
 
 
 class SlowDisk:
-    """The next read of a log with something to give waits until `answer`, as a cold one does in its lane.
+    """The next read of a log with records waits until `answer`, as a read from the disk does.
 
     Followers take what they are given, whatever its epoch, as those of Apache Kafka do.
     """
@@ -73,8 +73,10 @@ class SlowDisk:
 
 
 async def elect_3(fleet: Fleet, first: int) -> None:
-    """Broker 3 leads both partitions, and 1 and 2 have not heard of it: 2 follows 1. All have "a", 1 and 2 one more.
-    The next answer to 2 begins with the partition `first`."""
+    """Broker 3 leads both partitions, and 1 and 2 do not know it yet: 2 follows 1. All have "a", 1 and 2 one more.
+
+    The next response to 2 begins with the partition `first`.
+    """
     logs = [fleet.nodes[broker].partition("orders", 1).log for broker in (1, 2, 3)]
     await fleet.produce(1, "orders", "a", index=1)
     await until(lambda: all(log.log_end_offset == 1 for log in logs), "a everywhere")
@@ -98,7 +100,7 @@ async def assert_all_have(fleet: Fleet, *expected: str) -> None:
 
 
 async def replace_1_while_it_is_asked(fleet: Fleet, disk: SlowDisk, caplog: pytest.LogCaptureFixture) -> None:
-    """1 hears of the election, and follows 3, while a fetch of 2 waits for the disk. All have what 3 has in the end."""
+    """1 learns of the election, and follows 3, while a fetch of 2 waits for the disk. In the end all have what 3 has."""
     await until(lambda: disk.is_read, "2's fetch waits for the disk")
     await fleet.command("orders", to=[1])
     old = fleet.nodes[1].partition("orders", 1).log
