@@ -139,7 +139,7 @@ async def _stop(broker: Broker, starting: asyncio.Future[None]) -> None:
     logger.info("stopping")
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, broker.hurry)
+        loop.add_signal_handler(number, broker.skip_to_flush)
     if not starting.done():
         starting.cancel()
         await asyncio.wait([starting])

@@ -88,16 +88,16 @@ class Fleet:
             self.brokers.pop(broker_id).halt("killed by ottla local kill")
         self._http.pop(broker_id).close()
 
-    async def stop_broker(self, broker_id: int, *, hands_over: bool = True) -> None:
+    async def stop_broker(self, broker_id: int, *, moves_leadership: bool = True) -> None:
         """Stops one broker in order, after the others lead what it led. KeyError when it is not running."""
         with process_logging.about(lambda: broker_id):
-            await self.brokers.pop(broker_id).stop(hands_over=hands_over)
+            await self.brokers.pop(broker_id).stop(moves_leadership=moves_leadership)
         self._http.pop(broker_id).close()
 
     async def stop(self) -> None:
         """Stops every broker in order, then the coordination store. No leadership moves to a broker that stops next."""
         for broker_id in list(self.brokers):
-            await self.stop_broker(broker_id, hands_over=False)
+            await self.stop_broker(broker_id, moves_leadership=False)
         if self._store is not None:
             await self._store.close()
             self._store = None

@@ -168,15 +168,15 @@ class Broker:
                 self._fail(Failure.START_STEP, reason)
             raise StartRefused(reason) from error
 
-    async def stop(self, *, hands_over: bool = True) -> None:
+    async def stop(self, *, moves_leadership: bool = True) -> None:
         """Stops in order: no promise is broken and nothing has to be recovered at the next start.
 
-        Without `hands_over` other brokers learn of it when the session ends: for a fleet that stops as a whole. When
+        Without `moves_leadership` other brokers notice when the session ends: for a cluster that stops as a whole. When
         the last directory fails meanwhile, or ottla.shutdown.timeout.ms is over, `state` is "halted", not "stopped".
         """
         if self.state is BrokerState.STOPPING or self._lifecycle.has_ended:
             return
-        moves_leadership = hands_over and self.is_ready
+        moves_leadership = moves_leadership and self.is_ready
         self._lifecycle.enter(BrokerState.STOPPING)
         clock = self._ports.clock
         limit_ms: int = self.config.ottla_shutdown_timeout_ms
@@ -186,7 +186,7 @@ class Broker:
         if stopping.done() and not stopping.cancelled():
             stopping.result()
 
-    def hurry(self) -> None:
+    def skip_to_flush(self) -> None:
         """A stop that moves leadership, or still serves after that, skips to the flush. Idempotent."""
         if not self._skips_to_flush.done():
             self._skips_to_flush.set_result(None)

@@ -167,7 +167,7 @@ def stop_without_a_successor(config: dict[str, str], meanwhile: Callable[[Runnin
 def test_a_second_signal_skips_to_the_flush() -> None:
     def hurry(fleet: RunningCluster, broker: Broker) -> None:
         async def hurry() -> None:
-            broker.hurry()
+            broker.skip_to_flush()
 
         fleet.run(hurry())
 
@@ -183,7 +183,7 @@ def test_a_stopping_broker_that_leads_nothing_still_serves_for_shutdown_serve_ms
             return asyncio.ensure_future(broker.stop())
 
         async def hurry(stopping: asyncio.Task[None]) -> None:
-            broker.hurry()
+            broker.skip_to_flush()
             await stopping
 
         stopping = fleet.run(begin())

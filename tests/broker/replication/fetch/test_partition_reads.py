@@ -100,7 +100,7 @@ async def assert_all_have(fleet: Fleet, *expected: str) -> None:
 
 
 async def replace_1_while_it_is_asked(fleet: Fleet, disk: SlowDisk, caplog: pytest.LogCaptureFixture) -> None:
-    """1 learns of the election, and follows 3, while a fetch of 2 waits for the disk. In the end all have what 3 has."""
+    """1 learns of the election, and follows 3, while a fetch of 2 waits for the disk. All end with what 3 has."""
     await until(lambda: disk.is_read, "2's fetch waits for the disk")
     await fleet.command("orders", to=[1])
     old = fleet.nodes[1].partition("orders", 1).log
