@@ -92,7 +92,7 @@ class Services:
 
 
 class RequestContext:
-    """One request: who sent it, over which connection, and where its answer goes."""
+    """One request: its header, its connection, and the way of its response."""
 
     __slots__ = (
         "api_key",

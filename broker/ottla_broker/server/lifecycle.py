@@ -116,7 +116,7 @@ class LifecycleStep(NamedTuple):
 
 
 class Lifecycle:
-    """The state of one broker, and who waits for it."""
+    """The state of one broker."""
 
     def __init__(self, clock: Clock) -> None:
         self._state = BrokerState.STARTING

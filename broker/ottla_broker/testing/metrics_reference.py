@@ -38,14 +38,14 @@ CREATED_LATER = {
 
 WORRY = {
     "kafka_controller_kafkacontroller_activecontrollercount": "the sum over the fleet is not 1",
-    "kafka_controller_kafkacontroller_offlinepartitionscount": "above 0: nobody can write or read these partitions",
+    "kafka_controller_kafkacontroller_offlinepartitionscount": "above 0: nothing can be written to or read from them",
     "kafka_controller_controllerstats_uncleanleaderelections": "it grows: committed records may be lost",
     "kafka_server_replicamanager_underminisrpartitioncount": "above 0: acks=all is refused",
     "kafka_server_replicamanager_underreplicatedpartitions": "above 0 for longer than a restart",
     "kafka_server_replicamanager_offlinereplicacount": "above 0: a log directory is offline",
     "kafka_server_replicafetchermanager_maxlag": "it grows",
     "kafka_server_replicaalterlogdirsmanager_failedpartitionscount": "above 0: the log of the broker names the batch",
-    "kafka_server_socketservermetrics_connectionsrefused": "it grows and nobody wanted the limit",
+    "kafka_server_socketservermetrics_connectionsrefused": "it grows and no limit is intended",
     "kafka_controller_kafkacontroller_replicasineligibletodeletecount": "above 0 while every broker is up",
     "kafka_log_logmanager_offlinelogdirectorycount": "above 0: `/status` has the reason",
     "kafka_log_logmanager_logdirectoryoffline": "it is 1",

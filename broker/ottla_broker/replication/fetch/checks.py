@@ -131,8 +131,8 @@ def is_satisfied(items: Iterable[PartitionFetch], params: FetchParams, environme
                 return True
             found = partition.log.bytes_between(offset, upper)
             if found >= A_LOT:
-                # Whoever reads closed segments is behind, and waits for nothing: what a fetch may take of its
-                # partitions can be less than min_bytes for good.
+                # A client that reads closed segments is behind, and does not wait: what a fetch may take of its
+                # partitions can stay below min_bytes for ever.
                 return True
             available += min(found, item.requested.partition_max_bytes)
     return available >= min_bytes

@@ -3,8 +3,8 @@
 What an incremental fetch costs depends on what has changed, not on the partitions of its session. Each partition of a
 session is among the waiters of its replica, except between the first news and the next request. One is *active* when
 its client named it in the request, when something happened to its replica, or while there is more to send; only active
-ones are checked. When there is nothing to send of it, it comes to rest. For what wakes nobody (retention moves a log's
-start), all are checked in rotation, each at least every `SWEEP_MS` of a session that is used.
+ones are checked. When there is nothing to send of it, it comes to rest. For changes that wake no fetch (retention
+advances a log's start), all are checked in rotation, each at least every `SWEEP_MS` of a session that is used.
 
 A result names a partition only with records, an error, a diverging epoch, a preferred replica, or when its high
 watermark or log start offset differs from what was last sent. After an error the next state is sent in any case, and
@@ -249,7 +249,8 @@ class SessionFetchState:
         if item in self.active:
             return
         self.active[item] = None
-        # The controller removed who left the ISR since it came to rest: nobody is to wait for it.
+        # A follower that left the ISR since then was removed by the controller: the high watermark must not wait for
+        # it.
         if self.replica_id >= 0 and item.partition is not None and self.replica_id in item.partition.in_sync.committed:
             follower = item.partition.followers.get(self.replica_id)
             if follower is not None and follower.log_end_offset >= 0:

@@ -16,9 +16,9 @@ Behaviour
     Throttled replicas (KIP-73): a follower that the high watermark does not wait for gets nothing of them above the
     rate.
     Versions 0 to 3 get message formats 0 and 1 (KIP-283).
-    read_committed (KIP-98): with the records comes who was aborted among them (producer id and first offset, in the
-    order of the markers); the consumer drops their records up to the marker, which it gets too. The last stable offset
-    only advances when the high watermark does, so what waits for the one waits for the other.
+    read_committed (KIP-98): the response names the aborted transactions among its records (producer id and first
+    offset, in the order of the markers); the consumer drops their records up to the marker, which it gets too. The last
+    stable offset only advances when the high watermark does, so what waits for the one waits for the other.
 Errors, in this order
     whole request: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
     partition: UNKNOWN_TOPIC_ID, KAFKA_STORAGE_ERROR (as NOT_LEADER_OR_FOLLOWER before v6), NOT_LEADER_OR_FOLLOWER,
@@ -77,7 +77,7 @@ def handle(services: Services, context: RequestContext, request: FetchRequest, r
         replica_id,
         -1 if state is None else state.replica_epoch,
         request.max_wait_ms,
-        # Who waits for more than a response may hold would wait out its time with every fetch, whatever there is.
+        # A client that wants more than a response may hold would wait for the whole of max_wait_ms with every fetch.
         min(request.min_bytes, max_bytes),
         max_bytes,
         request.isolation_level,
