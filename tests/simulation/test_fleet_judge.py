@@ -236,7 +236,7 @@ def judged_pair(*follower_has: bytes, members: tuple[int, ...], min_in_sync: int
         world, [a_broker(0, leader, files), a_broker(1, follower, copy)], leaderships, Checker(), is_flushed=False
     )
     judge.look()
-    leader.log.state.high_watermark = 2
+    leader.log.high_watermark = 2
     return world, judge
 
 
@@ -400,7 +400,7 @@ def test_who_joins_the_isr_by_the_word_of_a_leader_that_lost_power_since_is_not_
     becomes(leader=1, epoch=2, in_sync=(1,))
     if is_late:
         View().compare(log_of(batch(0, "a"), batch(1, "c", epoch=2)), judge._ledger(key).truth, 2, may_extend=True)
-    kept.log.state.high_watermark = 2
+    kept.log.high_watermark = 2
     leader.is_leader = False
     judge.look()
     assert bool(world.problems) is not is_late
