@@ -11,7 +11,7 @@ from ottla_broker.records.formats import header_at, is_batch_intact
 from ottla_broker.records.legacy import MIN_ENTRY_BYTES
 
 
-class BatchReader:
+class SegmentBatchReader:
     """Reads the batches of a segment, a buffer at a time: `chunk`, and `found` with (position in it, header).
 
     The file is closed at its end; after a failure the job's Disk closes it.

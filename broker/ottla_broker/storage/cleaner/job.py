@@ -23,7 +23,7 @@ from ottla_broker.records.batch import MAGIC, BatchHeader
 from ottla_broker.records.control_records import read_marker
 from ottla_broker.records.formats import decode_batch
 from ottla_broker.records.places import Place, payload_of, record_places
-from ottla_broker.storage.cleaner.batch_reader import BatchReader
+from ottla_broker.storage.cleaner.batch_reader import SegmentBatchReader
 from ottla_broker.storage.cleaner.cleaned_segment_writer import CleanedSegmentWriter
 from ottla_broker.storage.cleaner.filtering import NOTHING, WHOLE, BatchFilter, places_of
 from ottla_broker.storage.cleaner.key_map import KeyMap
@@ -146,7 +146,7 @@ class _Compaction:
         """Adds the keys of one segment; False when the map is full."""
         add = self.keys.add
         first_dirty = self._plan.first_dirty
-        walk = BatchReader(self._disk, self._name(base, LOG), size, self._plan.io_buffer_bytes)
+        walk = SegmentBatchReader(self._disk, self._name(base, LOG), size, self._plan.io_buffer_bytes)
         while await walk.next():
             await self._count(len(walk.chunk), 0)
             chunk = walk.chunk
@@ -195,7 +195,7 @@ class _Compaction:
         last = max((source.base_offset for source in group if source.size), default=base)
         for source in group:
             name = self._name(source.base_offset, LOG)
-            walk = BatchReader(self._disk, name, source.size, self._plan.io_buffer_bytes)
+            walk = SegmentBatchReader(self._disk, name, source.size, self._plan.io_buffer_bytes)
             while await walk.next():
                 written = output.size
                 is_end = source.base_offset == last and walk.is_at_end
@@ -214,7 +214,7 @@ class _Compaction:
         bases = [source.base_offset for source in group]
         return CleanedSegment(bases, output.size, output.max_timestamp, output.max_timestamp_offset, bool(aborted))
 
-    def _filter_chunk(self, walk: BatchReader, output: CleanedSegmentWriter, is_end: bool) -> None:
+    def _filter_chunk(self, walk: SegmentBatchReader, output: CleanedSegmentWriter, is_end: bool) -> None:
         chunk, batch_filter = walk.chunk, self.batch_filter
         final = walk.found[-1][0] if is_end else -1
         for position, header in walk.found:
