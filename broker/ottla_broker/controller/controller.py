@@ -1,7 +1,7 @@
 """The controller of one broker: it becomes the active controller or waits, and runs one event after the other.
 
 Here: taking part in the controller election, resigning, the queue of events, and what the handlers call. Not here: what
-the active controller does (`active` and `acts`). On the calling side of the Coordination and Clock ports, and of
+the active controller does (`active` and `acts`). On the calling side of the ports Coordination and Clock, and of
 `channels_port`.
 
 Concurrency. One task takes events from a queue: watches, responses of brokers, requests of handlers. An event awaits

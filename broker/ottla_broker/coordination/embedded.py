@@ -1,7 +1,7 @@
 """The embedded adapter of the Coordination port: ZooKeeper's model in one SQLite file, for a fleet in one process.
 
 One `EmbeddedStore` per file; every broker of the process has an `EmbeddedCoordination`, its session, on it. A write is
-judged at once on the loop against the newest tree ("head"), then handed to one thread that commits whatever has
+checked at once on the loop against the newest tree ("head"), then handed to one thread that commits whatever has
 gathered (WAL, synchronous=FULL: one fsync for all of them). Back on the loop the change enters the tree that readers
 see, watches fire, and the futures complete: nobody ever acts on something that a crash could take back. Readers never
 wait for the disk, unless their own session has a write under way that they must see.
@@ -137,7 +137,7 @@ class EmbeddedStore:
         self._sessions.clear()
 
     def expire_session(self, session_id: int) -> None:
-        """Ends a session from outside, as an ensemble would after its timeout; its broker is told EXPIRED."""
+        """Ends a session from outside, as an ensemble would after its timeout; its broker gets EXPIRED."""
         session = self._sessions.get(session_id)
         if session is not None and not session.is_ended:
             self._end(session, None)
@@ -192,7 +192,7 @@ class EmbeddedStore:
         try:
             results = self._submit(operations, session, _completes(future, lambda: results)).results
         except MultiFailed as error:
-            # The judgement may rest on a write (of anybody) that is not visible yet: it waits for that one, and
+            # The result may depend on a write (of anybody) that is not visible yet: it waits for that one, and
             # what this session reads next must see it.
             refusal = error
             session.last_write = self._last_write
@@ -214,7 +214,7 @@ class EmbeddedStore:
         session: _EmbeddedSession | None,
         on_done: Callable[[Exception | None], None],
     ) -> Applied:
-        """Judges the operations (MultiFailed) and queues them; a closed store calls `on_done` with ConnectionLoss."""
+        """Checks the operations (MultiFailed) and queues them; a closed store calls `on_done` with ConnectionLoss."""
         applied = self._head.apply(operations, session.session_id if session else 0, self._zxid + 1)
         self._zxid += 1
         write = _Write(self._zxid, self._generation, applied, on_done)
@@ -237,7 +237,7 @@ class EmbeddedStore:
         if error is None:
             return
         if writes[0].generation == self._generation:
-            # Later writes were judged against a tree that never came to be: the lane refuses them unseen.
+            # Later writes were checked against a tree that never came to be: the thread refuses them.
             self._generation += 1
             self._head = self._committed.copy()
         for write in writes:
@@ -526,7 +526,7 @@ class _Lane:
         self._call(_completes(self._ended, lambda: None), None)
 
     def _commit(self, connection: sqlite3.Connection, writes: list[_Write]) -> None:
-        # Writes judged before the loop heard of a failure stand on changes that were taken back.
+        # Writes checked before the loop learned of a failure depend on changes that were rolled back.
         stale = [write for write in writes if write.generation == self._refused_generation]
         if stale:
             self._call(self._on_committed, stale, RuntimeError("an earlier write failed"))
@@ -552,7 +552,7 @@ class _Lane:
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
         except RuntimeError:
-            pass  # the loop is closed: nobody is left to be told
+            pass  # the loop is closed: nobody waits for the result
 
 
 def _open_file(path: str) -> sqlite3.Connection:

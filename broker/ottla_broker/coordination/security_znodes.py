@@ -1,7 +1,7 @@
 """Znodes of ACLs and delegation tokens, as Kafka 3.9 writes them; the rest of the layout stands in `znodes`.
 
 Literal resource patterns live under /kafka-acl, all others under /kafka-acl-extended/<pattern type>. A change of either
-is told by a sequential node: text for literal patterns (as before KIP-290), JSON for the others. Pure.
+creates a sequential node: text for literal patterns (as before KIP-290), JSON for the others. Pure.
 """
 
 from __future__ import annotations

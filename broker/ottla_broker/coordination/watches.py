@@ -1,4 +1,4 @@
-"""One-shot watches of one session: who is to be told when a path changes. Pure.
+"""One-shot watches of one session: the callbacks to call when a path changes. Pure.
 
 As in ZooKeeper, `get` and `exists` leave a data watch and `children` a child watch; a deletion fires both kinds of its
 path, and a callback that waits on both is called once. Callbacks are called in the order in which they were left.

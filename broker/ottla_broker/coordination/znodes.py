@@ -124,7 +124,7 @@ def _integers(path: str, name: str, value: Any) -> tuple[int, ...]:
 
 
 def _int32(where: str, value: int) -> int:
-    """A number that requests carry in 32 bits: a larger one could be told to nobody, and nothing else with it."""
+    """Checks a number that requests carry in 32 bits: with a larger one a whole request could not be encoded."""
     if not -(2**31) <= value < 2**31:
         raise ZnodeError(f"{where}: {value} does not fit into 32 bits")
     return value

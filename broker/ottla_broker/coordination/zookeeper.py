@@ -203,7 +203,7 @@ class ZooKeeperCoordination:
         client, self._client = self._client, None
         self._forget_session()
         if client is not None:
-            # A server that does not answer cannot be told; the session then ends by its timeout.
+            # A server that does not answer cannot end the session; then its timeout does.
             await asyncio.wait([self._in_thread(client.end)], timeout=self._connection_timeout_s)
 
     def abandon(self) -> None:
@@ -376,7 +376,7 @@ class ZooKeeperCoordination:
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
         except RuntimeError:
-            pass  # the loop is closed: nobody is left to be told
+            pass  # the loop is closed: nobody waits for the result
 
     # ---- on the loop, in the order of the connection's thread
 

@@ -1,5 +1,5 @@
 // Prints what Apache Kafka 3.9.1's own classes write into ZooKeeper, one line per case: name, path, data.
-// Its output is tests/broker/coordination/znodes_kafka_3_9.tsv; test_znodes.py says how to make it anew (needs a JDK).
+// Its output is tests/broker/coordination/znodes_kafka_3_9.tsv; test_znodes.py says how to write it again (needs a JDK).
 
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;

@@ -193,7 +193,7 @@ async def test_a_cancelled_reassignment_goes_back_and_its_learners_are_deleted(f
     assert (state.leader, state.isr) == (0, (0, 1))
     assert channels.deleted(2) == channels.deleted(3) == {("t", 0)} and not channels.deleted(0)
     assert tuple(channels.leadership(0, "t").replicas) == (0, 1)
-    # A learner that comes back is made anew.
+    # A replica that is added again is created again.
     await alter(controller, (2, 1))
     assert channels.leadership(2, "t").is_new
 

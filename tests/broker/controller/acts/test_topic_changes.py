@@ -189,8 +189,8 @@ async def test_partitions_grow_by_request_and_by_tool(fleet):
     assert (await fleet.state("t", 3))[0].leader == 0
 
 
-async def test_a_tool_of_before_topic_ids_does_not_make_another_topic_of_it(fleet):
-    """Its records would be set aside, and its groups' offsets removed, when the next controller tells the brokers."""
+async def test_a_topic_keeps_its_id_when_a_tool_older_than_topic_ids_rewrites_its_znode(fleet):
+    """With another id its replicas would be stray, and its groups' offsets removed, after the next failover."""
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     topic_id = (await fleet.assignment("t")).topic_id
