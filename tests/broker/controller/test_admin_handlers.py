@@ -207,7 +207,7 @@ async def test_delete_topics_by_id(fleet):
 
 
 async def test_a_topic_named_by_its_id_is_not_taken_for_the_next_one_of_its_name(fleet):
-    """Its turn comes behind the events that are queued: the deletion of that topic, and the creation of the next."""
+    """Its event runs after those that are queued: the deletion of that topic, and the creation of the next."""
     controller, _ = await fleet_of(fleet)
     client = Client(controller)
     await client.ask(ApiKey.CREATE_TOPICS, 7, ct.CreateTopicsRequest(topics=[topic("t")], timeout_ms=60_000))
@@ -326,7 +326,7 @@ async def test_a_broker_gets_blocks_of_producer_ids_for_itself(fleet):
         assert await allocate(1, epoch) == (ErrorCode.STALE_BROKER_EPOCH, 0, 0)
     await fleet.tool.set(PRODUCER_ID_BLOCK, b"nonsense")
     assert await allocate(1, epochs[1]) == (ErrorCode.UNKNOWN_SERVER_ERROR, 0, 0)
-    assert controller.is_active, "that is no reason to leave office"
+    assert controller.is_active, "that is no reason to resign"
     await fleet.tool.set(PRODUCER_ID_BLOCK, data)
     assert await allocate(1, epochs[1]) == (0, 2000, 1000)
     await controller.stop()

@@ -1,4 +1,4 @@
-"""The controller over a coordination store: what the store holds and what the brokers are told."""
+"""The controller over a coordination store: what the store holds and what the brokers get."""
 
 import asyncio
 import dataclasses
@@ -17,7 +17,7 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from tests.broker.controller.fleet import LISTENER, WAIT_MS, Fleet, create, fleet_of
 
 
-async def test_the_first_controller_takes_office_and_introduces_the_brokers(fleet):
+async def test_the_first_controller_becomes_active_and_sends_the_brokers_their_endpoints(fleet):
     controller, channels = await fleet_of(fleet)
     assert controller.is_active and controller.controller_id == 0 and controller.epoch == 1
     assert (await fleet.tool.get("/controller_epoch"))[0] == b"1"
@@ -162,7 +162,7 @@ def change(partition_epoch=0, leader_epoch=0, isr=((1, -1),), broker=1):
     return IsrChange(broker, leader_epoch, partition_epoch, isr)
 
 
-async def test_a_leader_alters_its_isr_and_everybody_hears(fleet):
+async def test_an_isr_that_a_leader_alters_reaches_every_broker(fleet):
     controller, channels = await fleet_of(fleet)
     created = await create(controller, "t", {0: (1, 2)})
     topic_id = created.plan.topic.topic_id
@@ -234,12 +234,12 @@ async def test_the_next_controller_takes_over_with_a_higher_epoch(fleet):
     assert (state.leader, state.isr, state.controller_epoch) == (1, (1,), 2)
     assert to.requests(1, ApiKey.LEADER_AND_ISR)[0].controller_epoch == 2
     introduction = to.requests(2, ApiKey.UPDATE_METADATA)[0]
-    # A client of a broker that has just started would else be told that its topic is not there.
+    # Else a broker that has just started would answer clients that the topic does not exist.
     assert [topic.topic_name for topic in introduction.topic_states] == ["t"]
 
 
-async def test_a_leader_that_was_gone_while_nobody_was_in_office_leads_on_in_a_new_epoch(fleet):
-    """It may have lost records with its power: in the old epoch nobody could tell them from what it writes now."""
+async def test_a_leader_that_restarted_while_no_controller_was_active_leads_in_a_new_epoch(fleet):
+    """It may have lost records in a power loss: in the old epoch they look like what it writes now."""
     controller, _channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2), 1: (2, 1)})
     await fleet.kill(0)
@@ -305,7 +305,7 @@ async def test_an_expired_session_ends_the_term_and_a_new_registration_begins_an
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["before the start", "before it is reported"])
 async def test_a_broker_whose_registration_went_with_its_session_does_not_become_controller(fleet, is_late):
-    """Clients would hear of a controller that no list of brokers has: librdkafka then asks nobody for a minute."""
+    """Clients would get a controller that no list of brokers has: librdkafka then waits for a minute."""
     broker = await fleet.register(0)
     await fleet.register(1)
     if is_late:
@@ -347,7 +347,7 @@ async def test_what_somebody_has_put_below_the_configuration_of_a_topic_goes_wit
         b"[" * 200_000,
     ],
 )
-async def test_a_registration_that_cannot_be_understood_keeps_nobody_from_office(fleet, content):
+async def test_a_broker_becomes_the_controller_when_another_registration_cannot_be_parsed(fleet, content):
     await fleet.tool.create("/brokers/ids/7", content)
     controller, channels = await fleet_of(fleet)
     assert controller.is_active
@@ -439,7 +439,7 @@ async def test_two_runs_send_the_same_requests_in_the_same_order(tmp_path):
     assert traces[0] == traces[1]
 
 
-async def test_a_controller_that_stops_leaves_its_office_to_another_at_once(fleet):
+async def test_another_broker_becomes_the_controller_at_once_when_the_active_one_stops(fleet):
     controller, channels = await fleet_of(fleet)
     second, to = await fleet.start_controller(1)
     await controller.stop()
@@ -450,7 +450,7 @@ async def test_a_controller_that_stops_leaves_its_office_to_another_at_once(flee
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
 
 
-async def test_an_unforeseen_error_costs_the_office_and_not_the_fleet(fleet):
+async def test_the_controller_resigns_after_an_unforeseen_error_and_another_continues(fleet):
     controller, channels = await fleet_of(fleet)
     second, to = await fleet.start_controller(1)
     await create(controller, "t", {0: (1, 2)})
@@ -469,8 +469,8 @@ async def test_an_unforeseen_error_costs_the_office_and_not_the_fleet(fleet):
 @pytest.mark.parametrize(
     "error", [ConnectionLoss(), CoordinationError("/controller", "the store has a bug")], ids=["connection", "store"]
 )
-async def test_a_controller_that_failed_and_could_not_say_so_leaves_the_office_to_somebody(fleet, error):
-    """Its session lives, and with it /controller: nobody else could ever be elected."""
+async def test_a_controller_that_failed_deletes_its_znode_when_the_store_answers_again(fleet, error):
+    """Its session goes on, and with it /controller: no other broker could be elected."""
     controller, channels = await fleet_of(fleet)
     session, send, lost = fleet.brokers[0].session, channels.send, []
     multi = session.multi
@@ -515,7 +515,7 @@ async def test_an_address_that_changes_while_its_broker_lives_is_told_to_everybo
 
 
 async def reregister(fleet, broker, *endpoints):
-    """Alters the registration of a broker that lives on."""
+    """Changes the registration of a broker that stays alive."""
     path = znodes.BrokerRegistration.path(broker)
     data, _ = await fleet.tool.get(path)
     changed = dataclasses.replace(znodes.BrokerRegistration.decode(broker, data), endpoints=endpoints)

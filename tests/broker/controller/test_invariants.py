@@ -1,4 +1,4 @@
-"""Random lives of a fleet: whatever dies, returns, is created or deleted, what the store says stays true."""
+"""Random histories of a fleet: whatever dies, returns, is created or deleted, what the store says stays true."""
 
 import random
 

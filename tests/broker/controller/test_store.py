@@ -1,4 +1,4 @@
-"""Many partition states share a transaction: a refusal, a lost connection or the fence is told of each as if alone."""
+"""Many partition states share a transaction: a refusal, a lost connection or the fence is reported for each one."""
 
 import random
 

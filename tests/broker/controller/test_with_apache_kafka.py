@@ -30,7 +30,7 @@ LIMIT_S = 120
 
 
 SESSION_MS = {"zookeeper.session.timeout.ms": "6000"}
-"""Of every broker: whoever has no time for so long loses the office, or its place in an ISR."""
+"""Of every broker: one that gets no processor for so long is no longer controller, or in an ISR."""
 
 
 class MixedChannels(RecordingChannels):

@@ -47,7 +47,7 @@ async def test_a_broker_that_shuts_down_leads_nothing_and_is_in_no_isr(fleet):
     assert channels.metadata(1, "t", 0).leader == 2 and channels.leadership(1, "t", 0) is None
 
 
-async def test_the_others_have_answered_before_the_leaving_broker_hears(fleet, monkeypatch):
+async def test_a_broker_that_shuts_down_gets_its_requests_after_the_others_have_answered(fleet, monkeypatch):
     monkeypatch.setattr("ottla_broker.controller.controller.ANSWER_WITHIN_S", 60.0)
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2, 0)})
@@ -62,7 +62,7 @@ async def test_the_others_have_answered_before_the_leaving_broker_hears(fleet, m
     assert [key for broker, key, _ in channels.sent if broker == 1] == [ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA]
 
 
-async def test_a_broker_that_does_not_answer_keeps_nobody_from_leaving(fleet, monkeypatch):
+async def test_a_broker_that_does_not_answer_blocks_no_controlled_shutdown(fleet, monkeypatch):
     monkeypatch.setattr("ottla_broker.controller.controller.ANSWER_WITHIN_S", 0.05)
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2, 0)})
@@ -78,7 +78,7 @@ async def refusal(asking):
 
 
 async def test_a_handover_is_not_told_to_the_next_life_of_the_broker(fleet):
-    """It would stop following, and nobody would tell it to begin again."""
+    """It would stop fetching, and no request would start it again."""
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     channels.silent.add(0)
@@ -189,7 +189,7 @@ async def test_who_is_not_the_living_broker_is_refused_and_nothing_changes(fleet
     assert (await fleet.state("t"))[0].leader_epoch == 0
 
 
-async def test_out_of_office_it_is_refused(fleet):
+async def test_a_controlled_shutdown_is_refused_by_a_broker_that_is_not_the_controller(fleet):
     await fleet_of(fleet)
     controller, _ = await fleet.start_controller(1)
     with pytest.raises(KafkaError) as caught:
@@ -197,7 +197,7 @@ async def test_out_of_office_it_is_refused(fleet):
     assert caught.value.code is ErrorCode.NOT_CONTROLLER
 
 
-async def test_who_retires_keeps_its_office_and_never_stands_again(fleet):
+async def test_a_controller_that_withdraws_stays_active_and_is_never_elected_again(fleet):
     first, _ = await fleet_of(fleet)
     second, _ = await fleet.start_controller(1)
     first.withdraw()

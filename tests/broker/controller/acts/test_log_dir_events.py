@@ -52,7 +52,7 @@ async def test_replicas_of_a_failed_directory_lose_leadership_and_isr_and_get_it
     await event(fleet, 1)
     await channels.until(lambda: channels.metadata(0, "sole").leader == 1)
     assert channels.metadata(2, "t", 0).offline_replicas == []
-    # Who leads has changed while the replica was offline: it is told.
+    # The leader has changed while the replica was offline: the broker gets the new one.
     assert (channels.leadership(1, "t", 0).leader, channels.leadership(1, "t", 0).leader_epoch) == (2, 1)
 
 

@@ -171,7 +171,7 @@ async def test_fewer_replicas_and_another_order_take_effect_at_once(fleet):
     assert (state.leader, state.isr) == (2, (1, 2)) and channels.deleted(0) == {("t", 0)}
 
 
-async def test_more_replicas_join_without_anybody_leaving(fleet):
+async def test_a_reassignment_adds_replicas_without_removing_any(fleet):
     controller, channels = await fleet_of(fleet, 3)
     await topic_on(controller, 0)
     assert await alter(controller, (0, 1, 2)) is ErrorCode.NONE
@@ -355,7 +355,7 @@ async def test_a_reassignment_outlives_the_death_of_leader_and_learner(fleet):
     await in_sync(fleet, controller, channels, 2, 4, 3)
     assert await stored(fleet) == ((3, 4), (), ())
     assert channels.deleted(2) == {("t", 0)} and not channels.deleted(1)
-    # Broker 1 was not there to hear it: it is told when it comes back.
+    # Broker 1 was not there: it gets the request when it registers again.
     await fleet.register(1)
     await channels.until(lambda: channels.deleted(1) == {("t", 0)})
 

@@ -113,7 +113,7 @@ def test_our_controller_moves_a_partition_to_brokers_of_apache_kafka_and_back(mi
 def test_apache_kafkas_controller_moves_a_partition_to_our_brokers_and_back(mixed):
     start_ours, start_apache, connect = mixed
     apache = start_apache(7)
-    wait_until(lambda: controller_of(connect) == 7, "Apache Kafka has the office")
+    wait_until(lambda: controller_of(connect) == 7, "Apache Kafka is the controller")
     fleet = start_ours()
     assert controller_of(connect) == 7
     wait_until(lambda: knows(fleet.bootstrap, 7) and apache.is_ready(), "broker 7 is there")

@@ -1,4 +1,4 @@
-"""Elections that somebody asks for, and those by the clock: what the asker is told, and who leads afterwards."""
+"""Requested and periodic elections: the results that clients get, and who leads afterwards."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Topics come and grow: what the store holds, and who is told what in which order."""
+"""Topics come and grow: what the store holds, and which requests the brokers get in which order."""
 
 import asyncio
 

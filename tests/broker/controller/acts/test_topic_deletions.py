@@ -141,7 +141,7 @@ async def test_a_marker_made_by_a_tool_deletes_and_one_without_topic_goes(fleet)
     assert result.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_a_topic_of_which_a_state_cannot_be_read_can_be_deleted_and_made_anew(fleet):
+async def test_a_topic_with_an_unreadable_state_can_be_deleted_and_created_again(fleet):
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2), 1: (1, 2)})
     heard = list(channels.sent)
