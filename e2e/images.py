@@ -59,7 +59,7 @@ class ImageSet:
 
 
 def build_images(step: Callable[[str], object]) -> ImageSet:
-    """All of them; `step` is told what is being built. Raises CommandFailed with the command that failed."""
+    """Builds all images. `step` gets what is being built. Raises CommandFailed with the command that failed."""
     if sys.version_info[:2] != SUITE_PYTHON:
         raise CommandFailed(f"the image of Debian's {SUITE} has Python {SUITE_PYTHON}: make .venv with it (PYTHON=…)")
     builder = _Builder()

@@ -55,7 +55,7 @@ def run(
 def within(netns: str | None) -> list[str]:
     """What a command line starts with to run in a network namespace.
 
-    Not `ip netns exec`: that mounts /sys anew, and the cgroups below it are gone.
+    Not `ip netns exec`: that mounts /sys again, and the cgroups below it disappear.
 
     >>> within("n1")
     ['nsenter', '--net=/run/netns/n1']

@@ -19,7 +19,7 @@ class KubernetesCluster:
 
     `netns`: the network namespace from which the API server is reached, None where it is this machine's own.
     `volumes`: the folder below which the nodes' volumes are, None where the tests cannot reach them.
-    `audit`: the API server's log of what the operator asks (`e2e.audit`), None where nobody writes one.
+    `audit`: the API server's audit log of the operator's calls (`e2e.audit`), None where there is none.
     """
 
     kubeconfig: Path

@@ -2,4 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite("e2e.tests.records")  # so that a failed assertion there tells what was found
+pytest.register_assert_rewrite("e2e.tests.record_traffic")  # so that a failed assertion there shows its values

@@ -130,7 +130,7 @@ def test_a_pod_deleted_during_a_roll_keeps_its_template_until_the_roll_reaches_i
         for broker in BROKERS
         if "log.retention.hours=72" in _config_of_template(kubernetes, broker) and _is_up(kubernetes, broker)
     ]
-    assert waiting, "a broker has not had its turn"
+    assert waiting, "a broker has not been restarted yet"
     victim = waiting[-1]
     before = uid_of(kubernetes.there(POD, pod_of(victim)))
     kubernetes.until(lambda: all(_is_up(kubernetes, broker) for broker in BROKERS), "every broker is ready")

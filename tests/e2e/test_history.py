@@ -1,4 +1,4 @@
-"""What a group must not see while pods are away: each fault is told, and nothing else is."""
+"""Each fault that a group sees while pods are absent is reported, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the providers of e2e/ would do, as far as it can be told without doing it."""
+"""What the providers of e2e/ would do, as far as it can be tested without a cluster."""
 
 from __future__ import annotations
 

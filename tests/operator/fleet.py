@@ -99,7 +99,7 @@ class InMemoryKafka:
         self.dynamic: dict[int | None, dict[str, str]] = {}
         """Values that kafka-configs has set, by broker; None: the fleet's default."""
         self.is_slow = False
-        """Changes are done, but not before the client has given up."""
+        """Changes are done, after the client's timeout."""
 
     def ready_brokers(self) -> list[int]:
         ready = []
@@ -113,7 +113,7 @@ class InMemoryKafka:
     async def brokers(self) -> Sequence[int]:
         ready = self.ready_brokers()
         if not ready or not self.answers:
-            raise KafkaUnavailable("nobody answers")
+            raise KafkaUnavailable("no broker answers")
         return ready
 
     async def view(self) -> ClusterMetadata:
@@ -178,7 +178,7 @@ class InMemoryKafka:
 
     async def dynamic_values(self, broker_ids: Sequence[int]) -> Mapping[int, Sequence[DynamicValue]]:
         if not self.answers:
-            raise KafkaUnavailable("nobody answers")
+            raise KafkaUnavailable("no broker answers")
         return {
             number: [
                 *(DynamicValue(key, value, False) for key, value in self.dynamic.get(number, {}).items()),
@@ -189,7 +189,7 @@ class InMemoryKafka:
 
     async def topics(self, wanted: Sequence[str]) -> Mapping[str, TopicDescription]:
         if not self.answers:
-            raise KafkaUnavailable("nobody answers")
+            raise KafkaUnavailable("no broker answers")
         self.asked += wanted
         failed = {
             name: TopicDescription(name, "", 0, 0, {}, error=self.errors[name])
@@ -339,7 +339,7 @@ class Fleet:
         self.kubernetes.settle()
 
     async def converge(self, passes: int = 80) -> None:
-        """Until a pass writes nothing and Kubernetes changes nothing."""
+        """Reconciles until nothing is written and Kubernetes changes nothing."""
         for _ in range(passes):
             writes = len(self.kubernetes.writes)
             before = self.kubernetes.version

@@ -56,7 +56,7 @@ class InMemoryKubernetes:
         self.not_starting: set[str] = set()
         """ConfigMaps with which a broker does not become ready."""
         self.container_status: Callable[[Obj], Obj | None] | None = None
-        """Why a pod is not ready, as its only container's status tells; None: it is. Asked at each `settle`."""
+        """The status of a pod's only container that is not ready; None when it is. Called at each `settle`."""
         self.webhook: Callable[[Obj], Obj] | None = None
         """A mutating admission webhook."""
         self._applied: dict[tuple[str, str, str], Obj] = {}
@@ -224,7 +224,7 @@ class InMemoryKubernetes:
         self._record(verb, obj)
         there = self.objects.get(self._key(obj))
         if there is not None and {**obj, "metadata": {**there["metadata"], **obj["metadata"]}} == there:
-            return _copy(there)  # the server keeps the resource version, and no watch tells of it
+            return _copy(there)  # the server keeps the resource version, and there is no watch event
         return self.put(obj)
 
     def _record(self, verb: str, obj: Obj) -> None:
@@ -304,14 +304,14 @@ class InMemoryKubernetes:
             self._start(_copy(pod))
 
     def _refuse(self, stateful_set: Obj) -> None:
-        """As the StatefulSet controller tells it."""
+        """Creates the Event of the StatefulSet controller for a pod that it cannot create."""
         name = name_of(stateful_set)
-        told = f"{name}.{uid_of(stateful_set)}"
+        event_name = f"{name}.{uid_of(stateful_set)}"
         about = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name, "namespace": "default"}
         event = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": told, "namespace": "default"},
+            "metadata": {"name": event_name, "namespace": "default"},
             "involvedObject": {**about, "uid": uid_of(stateful_set)},
             "type": "Warning",
             "reason": "FailedCreate",
@@ -320,11 +320,11 @@ class InMemoryKubernetes:
             "firstTimestamp": NOW,
             "lastTimestamp": NOW,
         }
-        if not self._has_told(told):
+        if not self._has_event(event_name):
             self.put(event)
 
-    def _has_told(self, event: str) -> bool:
-        return ("Event", "default", event) in self.objects
+    def _has_event(self, name: str) -> bool:
+        return ("Event", "default", name) in self.objects
 
     def _start(self, pod: Obj) -> None:
         volumes = dig(pod, "spec", "volumes") or []

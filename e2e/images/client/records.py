@@ -4,7 +4,7 @@ records.py send TOPIC COUNT|- FILE   acks=all; the numbers that were acknowledge
 records.py follow TOPIC MEMBERS FILE so many members of a group read until SIGTERM; partition, offset, number go to FILE
 records.py check TOPIC FILE          reads everything and prints {"acknowledged", "read", "lost", "repeated"}
 records.py placement TOPIC           prints {partition: [the brokers of its replicas]}
-records.py leaders TOPIC             prints {partition: the broker that leads it, -1 for nobody}
+records.py leaders TOPIC             prints {partition: the broker that leads it, -1 for none}
 records.py controller                prints the broker that is the controller
 records.py knock HOST:PORT...        opens connections until SIGTERM; prints {HOST:PORT: {what became of one: how many}}
 records.py python TOPIC COUNT        kafka-python sends COUNT records and reads them; prints how many
@@ -25,7 +25,7 @@ from collections import Counter
 BOOTSTRAP = os.environ["BOOTSTRAP"]
 PER_SECOND = 400
 KNOCK_EVERY_S = 1.0
-"""A kernel that refuses for a Service without pods tells each client so six times in a row, then once a second."""
+"""A kernel refuses connections to a Service without pods six times in a row, then once a second."""
 TIMEOUT_MS = 240_000
 
 
@@ -149,7 +149,7 @@ def described(client, topic: str):  # type: ignore[no-untyped-def]
     deadline = time.monotonic() + TIMEOUT_MS / 1000
     while not (found := client.list_topics(topic, 60).topics[topic].partitions):
         if time.monotonic() > deadline:
-            raise SystemExit(f"nobody knows {topic}")
+            raise SystemExit(f"no broker knows {topic}")
         time.sleep(0.1)
     return found
 
@@ -168,13 +168,13 @@ def controller() -> None:
     deadline = time.monotonic() + TIMEOUT_MS / 1000
     while (found := client.list_topics(timeout=60).controller_id) < 0:
         if time.monotonic() > deadline:
-            raise SystemExit("nobody knows a controller")
+            raise SystemExit("no broker knows a controller")
         time.sleep(0.1)
     print(found)
 
 
 async def knock(addresses: list[str]) -> None:
-    """A connection that the kernel gives up, for want of any answer, is "unanswered"; it asks twice, for 3 s."""
+    """A connection that times out without any answer is "unanswered"; it asks twice, for 3 s."""
     stopping, loop = until_sigterm(), asyncio.get_running_loop()
     found: dict[str, Counter[str]] = {address: Counter() for address in addresses}
 

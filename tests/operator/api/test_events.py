@@ -9,7 +9,7 @@ from ottla_operator.planning.progress import PATIENCE_S
 from tests.operator.fleet import CLUSTER, Fleet
 
 
-class _Told:
+class _Events:
     """The Events since it was made, as (type, reason, message)."""
 
     def __init__(self, fleet: Fleet) -> None:
@@ -39,12 +39,12 @@ async def _running() -> Fleet:
 
 async def test_an_ordinary_roll_has_normal_events_for_each_restart_and_no_warning() -> None:
     fleet = await _running()
-    told = _Told(fleet)
+    events = _Events(fleet)
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
     fleet.kafka.behind = set()
     await fleet.converge()
-    assert told.warnings() == []
-    assert [(reason, message) for _, reason, message in told.all()][:-1] == [
+    assert events.warnings() == []
+    assert [(reason, message) for _, reason, message in events.all()][:-1] == [
         ("Rolling", "Rolled: PickNext (ConfigChanged)"),
         ("Restarting", "broker 1: ConfigChanged"),
         ("Restarted", "broker 1 is restarted and in sync"),
@@ -53,22 +53,22 @@ async def test_an_ordinary_roll_has_normal_events_for_each_restart_and_no_warnin
         ("Restarting", "broker 0: ConfigChanged"),
         ("Restarted", "broker 0 is restarted and in sync"),
     ]
-    assert told.all()[-1] == ("Normal", "Rolled", "Rolled: AsDeclared")
+    assert events.all()[-1] == ("Normal", "Rolled", "Rolled: AsDeclared")
 
 
 async def test_a_roll_is_a_warning_only_when_it_waits_for_long() -> None:
     fleet = await _running()
-    told = _Told(fleet)
+    events = _Events(fleet)
     fleet.kafka.behind = {2}
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
     for second in range(0, int(PATIENCE_S), 20):
         fleet.environment.passed_s = second
         await fleet.step()
-    assert told.warnings() == []
+    assert events.warnings() == []
     fleet.environment.passed_s = int(PATIENCE_S)
     for _ in range(3):
         await fleet.step()
-    assert told.warnings() == [
+    assert events.warnings() == [
         (
             "Blocked",
             "Rolled: PickNext; waits for: t-0: replica 2 is not in sync; t-1: replica 2 is not in sync",
@@ -78,21 +78,21 @@ async def test_a_roll_is_a_warning_only_when_it_waits_for_long() -> None:
 
 async def test_a_new_cluster_that_starts_causes_no_warning() -> None:
     fleet = Fleet(CLUSTER)
-    told = _Told(fleet)
+    events = _Events(fleet)
     await fleet.converge()
-    assert told.warnings() == []
+    assert events.warnings() == []
 
 
 @pytest.mark.parametrize("path", ["spec.brokers.config"])
 async def test_refused_changes_and_failing_brokers_are_warnings(path: str) -> None:
     fleet = await _running()
-    told = _Told(fleet)
+    events = _Events(fleet)
     fleet.edit(path, {"no.such": 1})
     await fleet.converge()
-    assert {reason for reason, _ in told.warnings()} == {"InvalidSpec", "ConfigInvalidSpec", "DesiredStateUnknown"}
+    assert {reason for reason, _ in events.warnings()} == {"InvalidSpec", "ConfigInvalidSpec", "DesiredStateUnknown"}
     fleet.edit(path, {"min.insync.replicas": 2})
     await fleet.converge()
-    told = _Told(fleet)
+    events = _Events(fleet)
     fleet.kubernetes.remove(POD, "orders-broker-2-0")
     await fleet.task.reconcile_once()
-    assert {reason for reason, _ in told.warnings()} == {"WaitingForBrokers", "BrokersWaitingForBrokers"}
+    assert {reason for reason, _ in events.warnings()} == {"WaitingForBrokers", "BrokersWaitingForBrokers"}

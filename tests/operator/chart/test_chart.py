@@ -1,6 +1,6 @@
 """The chart without Helm: its templates use so little of the language that a few lines render them.
 
-`helm lint` and `helm template` need Helm; what they cannot tell is here: that the CRDs are ours and stay, and that the
+`helm lint` and `helm template` need Helm; what they cannot check is here: that the CRDs are ours and stay, and that the
 rights are those the operator uses and no more.
 """
 

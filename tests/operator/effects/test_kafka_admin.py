@@ -45,8 +45,8 @@ async def admin(fleet: RunningCluster) -> AsyncIterator[KafkaPythonAdmin]:
 async def _eventually(
     admin: KafkaPythonAdmin, names: Sequence[str], holds: Callable[[Mapping[str, TopicDescription]], bool]
 ) -> Mapping[str, TopicDescription]:
-    """The topics once they are so: what a broker tells follows a change, nothing announces it, and the next call may
-    ask another broker, which has not heard of it yet. So an assertion looks at what this returns."""
+    """The topics once a condition holds. Brokers show a change a moment later, and the next call may ask another broker
+    that is behind; so assertions use what this returns."""
     async with asyncio.timeout(120):
         while True:
             found = await admin.topics(names)
@@ -138,7 +138,7 @@ async def test_a_timeout_in_the_controller_is_no_refusal(fleet: RunningCluster) 
 async def test_the_metadata_has_brokers_controller_and_in_sync_replicas(admin: KafkaPythonAdmin) -> None:
     assert await admin.change([CreateTopic("seen", 1, 3, {})]) == {}
     async with asyncio.timeout(120):
-        # A view asks twice: the broker that tells of the topic may not be the one that has told of the brokers.
+        # The metadata is from one broker, which may be behind.
         while True:
             view = await admin.view()
             found = [item for item in view.partitions if item.topic == "seen"]

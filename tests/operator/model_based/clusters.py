@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from ottla_operator.runtime.cluster_observer import RESYNC_S
+from tests.operator.model_based.cluster_invariants import violations_of_cluster
 from tests.operator.model_based.cluster_rules import ClusterRules
-from tests.operator.model_based.cluster_truths import untruths_of_cluster
 
 OWN_ENSEMBLE: dict[str, Any] = {
     "apiVersion": "kafka.ottla.dev/v1alpha1",
@@ -26,5 +26,5 @@ class ClusterMachine(ClusterRules):
     document: ClassVar[dict[str, Any]] = OWN_ENSEMBLE
     rest_s: ClassVar[float] = RESYNC_S + 20
 
-    def untruths(self) -> Iterator[str]:
-        return untruths_of_cluster(self.world)
+    def violations(self) -> Iterator[str]:
+        return violations_of_cluster(self.world)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.operator.model_based.cluster_invariants import violations_of_cluster
 from tests.operator.model_based.cluster_rules import ClusterRules
-from tests.operator.model_based.cluster_truths import untruths_of_cluster
 from tests.operator.model_based.clusters import ClusterMachine
+from tests.operator.model_based.invariants import violations_of_topics
 from tests.operator.model_based.topic_rules import TopicRules
-from tests.operator.model_based.truths import untruths_of_topics
 
 
 class FleetMachine(ClusterRules, TopicRules):
@@ -17,6 +17,6 @@ class FleetMachine(ClusterRules, TopicRules):
     document = ClusterMachine.document
     rest_s = ClusterMachine.rest_s
 
-    def untruths(self) -> Iterator[str]:
-        yield from untruths_of_cluster(self.world)
-        yield from untruths_of_topics(self.world)
+    def violations(self) -> Iterator[str]:
+        yield from violations_of_cluster(self.world)
+        yield from violations_of_topics(self.world)

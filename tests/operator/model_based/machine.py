@@ -37,7 +37,7 @@ class Machine(RuleBasedStateMachine):
     """How long the cluster has had when the rules begin."""
     rest_s: ClassVar[float] = REST_S
 
-    def untruths(self) -> Iterator[str]:
+    def violations(self) -> Iterator[str]:
         """What is said and not so, at rest."""
         raise NotImplementedError
 
@@ -90,7 +90,7 @@ class Machine(RuleBasedStateMachine):
     def at_rest(self) -> None:
         self.world.converge(self.rest_s)
         self.nothing_forbidden_was_done()
-        found = list(self.untruths())
+        found = list(self.violations())
         assert not found, "; ".join(found)
 
     def teardown(self) -> None:

@@ -1,7 +1,7 @@
-"""One process of the operator: its store, its supervisor, and the watches that feed it.
+"""One process of the operator: its cache, its supervisor, and the watches that feed it.
 
 It ends as `kill -9` ends a process: the loop drops whatever belongs to it (`simulation.loop`). Watches deliver in the
-order of each kind, late, twice, or break off and list anew; then nothing tells what was deleted meanwhile but the next
+order of each kind, late, twice, or break off and list again; then nothing shows what was deleted meanwhile but the next
 resync, as with kopf.
 """
 
@@ -27,7 +27,7 @@ WATCH_LAG_S = 0.02
 
 
 class TopicsOnly(TaskSupervisor):
-    """A supervisor whose clusters nobody looks after: they stand by, as fixed as the test made them."""
+    """A supervisor without tasks for clusters: they stay as the test has made them."""
 
     async def _run_cluster(self, key: Key, dirty: asyncio.Event) -> None:
         await asyncio.get_running_loop().create_future()
@@ -68,7 +68,7 @@ class OperatorProcess:
             self._list(kind)
         self._loop.create_task(self._resync(), context=self._context)
 
-    def tell(self, event: str | None, obj: Obj) -> None:
+    def deliver(self, event: str | None, obj: Obj) -> None:
         """What happened at the API server, for the watches."""
         kind = obj["kind"]
         if not self.alive or kind in self._broken or kind not in self._kinds:
@@ -96,7 +96,7 @@ class OperatorProcess:
     def _list(self, kind: ResourceKind) -> None:
         for obj in list(self._kubernetes.objects.values()):
             if obj["kind"] == kind.kind:
-                self.tell(None, obj)
+                self.deliver(None, obj)
 
     async def _may_write(self) -> None:
         await self._listed.wait()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from tests.operator.model_based.invariants import violations_of_topics
 from tests.operator.model_based.topic_rules import TopicRules
-from tests.operator.model_based.truths import untruths_of_topics
 
 SMALL: dict[str, Any] = {
     "apiVersion": "kafka.ottla.dev/v1alpha1",
@@ -26,5 +26,5 @@ class TopicMachine(TopicRules):
     standing_by: ClassVar[int] = 2
     begin_s: ClassVar[float] = 1.0
 
-    def untruths(self) -> Iterator[str]:
-        return untruths_of_topics(self.world)
+    def violations(self) -> Iterator[str]:
+        return violations_of_topics(self.world)

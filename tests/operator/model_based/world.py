@@ -53,7 +53,7 @@ CONVERGES_S = 2 * (LONGEST_BACK_OFF_S + RESYNC_S) + 600
 """How long it may be until a fleet is at rest once the last fault has ended."""
 STEP_S = 10.0
 READ_AGAIN_S = 0.1
-"""So long before a deletion whoever looks, looks at what will be deleted: two calls."""
+"""How long before a deletion a read still sees what is deleted: two calls."""
 REST_S = RESYNC_S + LONGEST_BACK_OFF_S
 
 
@@ -180,7 +180,7 @@ class World:
         if event == "ADDED" and obj["kind"] == CLAIM.kind and not self.is_ours:
             self.claim_is_made(obj)
         if self._process is not None:
-            self._process.tell(event, obj)
+            self._process.deliver(event, obj)
 
     def _run(self, act: Any) -> Any:
         return self.loop.run_until_complete(act)
@@ -306,7 +306,7 @@ class World:
         living = self._cluster_uid()
         is_gone = not any(there.get(held) == uid for held, uid in role.items())
         if is_gone and all(self.held_under[held] != living for held in role):
-            for held in role:  # with the KafkaCluster and every claim somebody has given up everything
+            for held in role:  # whoever deletes the KafkaCluster and every claim deletes all data
                 del self.held_data[held]
             return
         if server is not None:
@@ -328,21 +328,21 @@ class World:
             self.violations.append(why)
 
     def why_not_deleted(self, topic: TopicDescription) -> str:
-        """Why a topic must not go now, "" when it may. What has changed a moment ago nobody can have seen."""
+        """Why a topic must not be deleted now, "" when it may. A change of a moment ago cannot have been seen."""
         documents = [document for document in self.documents() if topic_of(document) == topic.name]
         naming = [name_of(one) for one in documents if is_live(one) and self.age_of(one) > READ_AGAIN_S]
         if naming:
             return f"topic {topic.name} is deleted while KafkaTopic {', '.join(naming)} names it"
-        going = [one for one in documents if is_terminating(one)]
-        if not going:
+        terminating = [one for one in documents if is_terminating(one)]
+        if not terminating:
             return f"topic {topic.name} is deleted, and no document of it is being deleted"
-        for document in going:
+        for document in terminating:
             policy = dig(document, "spec", "deletionPolicy")
             if policy == "Delete" or self.age_of(document) < READ_AGAIN_S:
                 return ""
             if policy is None and uid_of(document) in self.creators.get(topic.topic_id, ()):
                 return ""
-        return f"topic {topic.name} is deleted; it existed before KafkaTopic {', '.join(map(name_of, going))}"
+        return f"topic {topic.name} is deleted; it existed before KafkaTopic {', '.join(map(name_of, terminating))}"
 
     def age_of(self, document: Obj) -> float:
         """Seconds since its spec was changed, or its deletion was asked for."""

@@ -119,7 +119,7 @@ async def test_the_metadata_is_read_once_more_before_a_broker_is_deleted(monkeyp
 
     async def look() -> object:
         looks.append(1)
-        if len(looks) % 2 == 0:  # the second look of a pass, right before the act
+        if len(looks) % 2 == 0:  # the second read of a reconciliation, just before the deletion
             fleet.kafka.partitions = [TOPIC, ("late", 0, (4, 0, 1))]
         return await view()
 

@@ -103,7 +103,7 @@ async def test_no_broker_is_evicted_during_a_roll() -> None:
 
 
 async def test_a_roll_deletes_no_pod_when_another_was_evicted_just_before() -> None:
-    """The watch has not shown yet that another pod is going."""
+    """The watch has not shown yet that another pod is terminating."""
     fleet = await _running()
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
     while fleet.status("roll", "step") != "DeletePod":

@@ -1,4 +1,4 @@
-"""What is not known is not said to be as declared: one concern's mistake leaves no other condition True."""
+"""Conditions are not True about what is not known: a bug in one concern, an invalid spec, a failed read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.operator.fleet import Fleet
 
 
 def _raise(*_: Any) -> Any:
-    raise RuntimeError("a mistake")
+    raise RuntimeError("a bug")
 
 
 async def _running() -> Fleet:
@@ -85,7 +85,7 @@ async def test_ready_is_unknown_when_a_whole_reconciliation_fails(monkeypatch: p
         with pytest.raises(RuntimeError):
             await fleet.step()
     assert fleet.condition("Ready")[:2] == ("Unknown", "InternalError")
-    assert "a mistake" in fleet.condition("Ready")[2]
+    assert "a bug" in fleet.condition("Ready")[2]
     await fleet.converge()
     assert fleet.condition("Ready")[0] == "True"
 

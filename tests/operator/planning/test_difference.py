@@ -216,7 +216,7 @@ async def test_an_immutable_configmap_with_foreign_content_is_deleted_and_create
 
 
 async def test_a_field_that_is_no_longer_declared_is_removed() -> None:
-    """Though what is left is as declared: only what was declared before tells."""
+    """What is left is as declared: only the stamp of the last declaration shows the difference."""
     fleet = await _running()
     fleet.images = type(fleet.images)("ottla:1", "zookeeper:3.9", "Always")
     fleet.restart_operator()

@@ -51,7 +51,7 @@ async def test_no_leadership_moves_to_a_broker_that_the_roll_restarts_next() -> 
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
     while fleet.status("roll", "step") != "WaitReady":
         await fleet.step()
-    fleet.kafka.leaders["t", 2] = 0  # prefers broker 2, whose turn is next
+    fleet.kafka.leaders["t", 2] = 0  # prefers broker 2, which is restarted next
     while fleet.status("roll", "done") != [1]:
         await fleet.step()
     assert all(("t", 2) not in asked for asked in fleet.kafka.elections)

@@ -164,7 +164,7 @@ def _has(server: Server, path: str) -> bool:
 
 
 def _hold(ensemble: list[Server]) -> None:
-    """Every server holds a record, and the operator permits nobody to start empty any more."""
+    """Every server holds data, and the operator permits none to start empty any more."""
     for server in ensemble:
         _until(server.is_ready)
     _write(ensemble[0], "/orders")

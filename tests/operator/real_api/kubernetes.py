@@ -200,7 +200,7 @@ class RealKubernetes(InMemoryKubernetes):
             listed = self._listed[kind.kind] = {name_of(obj): obj for obj in items}
             if kind == SERVICE:
                 listed.pop("kubernetes", None)
-            if kind == EVENT:  # the API server tells of its own work too, say of an address that it has given back
+            if kind == EVENT:  # the API server has Events of its own, such as about addresses
                 listed = {name: event for name, event in listed.items() if _is_ours(event)}
                 self._listed[kind.kind] = listed
         return listed
@@ -209,7 +209,7 @@ class RealKubernetes(InMemoryKubernetes):
         return [copy.deepcopy(obj) for _, obj in sorted(self._all_of(kind).items())]
 
     def _refresh(self) -> None:
-        """Tells what has changed since it told last, as watches do."""
+        """Delivers what has changed since the last call, as watches do."""
         for written in self._written:
             self._listed.pop(written, None)
         self._written.clear()
@@ -245,7 +245,7 @@ class RealKubernetes(InMemoryKubernetes):
                     self.api.delete(kind, name_of(obj), grace_s=0)
                     self._collect_garbage(uid_of(obj))
 
-    def _has_told(self, event: str) -> bool:
+    def _has_event(self, event: str) -> bool:
         return self.api.get(EVENT, event) is not None
 
     def _set_status(self, kind: ResourceKind, obj: Obj, status: Obj) -> None:

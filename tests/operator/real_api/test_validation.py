@@ -118,7 +118,7 @@ def test_values_of_config_are_kept_as_they_were_written(api: Kubernetes, value: 
 
 
 def test_a_conflict_of_field_managers_is_reported(api: Kubernetes) -> None:
-    """Somebody who applies the status subresource or the spec as another manager is told."""
+    """An apply of the status subresource or the spec by another field manager is refused."""
     with _created(api, KAFKA_CLUSTER, _with(CLUSTER, "spec.brokers.replicas", 3)):
         text = yaml.safe_dump(_with(CLUSTER, "spec.brokers.replicas", 4))
         applied = ["apply", "--server-side", "--field-manager", "somebody", "-f", "-"]

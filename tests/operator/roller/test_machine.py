@@ -82,7 +82,7 @@ def test_a_template_that_changes_while_the_deletion_waits_is_written_before_the_
 
 
 def test_a_roll_leaves_a_member_for_one_that_is_down_and_pending() -> None:
-    """Somebody scales the StatefulSet of broker 2 to zero: only its own turn of the roll brings its pod back."""
+    """Somebody scales the StatefulSet of broker 2 to zero: only the roll brings its pod back."""
     down = replace(_member(2, pending=True, current_template=False), pod=None)
     facts = _facts(_member(0), _member(1, pending=True), down)
     decided = decide(Roll("r1", "broker", "DeletePod", NOW, (1,), pod_uid="u1"), facts)
@@ -105,9 +105,9 @@ def test_a_roll_leaves_a_replica_that_cannot_catch_up_for_its_leader_that_is_dow
 
 
 def test_a_pod_that_stays_terminating_is_reported() -> None:
-    """On a node that does not answer it stays for ever, and nothing else tells of it."""
-    going = replace(_member(1, pending=True), pod=replace(READY, uid="u1", is_ready=False, is_terminating=True))
-    decided = decide(Roll("r1", "broker", "DeletePod", NOW, (1,), pod_uid="u1"), _facts(_member(0), going))
+    """On a node that does not answer it stays for ever, and nothing else reports it."""
+    terminating = replace(_member(1, pending=True), pod=replace(READY, uid="u1", is_ready=False, is_terminating=True))
+    decided = decide(Roll("r1", "broker", "DeletePod", NOW, (1,), pod_uid="u1"), _facts(_member(0), terminating))
     assert decided.delete is None
     assert decided.roll is not None and decided.roll.blocked_by == ("the pod of broker 1 is still being deleted",)
 
@@ -122,7 +122,7 @@ def test_the_obstacles_of_a_step_are_reported() -> None:
 
 
 def test_a_broker_whose_container_does_not_run_may_be_restarted_when_replicas_are_out_of_sync() -> None:
-    """It may be the last of an ISR, and its template the mistake that keeps everybody from coming back."""
+    """It may be the last replica of an ISR, and its template the reason why no broker starts."""
     ended = replace(_member(1, pending=True, ready=False), pod=replace(READY, is_ready=False, is_running=False))
     last = PartitionReport("t", 0, -1, (0, 1), (1,))
     facts = _facts(_member(0), ended, partitions=(last,))

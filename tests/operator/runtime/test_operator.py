@@ -51,7 +51,7 @@ class Running:
         return self.task.done()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Lets the controllers of Kubernetes work until something is so."""
+        """Runs the controllers of Kubernetes until a condition holds."""
         async with asyncio.timeout(180):
             while not holds():
                 self.kubernetes.settle()
@@ -125,7 +125,7 @@ async def _from_a_document_to_rest(running: Running) -> None:
 async def test_a_restarted_operator_decides_nothing_before_it_has_listed_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """kopf's lists come one after the other; a pass between them would take what is not listed yet for missing."""
+    """kopf's lists come one after the other; a reconciliation between them would take unlisted objects for missing."""
     async with _running(tmp_path, monkeypatch) as running:
         running.kubernetes.put(copy.deepcopy(CLUSTER))
         await running.until(running.is_ready)

@@ -50,7 +50,7 @@ class World:
                 await asyncio.sleep(0.01)
 
     async def until_at_rest(self) -> None:
-        """Every task waits: nothing has happened for many turns of the loop, which only memory keeps busy."""
+        """Waits until every task waits: nothing has happened for many iterations of the loop."""
         passes, quiet = -1, 0
         while quiet < 50:
             self.kubernetes.settle()

@@ -245,7 +245,7 @@ async def test_kafka_topics_stay_queued_while_no_broker_answers(topics: Topics) 
 
 
 async def test_a_change_that_times_out_is_seen_with_the_next_metadata(topics: Topics) -> None:
-    """The fleet answers and is at work: nothing to tell of, and one write when it is done."""
+    """Brokers answer and work: no condition changes, and one write follows when they are done."""
     topics.kafka.is_slow = True
     topics.apply()
     topics.task.queue.put("flights")

@@ -1,4 +1,4 @@
-"""What is true of a world, told from what is there and not from what the operator says."""
+"""Checks that conditions are true, from the objects and not from what the operator reports."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def condition_of(document: Obj, kind: str = "Ready") -> Obj:
     return {}
 
 
-def untruths_of_topics(world: World) -> Iterator[str]:
-    """What the KafkaTopics of a fleet at rest say and is not so, or do not say though it is so."""
+def violations_of_topics(world: World) -> Iterator[str]:
+    """The statements in the status of KafkaTopics at rest that are not true, and the missing ones."""
     cluster = world.cluster
     is_paused = dig(cluster, "spec", "paused") is True
     brokers = len(world.kafka.ready_brokers())
@@ -31,7 +31,7 @@ def untruths_of_topics(world: World) -> Iterator[str]:
         name, topic = name_of(document), topic_of(document)
         if is_terminating(document):
             if TOPIC_FINALIZER in (dig(document, "metadata", "finalizers") or []) and not is_paused:
-                yield f"KafkaTopic {name} is kept from going by our finalizer"
+                yield f"KafkaTopic {name} cannot be deleted because of our finalizer"
             continue
         condition = condition_of(document)
         said = f"KafkaTopic {name} is {condition.get('status')} {condition.get('reason')}: {condition.get('message')}"

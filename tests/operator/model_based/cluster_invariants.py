@@ -1,4 +1,4 @@
-"""What is true of a KafkaCluster, told from the objects, Kafka and the volumes."""
+"""Checks that the status of a KafkaCluster is true, from the objects, Kafka and the volumes."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from ottla_operator.api.objects import (
 from ottla_operator.model.fields import quantity_bytes
 from ottla_operator.model.kafka_cluster import KafkaCluster, parse_cluster
 from ottla_operator.planning.config import FILE
-from tests.operator.model_based.truths import condition_of
+from tests.operator.model_based.invariants import condition_of
 from tests.operator.model_based.world import World
 
 NEVER_AT_REST = ("WriteFailed", "NotOwned", "InternalError", "Rolling")
 """Reasons that nothing in these machines accounts for once all faults have ended."""
 
 
-def untruths_of_cluster(world: World) -> Iterator[str]:
-    """What the KafkaCluster of a fleet at rest says and is not so."""
+def violations_of_cluster(world: World) -> Iterator[str]:
+    """The statements in the status of a KafkaCluster at rest that are not true."""
     document = world.cluster
     if document is None:
         if left := [name for kind in (STATEFUL_SET, POD, SERVICE) for name in _mine(world, kind)]:
