@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,21 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 NAMED_FILE = re.compile(
     r"`((?:broker|operator|pipeline|simulation|bench|e2e|demo|tests|scripts|crds|charts|manifests|docs|examples)/[\w./-]*[\w/])`"
 )
+NAMED_PYTHON = re.compile(r"`([\w/-]+\.py)`")
+"""A Python file by its path, or by the end of it."""
 NAMED_MODULE = re.compile(r"\b(ottla_(?:broker|operator|pipeline)(?:\.[a-z_][a-z_0-9]*)+)\b")
+WORD = re.compile(r"\w+")
 PACKAGES = {"ottla_broker": "broker", "ottla_operator": "operator", "ottla_pipeline": "pipeline"}
 
 
+@cache
+def tracked_files(pattern: str) -> list[str]:
+    listed = subprocess.run(["git", "ls-files", pattern], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [name for name in listed.split() if (ROOT / name).exists()]
+
+
 def pages() -> list[Path]:
-    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return [path for one in listed.split() if (path := ROOT / one).exists() and path.name != "CHANGELOG.md"]
+    return [path for name in tracked_files("*.md") if (path := ROOT / name).name != "CHANGELOG.md"]
 
 
 def anchors(page: Path) -> set[str]:
@@ -64,8 +73,37 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def test_every_file_and_module_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     files = [name for name in NAMED_FILE.findall(text) if not (ROOT / name).exists() and "<" not in name]
+    tracked = [f"/{name}" for name in tracked_files("*.py")]
+    files += [name for name in NAMED_PYTHON.findall(text) if not any(one.endswith(f"/{name}") for one in tracked)]
     modules = [name for name in NAMED_MODULE.findall(text) if not is_there(name)]
     assert files + modules == []
+
+
+def test_every_name_in_the_contracts_is_in_the_code_of_the_broker() -> None:
+    page = (ROOT / "docs/internals/contracts.md").read_text(encoding="utf-8")
+    names = {part for code in re.findall(r"`([^`/]+)`", page) for part in re.findall(r"[A-Za-z]\w*_\w+", code)}
+    code = {word for path in (ROOT / "broker/ottla_broker").rglob("*.py") for word in WORD.findall(path.read_text())}
+    assert sorted(names - code) == []
+
+
+def test_the_index_of_the_decisions_has_the_title_status_and_date_of_each() -> None:
+    folder = ROOT / "docs/internals/decisions"
+    rows = []
+    for path in sorted(folder.glob("[0-9]*.md")):
+        text = path.read_text(encoding="utf-8")
+        title, status = re.search(r"^# (\d+\. .*)$", text, re.M), re.search(r"^Status: (.+), (\S+)\.$", text, re.M)
+        assert title is not None and status is not None, path.name
+        number, _, name = title[1].partition(". ")
+        rows.append(f"| {number} | [{name}]({path.name}) | {status[1]} | {status[2]} |")
+    assert [row for row in rows if row not in (folder / "README.md").read_text(encoding="utf-8")] == []
+
+
+def test_the_code_map_names_every_package() -> None:
+    page = (ROOT / "docs/internals/code-map.md").read_text(encoding="utf-8")
+    packages = {str(Path(name).parent) for name in tracked_files("*/__init__.py")}
+    top = {folder for folder in packages if re.match(r"(broker|operator|pipeline)/ottla_\w+(/\w+)?$", folder)}
+    rest = {folder for folder in packages if "/" not in folder}
+    assert sorted(folder for folder in top | rest if f"`{folder}`" not in page and f"`{folder}/`" not in page) == []
 
 
 def test_the_index_of_the_manual_names_every_page() -> None:

@@ -22,7 +22,7 @@ def test_the_pages_of_configuration_keys_are_current() -> None:
 
 def test_the_pages_of_configuration_keys_have_every_key() -> None:
     broker, topic = (PAGES / "broker-configuration.md").read_text(), (PAGES / "topic-configuration.md").read_text()
-    assert [key.name for key in BROKER_KEYS.values() if not key.internal and f"| `{key.name}` |" not in broker] == []
+    assert [name for name in BROKER_KEYS if f"| `{name}` |" not in broker] == []
     assert [name for name in TOPIC_KEYS if f"| `{name}` |" not in topic] == []
 
 
@@ -43,6 +43,14 @@ def test_the_page_of_metrics_has_every_metric_that_the_code_names() -> None:
                 if isinstance(last, ast.Constant) and isinstance(last.value, str) and last.value not in page:
                     missing.append(last.value)
     assert missing == []
+
+
+def test_every_metric_and_every_key_has_a_meaning() -> None:
+    """A row without one is a metric without a help text, or a key without a documentation."""
+    rows = [line.split(" | ") for line in (PAGES / "metrics.md").read_text().splitlines() if line.startswith("| `")]
+    assert [row[0] for row in rows if len(row) < 5 or not row[3].strip()] == []
+    keys = [*BROKER_KEYS.values(), *TOPIC_KEYS.values()]
+    assert [key.name for key in keys if not key.documentation] == []
 
 
 def test_what_to_worry_about_is_a_metric() -> None:

@@ -112,8 +112,8 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         (),
         MEDIUM,
         PER_BROKER,
-        "Offline log directories whose only copies a person has given up (`ottla disk forget`): such partitions begin "
-        "anew, empty. An entry goes by itself when its directory is back.",
+        "Offline log directories whose only copies a person has given up (`ottla disk forget`): such partitions are "
+        "recreated, empty. The broker removes an entry when it reopens the directory.",
         known=_OWN,
     ),
     key(
@@ -122,8 +122,8 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         50 * 1024 * 1024,
         MEDIUM,
         CLUSTER_WIDE,
-        "Bytes per second that a broker fetches to fill replicas that it makes anew after a log directory has failed, "
-        "all of them together; 0: none is made.",
+        "Bytes per second that a broker fetches for replicas that it recreates after a log directory has failed, "
+        "all of them together; 0: none is recreated.",
         at_least(0),
         known=_OWN,
     ),
