@@ -71,7 +71,7 @@ CONDITION_TYPES = (
 _WAIT = "Nothing; the operator goes on by itself."
 _CORRECT = "Correct the fields that the message names."
 _REPORT = "Look into the log of the operator and report a bug; the operator tries again by itself."
-_RESTORE = "Restore the volume, or give its data up: Disks in the operator's manual."
+_RESTORE = "Restore the volume, or give its data up: docs/operating/kubernetes-failures.md, When a disk fails."
 
 
 def _cluster(type_: str, status: Status, reason: str, meaning: str, action: str = "") -> ConditionReason:
