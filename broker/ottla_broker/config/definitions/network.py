@@ -28,8 +28,8 @@ KEYS: tuple[ConfigKey, ...] = (
         None,
         HIGH,
         PER_BROKER,
-        "Addresses that clients and other brokers are told to connect to; without it, those of listeners, and without "
-        "a host there, this machine's own name.",
+        "Addresses that the broker advertises to clients and other brokers; without it, those of listeners, and "
+        "without a host there, the name of this machine.",
     ),
     key("client.quota.callback.class", CLASS, None, LOW, READ_ONLY, "Class that computes client quotas."),
     key("connections.max.idle.ms", LONG, 600000, MEDIUM, READ_ONLY, "Idle connections are closed after this long."),
