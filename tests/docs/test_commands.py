@@ -50,5 +50,6 @@ def test_every_command_that_a_page_shows_exists(page: Path) -> None:
     missing = [f"make {name}" for name in re.findall(r"\bmake ([a-z][a-z0-9-]*)", text) if name not in targets]
     missing += [f"python -m {name}" for name in re.findall(r"python3? -m ([\w.]+)", text) if not is_module(name)]
     missing += [name for name in re.findall(r"\bscripts/[\w-]+\.\w+", text) if not (ROOT / name).exists()]
+    missing += [name for name in re.findall(r"(?<![\w/])tests/[\w/]+\.py", text) if not (ROOT / name).exists()]
     missing += missing_ottla_commands(text)
     assert missing == []
