@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 from ottla_broker.config import reference
@@ -51,6 +52,20 @@ def test_every_metric_and_every_key_has_a_meaning() -> None:
     assert [row[0] for row in rows if len(row) < 5 or not row[3].strip()] == []
     keys = [*BROKER_KEYS.values(), *TOPIC_KEYS.values()]
     assert [key.name for key in keys if not key.documentation] == []
+
+
+def test_every_metric_key_file_and_znode_of_ours_that_a_page_names_exists() -> None:
+    """Metrics by their page; what begins with `ottla.` or `/ottla/` by the code of the broker."""
+    metrics = (PAGES / "metrics.md").read_text()
+    code = "\n".join(path.read_text() for path in (ROOT / "broker" / "ottla_broker").rglob("*.py"))
+    missing = []
+    for page in (ROOT / "docs").rglob("*.md"):
+        text = page.read_text()
+        named = re.findall(r"(?<![/.\w])(?:kafka|ottla)_(?!broker|operator|pipeline)[a-z0-9_]+", text)
+        missing += [f"{page.name}: {name}" for name in named if name not in metrics]
+        named = re.findall(r"`/?(ottla[./][a-z_-]+(?:\.[a-z_-]+)*)", text)
+        missing += [f"{page.name}: {name}" for name in named if name not in code and not (ROOT / name).exists()]
+    assert missing == []
 
 
 def test_what_to_worry_about_is_a_metric() -> None:
