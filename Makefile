@@ -21,9 +21,9 @@ demo: setup ## the main job: a fleet, a real data set, a killed leader, nothing 
 	@scripts/install-system.sh || echo "demo: going on without the parts that need Java"
 	@$(PY) -m demo
 
-test: setup ## the tests that need neither root nor Java; the rest runs where it is found, else is counted as skipped
+test: setup ## units, properties, one real fleet, one client of each kind; what needs Java or root runs where it is found
 	@scripts/install-system.sh || echo "test: the tests that need the above are skipped and counted"
-	@$(PYTEST)
+	@$(PYTEST) -m "not extended"
 
 kubernetes: ## the programs of a Kubernetes control plane and its nodes, from Go modules (ten minutes, once)
 	@scripts/build-kubernetes.sh > /dev/null
@@ -41,11 +41,12 @@ simulate: setup ## the fleet under virtual time with injected faults: 8 minutes,
 bench: system ## side by side with Apache Kafka 3.9.1: build/bench/report.json, a table, plots
 	@$(PY) -m bench $(BENCH)
 
-lint: setup ## style, types, import layers
+lint: setup ## style, types, import layers, language
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy broker/ottla_broker operator/ottla_operator pipeline/ottla_pipeline demo simulation bench e2e
 	@.venv/bin/lint-imports
+	@$(PY) scripts/check_language.py
 
 format: setup ## let ruff write the style
 	@.venv/bin/ruff check --fix -q . ; .venv/bin/ruff format -q .

@@ -15,7 +15,7 @@ from rich.markdown import Markdown
 
 from bench import plots, report
 from bench.java import LoadFailed
-from bench.runner import Runner
+from bench.runner import BenchRunner
 from bench.scenarios import BY_NAME, FULL, QUICK, SCENARIOS
 from bench.systems import APACHE_KAFKA, NULL_BROKER, OURS, SystemFailed
 
@@ -47,7 +47,7 @@ def main(
     if work.exists():
         shutil.rmtree(work)
     work.mkdir(parents=True)
-    runner = Runner(work, systems, QUICK if quick else FULL, 1 if quick else rounds, console)
+    runner = BenchRunner(work, systems, QUICK if quick else FULL, 1 if quick else rounds, console)
     # A kill must not leave brokers behind: it ends the run as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     failure: BaseException | None = None

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from bench.scenarios import FAILOVER as NAME
-from bench.spark_read import Results
+from bench.spark_read import SparkReadResults
 from bench.systems import APACHE_KAFKA, OURS, System, SystemFailed, ask
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
@@ -30,7 +30,7 @@ _LIMIT_S = 180.0
 _POLL_S = 0.05
 
 
-def run(work: Path, is_full: bool, rounds: int, measured: Results) -> None:
+def run(work: Path, is_full: bool, rounds: int, measured: SparkReadResults) -> None:
     """Measures both systems one after the other, `rounds` times. SystemFailed when leaders do not come back."""
     partitions = PARTITIONS if is_full else SMOKE_PARTITIONS
     for number in range(rounds):
@@ -46,7 +46,7 @@ def run(work: Path, is_full: bool, rounds: int, measured: Results) -> None:
                 system.stop()
 
 
-def _measure(system: System, partitions: int, measured: Results) -> None:
+def _measure(system: System, partitions: int, measured: SparkReadResults) -> None:
     for number in range(_TOPICS):
         system.create_topic(f"failover-{number}", partitions // _TOPICS, 2)
     victim = next(broker for broker in range(_BROKERS) if broker != _controller(system))

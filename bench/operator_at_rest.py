@@ -13,14 +13,14 @@ from pathlib import Path
 
 from bench.java import LoadFailed
 from bench.scenarios import OPERATOR as NAME
-from bench.spark_read import Results
+from bench.spark_read import SparkReadResults
 from bench.systems import OURS
 
 _METRICS = {"writes_at_rest": "writes_at_rest", "rss_mb": "rss_mb", "topics_ready_s": "ready_s"}
 _SMOKE = ("--topics", "20", "--rest", "20")
 
 
-def run(work: Path, is_full: bool, measured: Results) -> None:
+def run(work: Path, is_full: bool, measured: SparkReadResults) -> None:
     """Measures with 1 000 topics and five minutes at rest, or a little of it. LoadFailed when nothing was measured."""
     out = work / "operator.json"
     command = [sys.executable, "-m", "e2e", "figures", "--out", str(out), *(() if is_full else _SMOKE)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-from bench.availability import table as availability
+from bench.availability import outage_table as availability
 from bench.report import GOALS
 from bench.runner import FLOOR, METRICS, Measured
 from bench.scenarios import SCENARIOS
-from bench.storage.table import TITLES
+from bench.storage.storage_table import TITLES
 from bench.systems import APACHE_KAFKA, NULL_BROKER, OURS
 
 _TITLES = {

@@ -7,10 +7,10 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.availability import table as availability
+from bench.availability import outage_table as availability
 from bench.runner import FLOOR, METRICS, Measured
 from bench.scenarios import SCENARIOS
-from bench.storage.table import FLOOR_GOALS, RATIO_GOALS, STORAGE, VALUE_GOALS
+from bench.storage.storage_table import FLOOR_GOALS, RATIO_GOALS, STORAGE, VALUE_GOALS
 from bench.systems import APACHE_KAFKA, NULL_BROKER, OURS
 
 _WITHOUT_LOAD_GOALS = ("spark-read", "operator", *(item.name for item in (*STORAGE, *availability.AVAILABILITY)))

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from bench import failover, operator_at_rest, spark_read
-from bench.availability import table as availability
+from bench.availability import outage_table as availability
 from bench.floor import write_plainly
 from bench.java import LoadResult
 from bench.page_cache import PageCache
@@ -35,8 +35,8 @@ from bench.scenarios import (
     Scenario,
     Volume,
 )
+from bench.storage.storage_table import STORAGE, TITLES
 from bench.storage.surroundings import Surroundings
-from bench.storage.table import STORAGE, TITLES
 from bench.systems import APACHE_KAFKA, NULL_BROKER, System
 
 METRICS = (
@@ -63,7 +63,7 @@ class Measured:
         return statistics.median(found) if found else None
 
 
-class Runner:
+class BenchRunner:
     """One run of the benchmark. `names` are the systems to compare, in the order of the first round."""
 
     def __init__(self, work: Path, names: Sequence[str], volume: Volume, rounds: int, console: Console) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench import java, librdkafka
-from bench.availability.table import AVAILABILITY
+from bench.availability.outage_table import AVAILABILITY
 from bench.java import LoadResult
-from bench.storage.table import STORAGE
+from bench.storage.storage_table import STORAGE
 from bench.systems import System
 
 RECORD_BYTES = 1000

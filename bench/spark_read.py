@@ -35,7 +35,7 @@ _STAND_INS = Path(__file__).parent / "stock_connector"
 _ANSWER_S = 600.0
 
 
-class Results(Protocol):
+class SparkReadResults(Protocol):
     """Where figures go: `runner.Measured`."""
 
     def add(self, scenario: str, metric: str, system: str, value: float | None) -> None: ...
@@ -90,7 +90,7 @@ class SparkJob:
         return json.loads(line)
 
 
-def run(work: Path, rounds: int, records: int, measured: Results) -> None:
+def run(work: Path, rounds: int, records: int, measured: SparkReadResults) -> None:
     """Starts our broker, fills a topic with `records` of 1 kB, and measures both connectors in alternating rounds.
 
     LoadFailed when a connector does not see exactly the records that were written.

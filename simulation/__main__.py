@@ -1,4 +1,4 @@
-"""`python -m simulation`: runs seeds, replays one, judges the judge, and proves that a seed is one run.
+"""`python -m simulation`: runs seeds, replays one, checks the oracle, and proves that a seed is one run.
 
     run [--seeds N | --minutes M | --seed S] [--scenario log|single|replicated|fleet|…] [--jobs J]
     campaign --seeds N [--scenario …] [--state FILE]        # goes on where it was stopped

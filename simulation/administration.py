@@ -15,7 +15,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from simulation.checker import Partition, Violation
 from simulation.client import Client, Unavailable
-from simulation.cluster import Fleet
+from simulation.cluster import SimulatedFleet
 from simulation.leaderships import Leaderships
 from simulation.reassignments import Reassigner
 from simulation.workload import Workload, create_topic, delete_topic
@@ -27,7 +27,12 @@ class Administrator:
     """See the module. `replicas` is the usual replication factor of topics."""
 
     def __init__(
-        self, workload: Workload, fleet: Fleet, leaderships: Leaderships, clients: Sequence[Client], replicas: int
+        self,
+        workload: Workload,
+        fleet: SimulatedFleet,
+        leaderships: Leaderships,
+        clients: Sequence[Client],
+        replicas: int,
     ) -> None:
         self.workload = workload
         self.fleet = fleet

@@ -1,4 +1,4 @@
-"""What must hold in every run: the durability model, seen from outside.
+"""What must hold in every run: the oracle model, seen from outside.
 
 The workload tells the checker what it sent, what was acknowledged and what consumers were given; faults tell it what
 they may take away; at the end the whole contents of each partition is laid beside that. Nothing here looks into a
@@ -27,7 +27,7 @@ class Written(NamedTuple):
 
 
 @dataclass
-class _History:
+class _PartitionRecord:
     """What is known of one partition. Offsets are keys, names of records values."""
 
     acknowledged: dict[int, str] = field(default_factory=dict)
@@ -42,10 +42,10 @@ class _History:
 
 
 class Checker:
-    """The judge of one run."""
+    """The oracle of one run."""
 
     def __init__(self) -> None:
-        self._histories: dict[Partition, _History] = {}
+        self._histories: dict[Partition, _PartitionRecord] = {}
         self._once: dict[str, None] = {}
         """Names sent by idempotent producers that may not stand twice in a log."""
         self._topics: dict[str, int] = {}
@@ -54,10 +54,10 @@ class Checker:
         """Topics that may have grown to so many partitions: nobody was told."""
         self.acknowledged_count = 0
         self.delivered_count = 0
-        self.forgiven_count = 0
+        self.excused_count = 0
 
-    def _of(self, partition: Partition) -> _History:
-        return self._histories.setdefault(partition, _History())
+    def _of(self, partition: Partition) -> _PartitionRecord:
+        return self._histories.setdefault(partition, _PartitionRecord())
 
     # -- what the workload tells ------------------------------------------------------------------------------------
 
@@ -67,7 +67,7 @@ class Checker:
             self._once[name] = None
 
     def may_repeat(self, names: Iterable[str]) -> None:
-        """The producer had to begin anew with another id: these may stand twice after all."""
+        """The producer had to start again with another id: these may stand twice after all."""
         for name in names:
             self._once.pop(name, None)
 
@@ -123,7 +123,7 @@ class Checker:
         for kept in (history.acknowledged, history.delivered):
             for offset in [o for o in kept if o >= safe_end]:
                 del kept[offset]
-                self.forgiven_count += 1
+                self.excused_count += 1
         history.unplaced.clear()
         history.high_watermarks.clear()
 
@@ -132,7 +132,7 @@ class Checker:
         history = self._of(partition)
         history.log_start = max(history.log_start, offset)
 
-    # -- the verdict ------------------------------------------------------------------------------------------------
+    # -- the result -------------------------------------------------------------------------------------------------
 
     @property
     def topics(self) -> Mapping[str, int]:

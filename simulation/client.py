@@ -68,7 +68,7 @@ class _Link:
 
 
 @dataclass
-class PartitionState:
+class KnownPartition:
     """What metadata told of one partition."""
 
     leader: int
@@ -83,7 +83,7 @@ class ClusterState:
 
     brokers: dict[int, tuple[str, int]] = field(default_factory=dict)
     controller: int = -1
-    partitions: dict[tuple[str, int], PartitionState] = field(default_factory=dict)
+    partitions: dict[tuple[str, int], KnownPartition] = field(default_factory=dict)
     topic_ids: dict[str, bytes] = field(default_factory=dict)
     topic_errors: dict[str, int] = field(default_factory=dict)
 
@@ -99,7 +99,7 @@ class Client:
         self.network = SimulatedNetwork(fabric, world.machine(name, host))
         self.bootstrap = bootstrap
         self.state = ClusterState()
-        self._newest: dict[tuple[str, int], PartitionState] = {}
+        self._newest: dict[tuple[str, int], KnownPartition] = {}
         """The latest leadership of every partition that was ever told, whatever the last answer left out."""
         self._links: dict[tuple[str, int], _Link] = {}
         self._opening: dict[tuple[str, int], asyncio.Task[_Link]] = {}
@@ -185,7 +185,7 @@ class Client:
             if version >= 10:
                 state.topic_ids[topic.name] = bytes(topic.topic_id)
             for part in topic.partitions:
-                fresh = PartitionState(
+                fresh = KnownPartition(
                     part.leader_id, part.leader_epoch, list(part.replica_nodes), list(part.isr_nodes)
                 )
                 known = self._newest.get((topic.name, part.partition_index))

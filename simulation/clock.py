@@ -15,7 +15,7 @@ from typing import Any
 
 from ottla_broker.ports.clock import Timer
 from simulation.handle import Handle
-from simulation.world import EPOCH_MS, Process
+from simulation.world import EPOCH_MS, SimulatedProcess
 
 
 class _Timer:
@@ -36,7 +36,7 @@ class _Timer:
 class SimulatedClock:
     """The Clock of one process. Wall clocks of different machines differ by a seeded, constant skew."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: SimulatedProcess) -> None:
         self._process = process
         self._loop = process.world.loop
         self.random = process.world.stream(f"clock/{process.name}")

@@ -16,13 +16,13 @@ from ottla_broker.replication.partition import Partition as Replica
 from ottla_broker.server.broker import Broker
 from simulation.checker import Partition, Violation
 from simulation.clock import SimulatedClock
-from simulation.coordination import SimulatedCoordination, Store
+from simulation.coordination import SimulatedCoordination, SimulatedStore
 from simulation.disk import SimulatedDisk
 from simulation.filesystem import DirectoryNode, DiskImage
 from simulation.flushed import durable_end, segment_bytes
 from simulation.network import Fabric, SimulatedNetwork
 from simulation.workers import SimulatedWorkers
-from simulation.world import Process, World
+from simulation.world import SimulatedProcess, World
 
 CLIENT_PORT = 9092
 START_TIMEOUT_S = 120.0
@@ -32,7 +32,13 @@ class SimulatedBroker:
     """One broker id: its machine, its disks, and the process that runs now, if any."""
 
     def __init__(
-        self, world: World, fabric: Fabric, store: Store, broker_id: int, settings: Mapping[str, str], disks: int
+        self,
+        world: World,
+        fabric: Fabric,
+        store: SimulatedStore,
+        broker_id: int,
+        settings: Mapping[str, str],
+        disks: int,
     ) -> None:
         self.world = world
         self.fabric = fabric
@@ -51,7 +57,7 @@ class SimulatedBroker:
             "zookeeper.connect": "simulated:2181",
             **settings,
         }
-        self.process: Process | None = None
+        self.process: SimulatedProcess | None = None
         self.broker: Broker | None = None
         self.coordination: SimulatedCoordination | None = None
         self.started: asyncio.Future[None] | None = None
@@ -243,7 +249,7 @@ class SimulatedBroker:
         return iter(()) if manager is None else manager.partitions()
 
     def is_filling(self, partition: Partition) -> bool:
-        """Was the replica made anew, and has it not had everything that is committed? As last told by its broker."""
+        """Was the replica recreated, and has it not had everything that is committed? As last told by its broker."""
         manager = self._manager
         if manager is not None:
             self._filling = {(name, index) for name, index in manager.recreation.catching_up}
@@ -267,7 +273,7 @@ class SimulatedBroker:
     def find_partition(self, partition: Partition, home: str = "") -> tuple[str, DirectoryNode | None]:
         """(log directory, files) of a replica, whether or not the broker runs; ("", None) without one.
 
-        `home` is where it was last: one that was made anew has an older copy elsewhere.
+        `home` is where it was last: one that was recreated has an older copy elsewhere.
         """
         for replica in self.partitions():
             if (replica.topic, replica.index) == partition:
@@ -311,13 +317,13 @@ class SimulatedBroker:
         return logs
 
 
-class Fleet:
+class SimulatedFleet:
     """All brokers of a run, their network and their coordination."""
 
     def __init__(self, world: World, count: int, settings: Mapping[str, str], *, disks: int = 1) -> None:
         self.world = world
         self.fabric = Fabric(world)
-        self.store = Store(world)
+        self.store = SimulatedStore(world)
         self.brokers = [
             SimulatedBroker(world, self.fabric, self.store, broker_id, settings, disks) for broker_id in range(count)
         ]

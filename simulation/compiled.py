@@ -17,7 +17,7 @@ from simulation import loop
 SOURCES = Path(__file__).parent
 CHECKOUT = SOURCES.parent
 MODULES = (
-    "batches", "client", "clock", "coordination", "disk", "durability", "fetch_session", "filesystem", "loop",
+    "batches", "client", "clock", "coordination", "disk", "oracle", "fetch_session", "filesystem", "loop",
     "network", "replica_views", "workload", "world",
 )  # fmt: skip
 """What takes the time. Compiled all together, scenarios included, the interpreter crashed."""

@@ -1,14 +1,14 @@
 """The simulated Coordination: one znode store for the run, and a session per process with delays and expiry.
 
-`Store` is ZooKeeper's model (versions, zxids, ephemeral owners, sequence numbers, `multi`, one-shot watches) and is
-never wrong; what is seeded is the road to it. Requests of a session reach the store in the order they were made and
-its answers and watch events come back in one order too, so that a watch is told before any read that sees the change
-completes, however long both take.
+`SimulatedStore` is ZooKeeper's model (versions, zxids, ephemeral owners, sequence numbers, `multi`, one-shot watches)
+and is never wrong; what is seeded is the road to it. Requests of a session reach the store in the order they were made
+and its answers and watch events come back in one order too, so that a watch is told before any read that sees the
+change completes, however long both take.
 
-Faults: `Store.expire` ends a session at the server, `Store.disconnect` takes the connection away for a while (a
-request on its way may or may not have been done: ConnectionLoss), `Store.slow_s` delays everything,
-`SimulatedCoordination.hold` keeps back what the server says to one process, `Store.remove` is somebody with a shell. A
-dead or abandoned process's session ends by its timeout.
+Faults: `SimulatedStore.expire` ends a session at the server, `SimulatedStore.disconnect` takes the connection away for
+a while (a request on its way may or may not have been done: ConnectionLoss), `SimulatedStore.slow_s` delays
+everything, `SimulatedCoordination.hold` keeps back what the server says to one process, `SimulatedStore.remove` is
+somebody with a shell. A dead or abandoned process's session ends by its timeout.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ottla_broker.ports.coordination import (
     WatchKind,
 )
 from simulation.handle import Handle
-from simulation.world import Process, World
+from simulation.world import SimulatedProcess, World
 
 
 @dataclass
@@ -76,7 +76,7 @@ _Watch = tuple["SimulatedCoordination", Watcher]
 """Whose, and what to call: the same callback left twice on a path counts once."""
 
 
-class Store:
+class SimulatedStore:
     """The znodes and sessions of one run."""
 
     def __init__(self, world: World) -> None:
@@ -334,7 +334,7 @@ class _Request:
 class SimulatedCoordination:
     """The Coordination port of one process."""
 
-    def __init__(self, process: Process, store: Store, *, session_timeout_s: float = 18.0) -> None:
+    def __init__(self, process: SimulatedProcess, store: SimulatedStore, *, session_timeout_s: float = 18.0) -> None:
         self._process = process
         self._store = store
         self._world = process.world

@@ -7,9 +7,9 @@ adds the runs up.
 from __future__ import annotations
 
 from ottla_broker.coordination import znodes
-from simulation.durability import Durability
-from simulation.keeper import Keeper
+from simulation.broker_restarts import BrokerRestarts
 from simulation.leaderships import Leaderships
+from simulation.oracle import Oracle
 from simulation.world import World
 
 STATES = (
@@ -30,11 +30,11 @@ _LATELY_S = 1.0
 class Coverage:
     """See the module."""
 
-    def __init__(self, world: World, leaderships: Leaderships, durability: Durability, keeper: Keeper) -> None:
+    def __init__(self, world: World, leaderships: Leaderships, oracle: Oracle, restarts: BrokerRestarts) -> None:
         self.world = world
         self.leaderships = leaderships
-        self.durability = durability
-        self.keeper = keeper
+        self.oracle = oracle
+        self.restarts = restarts
 
     def struck(self, fault: str) -> None:
         """A fault begins now."""
@@ -53,14 +53,14 @@ class Coverage:
             or any(at >= lately for at in self.leaderships.changed_at.values()),
             "under-replicated": self._is_under_replicated(),
             "controller changing": self.leaderships.controller_changed_at >= lately or not store.owner("/controller"),
-            "recovering": bool(self.keeper.recovering),
-            "shutting down": bool(self.keeper.stopping),
-            "truncating": any(at >= lately for at in self.durability.truncations_at.values()),
+            "recovering": bool(self.restarts.recovering),
+            "shutting down": bool(self.restarts.stopping),
+            "truncating": any(at >= lately for at in self.oracle.truncations_at.values()),
             "reassigning": self._is_reassigning(),
             "deleting": bool(store.names(znodes.DELETE_TOPICS)),
             "disk offline": any(
                 state.state.value != "online"
-                for broker in self.keeper.brokers
+                for broker in self.restarts.brokers
                 if broker.is_ready and broker.is_up and broker.broker is not None
                 for state in broker.broker.log_manager.states
             ),

@@ -6,7 +6,7 @@ nothing is queued, as one from the page cache does. When the process dies, the q
 lost but for a seeded few that the lane had already given to the kernel, the last of them cut short.
 
 Faults come from the image: `failure` (an errno for every call), `capacity_bytes` (ENOSPC for what does not fit),
-`is_hung` (nothing completes until it is taken back), `slow_s` (calls take up to so much longer). A sync that fails has
+`is_hung` (nothing completes until it is ended), `slow_s` (calls take up to so much longer). A sync that fails has
 lost what was to be synced: the kernel marks such pages clean.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 
 from ottla_broker.ports.disk import Buffer, Contents, File
 from simulation.filesystem import DirectoryNode, DiskImage, FileNode, joined
-from simulation.world import EPOCH_MS, Process, World
+from simulation.world import EPOCH_MS, SimulatedProcess, World
 
 _LOCK = ".lock"
 _MOST_POSTED = 8
@@ -68,7 +68,7 @@ class _Group:
 class SimulatedDisk:
     """See `ottla_broker.ports.disk.Disk`."""
 
-    def __init__(self, process: Process, image: DiskImage, path: str) -> None:
+    def __init__(self, process: SimulatedProcess, image: DiskImage, path: str) -> None:
         self.path = path
         self._process = process
         self._world: World = process.world

@@ -2,7 +2,7 @@
 
 `FAULTS` names them all, with how often each is drawn. A fault is an `async def fault(scene)`: it draws what it strikes
 and how hard from `scene.draw`, and when it returns it has healed what it did. Brokers that end are started again by
-`simulation.keeper`, not here; what an administrator does on purpose is `simulation.administration`.
+`simulation.broker_restarts`, not here; what an administrator does on purpose is `simulation.administration`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ottla_broker.coordination import znodes
+from simulation.broker_restarts import BrokerRestarts
 from simulation.client import Client
-from simulation.cluster import Fleet, SimulatedBroker
-from simulation.durability import Durability
+from simulation.cluster import SimulatedBroker, SimulatedFleet
 from simulation.filesystem import DiskImage
-from simulation.keeper import Keeper
+from simulation.oracle import Oracle
 from simulation.world import World
 
 
@@ -27,9 +27,9 @@ class Scene:
     """What a fault may strike. `draw` is the fault's own stream."""
 
     world: World
-    fleet: Fleet
-    keeper: Keeper
-    durability: Durability
+    fleet: SimulatedFleet
+    restarts: BrokerRestarts
+    oracle: Oracle
     clients: list[Client]
     draw: random.Random
 
@@ -128,41 +128,41 @@ async def _cut(scene: Scene, pairs: list[tuple[str, str]], is_one_way: bool, sec
 async def crash(scene: Scene) -> None:
     """kill -9, now or between any two calls of a disk."""
     broker = scene.broker()
-    await scene.keeper.until_gone(broker, scene.draw, broker.crash)
+    await scene.restarts.until_gone(broker, scene.draw, broker.crash)
 
 
 async def crash_of_the_controller(scene: Scene) -> None:
     broker = scene.fleet.controller()
     if broker is not None:
-        await scene.keeper.until_gone(broker, scene.draw, broker.crash)
+        await scene.restarts.until_gone(broker, scene.draw, broker.crash)
 
 
 async def power_loss(scene: Scene) -> None:
     """What was not synced is gone, or torn."""
     broker = scene.broker()
-    await scene.keeper.until_gone(broker, scene.draw, lambda: scene.durability.power_is_lost(broker, broker.cut_power))
+    await scene.restarts.until_gone(broker, scene.draw, lambda: scene.oracle.power_is_lost(broker, broker.cut_power))
 
 
 async def power_loss_of_several(scene: Scene) -> None:
     """A rack, or all of them."""
     brokers = scene.draw.sample(scene.fleet.brokers, scene.draw.randrange(2, len(scene.fleet.brokers) + 1))
     for broker in brokers:
-        scene.durability.power_is_lost(broker, broker.cut_power)
+        scene.oracle.power_is_lost(broker, broker.cut_power)
     for broker in brokers:
-        await scene.keeper.has_ended(broker, scene.draw)
+        await scene.restarts.has_ended(broker, scene.draw)
 
 
 async def graceful_shutdown(scene: Scene) -> None:
-    """SIGTERM: the broker hands its leaderships over and stops in order, if nothing comes between."""
+    """SIGTERM: the broker moves its leaderships and stops in order, if nothing comes between."""
     broker = scene.broker()
     if broker.is_up and broker.is_ready:
-        scene.keeper.stopping[broker.broker_id] = None
+        scene.restarts.stopping[broker.broker_id] = None
         try:
             async with asyncio.timeout(_LONGEST_STOP_S):
                 await broker.stop_gracefully()
         except TimeoutError:
             scene.world.problem(f"broker {broker.broker_id} has not stopped {_LONGEST_STOP_S} s after SIGTERM")
-        await scene.keeper.has_ended(broker, scene.draw)
+        await scene.restarts.has_ended(broker, scene.draw)
 
 
 # -- disks ------------------------------------------------------------------------------------------------------------
@@ -177,19 +177,19 @@ def _disk(scene: Scene) -> tuple[SimulatedBroker, DiskImage]:
 async def disk_error(scene: Scene) -> None:
     """From some call on every one fails with EIO."""
     broker, image = _disk(scene)
-    with scene.keeper.may_halt(broker):
+    with scene.restarts.may_halt(broker):
         image.fails_in = scene.draw.choice((1, 10, 50)) * scene.draw.randrange(10)
         await scene.last(1.0, 5.0)
         image.fails_in = None
         failed, image.failure = image.failure == errno.EIO, None
         if failed:
-            await scene.keeper.directory_returns(broker)
+            await scene.restarts.directory_returns(broker)
 
 
 async def disk_full(scene: Scene) -> None:
     """Nothing more fits, or little."""
     broker, image = _disk(scene)
-    with scene.keeper.may_halt(broker):
+    with scene.restarts.may_halt(broker):
         image.capacity_bytes = image.used_bytes() + scene.draw.choice((0, 1, 500, 5000))
         await scene.last(1.0, 5.0)
         image.capacity_bytes = 1 << 40
@@ -198,11 +198,11 @@ async def disk_full(scene: Scene) -> None:
 async def disk_hangs(scene: Scene) -> None:
     """No call is answered, for less or longer than ottla.log.dir.io.timeout.ms."""
     broker, image = _disk(scene)
-    with scene.keeper.may_halt(broker):
+    with scene.restarts.may_halt(broker):
         image.is_hung = True
         await scene.last(0.5, 2.0, 8.0)
         image.is_hung = False
-        await scene.keeper.directory_returns(broker)
+        await scene.restarts.directory_returns(broker)
 
 
 async def disk_slow(scene: Scene) -> None:

@@ -11,7 +11,7 @@ from simulation.checker import Partition, Violation
 _VERSIONS = range(7, 18)
 
 
-class FetchSession:
+class ClientFetchSession:
     """As the official client keeps it: after any failure it asks for all anew, and gives the old one up or not."""
 
     def __init__(self, partition: Partition, stream: random.Random) -> None:

@@ -84,7 +84,7 @@ class Committer:
         )
         topic = commit.OffsetCommitRequestTopic(name=self.partition[0], partitions=[part])
         body = commit.OffsetCommitRequest(group_id=self.group, topics=[topic])
-        forgiven_at = self.workload.losses(_OFFSETS)
+        excused_at = self.workload.losses(_OFFSETS)
         version = self.random.randrange(2, 9)
         offset = self.sent
         try:
@@ -93,7 +93,7 @@ class Committer:
             self._given_up.add(offset)
             raise
         self._check(answer.topics[0].partitions[0].error_code, "OffsetCommit")
-        if self.workload.losses(_OFFSETS) == forgiven_at:
+        if self.workload.losses(_OFFSETS) == excused_at:
             self._forgive()
             self.acknowledged = offset
 
@@ -105,13 +105,13 @@ class Committer:
         body = fetch.OffsetFetchRequest(group_id=self.group, topics=[topic])
         expected = self.acknowledged
         was_current = self.workload.is_current(self._coordinator)
-        forgiven_at = self.workload.losses(_OFFSETS)
+        excused_at = self.workload.losses(_OFFSETS)
         answer = await self.client.request(self._coordinator, ApiKey.OFFSET_FETCH, version, body)
         if version >= 2:
             self._check(answer.error_code, "OffsetFetch")
         part = answer.topics[0].partitions[0]
         self._check(part.error_code, "OffsetFetch")
-        if self.workload.losses(_OFFSETS) != forgiven_at or not self.workload.still_exists(self.partition[0]):
+        if self.workload.losses(_OFFSETS) != excused_at or not self.workload.still_exists(self.partition[0]):
             return  # a power loss or the deletion of the topic came between
         self._forgive()
         if not was_current or self._coordinator is None or not self.workload.is_current(self._coordinator):

@@ -4,7 +4,7 @@ ISR.
 Looks at every change of a state znode in the moment it is made, and notes as a problem of the run what must never
 stand there: an ISR outside the assignment, a leader outside the ISR, an epoch that goes back or has two leaders, two
 controllers of one epoch, a reassignment that ends before all of its target is in sync. What brokers believe is compared
-with it by `durability`.
+with it by `oracle`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ottla_broker.coordination import znodes
 from simulation.checker import Partition
-from simulation.coordination import Store
+from simulation.coordination import SimulatedStore
 from simulation.world import World
 
 _STATE = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
@@ -41,7 +41,7 @@ Observer = Callable[[Partition, Leadership | None, Leadership | None], None]
 class Leaderships:
     """See the module. `states` has every partition that has a state znode now."""
 
-    def __init__(self, world: World, store: Store) -> None:
+    def __init__(self, world: World, store: SimulatedStore) -> None:
         self.world = world
         self.store = store
         self.states: dict[Partition, Leadership] = {}
@@ -105,7 +105,7 @@ class Leaderships:
         before = self.states.get(partition)
         data = self.store.data(path)
         if data is None:
-            # The topic is gone; one of its name would begin anew.
+            # The topic is gone; one of its name would start again.
             self.states.pop(partition, None)
             self.changed_at.pop(partition, None)
             self._leaders.pop(partition, None)

@@ -1,4 +1,4 @@
-"""Mutants that are planted into the broker, one at a time, to judge the judge: each must be found within a few seeds.
+"""Mutants that are planted into the broker, one at a time, to oracle the oracle: each must be found within a few seeds.
 
 A mutant is a set of replaced attributes of the product, in place while `planted` is entered. What it breaks is a
 promise that the simulator checks; `seeds` is how many it may take. `python -m simulation mutants` runs
@@ -352,8 +352,8 @@ MUTANTS = (
         "whoever does not lead appends all the same", "fleet", 20, ((Partition, "append", _append_without_leading),)
     ),
     Mutant(
-        "an empty replica made anew is left in the ISR",
-        "recreate",
+        "an empty recreated replica stays in the ISR",
+        "recreation",
         40,
         (
             (recreating, "decide_recreation", _made_anew_in_the_isr),
@@ -422,7 +422,7 @@ MUTANTS = (
     ),
     Mutant(
         "a broker takes commands that were meant for its life before",
-        "late_orders",
+        "delayed_requests",
         40,
         ((CommandFence, "is_stale_broker_epoch", _no_epoch_is_stale),),
         is_quick=True,
@@ -430,7 +430,7 @@ MUTANTS = (
     ),
     Mutant(
         "the controller takes any incarnation of a broker into an ISR",
-        "late_orders",
+        "delayed_requests",
         40,
         ((isr_writes, "decide_isr_change", _any_incarnation),),
         is_quick=True,
@@ -438,7 +438,7 @@ MUTANTS = (
     ),
     Mutant(
         "a controller writes without looking whether it still is one",
-        "late_orders",
+        "delayed_requests",
         40,
         ((ControllerStore, "_fence", _unfenced),),
         is_quick=True,
@@ -446,7 +446,7 @@ MUTANTS = (
     ),
     Mutant(
         "brokers obey controllers that have been replaced",
-        "late_orders",
+        "delayed_requests",
         40,
         ((CommandFence, "accepts", _accept_any_controller),),
         is_quick=True,
@@ -454,21 +454,21 @@ MUTANTS = (
     ),
     Mutant(
         "brokers take what comes late over a connection that its controller has given up",
-        "late_orders",
+        "delayed_requests",
         40,
         ((CommandFence, "accepts", _accept_any_connection),),
         is_quick=True,
     ),
     Mutant(
         "brokers take metadata of controllers that have been replaced",
-        "late_orders",
+        "delayed_requests",
         20,
         ((update_metadata, "handle", _take_any_metadata),),
         is_quick=True,
     ),
     Mutant(
         "a leader takes an ISR change back that was not answered",
-        "late_orders",
+        "delayed_requests",
         40,
         ((AlterPartitionQueue, "_ask", _take_back_unanswered),),
         is_quick=True,

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ottla_broker.ports.network import Chunk, Connection, ConnectionHandler, HandlerFactory
-from simulation.world import Machine, Process, World
+from simulation.world import Machine, SimulatedProcess, World
 
 WINDOW_BYTES = 1 << 20
 """Bytes of one direction that the kernels of both ends hold together."""
@@ -482,7 +482,7 @@ class SimulatedConnection:
 class SimulatedNetwork:
     """The Network port of one process, or of the workload (`process` None) on a host of its own."""
 
-    def __init__(self, fabric: Fabric, machine: Machine, process: Process | None = None) -> None:
+    def __init__(self, fabric: Fabric, machine: Machine, process: SimulatedProcess | None = None) -> None:
         self.fabric = fabric
         self.machine = machine
         self.host = machine.host

@@ -138,7 +138,7 @@ class Reassigner:
             raise Unavailable("no controller is known")
         answer = await self._client.request(address, api_key, 0, body, timeout_s=5.0)
         if answer.error_code:
-            # Out of office, or on its way out: the next metadata names another.
+            # without being the active controller, or on its way out: the next metadata names another.
             await self._client.refresh()
             raise Unavailable(ErrorCode.of(answer.error_code).name)
         return answer

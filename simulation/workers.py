@@ -13,7 +13,7 @@ from typing import Any
 
 from ottla_broker.ports.workers import QuestionHandler
 from simulation.disk import SimulatedDisk
-from simulation.world import Process
+from simulation.world import SimulatedProcess
 
 Job = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -21,7 +21,7 @@ Job = Callable[..., Coroutine[Any, Any, Any]]
 class SimulatedWorkers:
     """See `ottla_broker.ports.workers.Workers`. `jobs` is the registry of `ottla_broker.jobs`."""
 
-    def __init__(self, process: Process, jobs: Mapping[str, Job]) -> None:
+    def __init__(self, process: SimulatedProcess, jobs: Mapping[str, Job]) -> None:
         self._process = process
         self._jobs = jobs
         self._running: dict[int, tuple[asyncio.Task[Any], asyncio.Future[Any]]] = {}

@@ -18,7 +18,7 @@ from ottla_broker.protocol.errors import ErrorCode
 from simulation.batches import Batch, build_batch, read_batches
 from simulation.checker import Checker, Partition, Violation
 from simulation.client import Client, Unavailable
-from simulation.fetch_session import FetchSession
+from simulation.fetch_session import ClientFetchSession
 from simulation.world import EPOCH_MS, World
 
 _FETCH_RETRY = (
@@ -40,7 +40,7 @@ _SEQUENCE_ERRORS = (
 
 
 @dataclass
-class Terms:
+class Guarantees:
     """What a scenario promises."""
 
     durable_acks: tuple[int, ...]
@@ -49,7 +49,7 @@ class Terms:
     """Life of the process of a broker id, 0 when it is down."""
     losses_of: Callable[[Partition], int] | None = None
     """How often a fault has taken promises of a partition back (number -1: of any of the topic); without it
-    `Workload.forgiveness` is meant for all."""
+    `Workload.excused_losses` is meant for all."""
     is_promise: Callable[[Partition, int, float, int | None], bool] | None = None
     """(partition, offset, when it was asked for, leader epoch of what was read): does an answer that comes now hold in
     spite of the losses since? Without it none does that a loss has crossed."""
@@ -63,13 +63,13 @@ class Terms:
 
 
 class Workload:
-    """The clients of one run. `forgiveness` counts the faults that may lose acknowledged records."""
+    """The clients of one run. `excused_losses` counts the faults that may lose acknowledged records."""
 
-    def __init__(self, world: World, checker: Checker, terms: Terms) -> None:
+    def __init__(self, world: World, checker: Checker, guarantees: Guarantees) -> None:
         self.world = world
         self.checker = checker
-        self.terms = terms
-        self.forgiveness = 0
+        self.guarantees = guarantees
+        self.excused_losses = 0
         self.is_stopping = False
         self.random = world.stream("workload")
         self._producers: list[asyncio.Task[None]] = []
@@ -113,22 +113,22 @@ class Workload:
         return topic in self.checker.topics
 
     def is_current(self, address: tuple[str, int], partition: Partition | None = None) -> bool:
-        """May the broker at this address be believed? See `Terms.is_current`."""
-        return self.terms.is_current is None or self.terms.is_current(address, partition)
+        """May the broker at this address be believed? See `Guarantees.is_current`."""
+        return self.guarantees.is_current is None or self.guarantees.is_current(address, partition)
 
     def losses(self, partition: Partition) -> int:
-        """How often promises of the partition were taken back."""
-        return self.forgiveness if self.terms.losses_of is None else self.terms.losses_of(partition)
+        """How often promises of the partition were excused."""
+        return self.excused_losses if self.guarantees.losses_of is None else self.guarantees.losses_of(partition)
 
     def holds(
         self, partition: Partition, offset: int, asked_at_s: float, losses_then: int, leader_epoch: int | None = None
     ) -> bool:
         """Is an answer that comes now, to what was asked at `asked_at_s`, a promise?"""
-        if self.terms.is_promise is None:
+        if self.guarantees.is_promise is None:
             return self.losses(partition) == losses_then
         if offset < 0:
             return not self.losses(partition)
-        return self.terms.is_promise(partition, offset, asked_at_s, leader_epoch)
+        return self.guarantees.is_promise(partition, offset, asked_at_s, leader_epoch)
 
 
 @dataclass
@@ -168,9 +168,9 @@ class Producer:
         return self.random.choice((0, 0, 10, 50, 200, 900))
 
     async def _pause(self) -> None:
-        terms = self.workload.terms
-        seconds = self.random.choice(terms.producer_pauses_s) * (0.5 + self.random.random())
-        await asyncio.sleep(seconds * terms.stretch())
+        guarantees = self.workload.guarantees
+        seconds = self.random.choice(guarantees.producer_pauses_s) * (0.5 + self.random.random())
+        await asyncio.sleep(seconds * guarantees.stretch())
 
     def _request(self, batch: bytes) -> Any:
         produce = codec.module(ApiKey.PRODUCE)
@@ -235,7 +235,7 @@ class Producer:
     def _acknowledge(self, offset: int, names: list[str], asked: tuple[float, int], *, was_current: bool) -> None:
         """`asked`: when it was sent, and the losses then; `was_current`: whether to a leader not yet replaced."""
         workload = self.workload
-        if self.acks not in workload.terms.durable_acks or not workload.still_exists(self.partition[0]):
+        if self.acks not in workload.guarantees.durable_acks or not workload.still_exists(self.partition[0]):
             return
         if workload.losses(self.partition) and not was_current:
             return  # what was lost elsewhere may still stand there, and others have taken its offsets
@@ -368,7 +368,7 @@ class Consumer:
         one (KIP-320). A request before version 9 names none: it may have met a leader that is newer than known."""
         self._forgiven_at = 0
         stream = workload.world.stream(f"fetch session/{partition[0]}-{partition[1]}/{client.name}")
-        self._session = FetchSession(partition, stream) if stream.random() < 0.5 else None
+        self._session = ClientFetchSession(partition, stream) if stream.random() < 0.5 else None
 
     async def run(self) -> None:
         workload = self.workload
@@ -424,7 +424,7 @@ class Consumer:
             body.session_id, body.session_epoch, is_named = session.ask(address, version, part)
             if not is_named:
                 body.topics = []
-        life = workload.terms.life_of(known.leader)
+        life = workload.guarantees.life_of(known.leader)
         losses = workload.losses(self.partition)
         was_current = workload.is_current(address, self.partition)
         asked_at_s = workload.world.loop.time()

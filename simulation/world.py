@@ -1,8 +1,8 @@
 """What the simulated ports of one run share: the seed, virtual time, the trace, machines and the processes on them.
 
-A `Machine` survives crashes: it owns the disk images, the boot id and the skew of the wall clock. A `Process` is one
-life of a broker on a machine; `kill` ends it the way kill -9 does, `Machine.lose_power` the way a pulled plug does.
-The rules of each port live in the module of that port, not here.
+A `Machine` survives crashes: it owns the disk images, the boot id and the skew of the wall clock. A `SimulatedProcess`
+is one life of a broker on a machine; `kill` ends it the way kill -9 does, `Machine.lose_power` the way a pulled plug
+does. The rules of each port live in the module of that port, not here.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class World:
         """(fault, what the fleet was doing) → how often."""
         self.faults = 0
         self.last_looks: list[Callable[[], None]] = []
-        """Called just before a process ends or a call on a disk fails: a judge sees what was true until then."""
+        """Called just before a process ends or a call on a disk fails: a oracle sees what was true until then."""
         self.at_end = contextlib.ExitStack()
         """Closed when the run is over."""
         self.graveyard: list[set[asyncio.Task[Any]]] = []
@@ -202,7 +202,7 @@ def _close_unstarted(coroutine: object) -> None:
         _close_unstarted(value)
 
 
-class Process:
+class SimulatedProcess:
     """One life of a broker: it owns whatever is started in its context. Dead once `kill` was called."""
 
     def __init__(self, machine: Machine, life: int) -> None:
@@ -274,19 +274,19 @@ class Machine:
         self.name = name
         self.host = host
         self.disks: dict[str, DiskImage] = {}
-        self.process: Process | None = None
+        self.process: SimulatedProcess | None = None
         self.is_powered = True
         self._random = world.stream(f"machine/{name}")
         self.boot_id = self._new_boot_id()
         self.clock_skew_ms = self._random.randrange(-50, 51)
         self._lives = 0
 
-    def start_process(self) -> Process:
+    def start_process(self) -> SimulatedProcess:
         if self.process is not None:
             raise RuntimeError(f"a process already runs on {self.name}")
         self.is_powered = True
         self._lives += 1
-        self.process = Process(self, self._lives)
+        self.process = SimulatedProcess(self, self._lives)
         self.world.trace.event("process", self.process.name)
         return self.process
 

@@ -27,7 +27,7 @@ settings.load_profile("any machine")
 # `ottla_broker.testing` brings the whole broker: imported where it is needed, so that the tests of one package run
 # without all the others.
 if TYPE_CHECKING:
-    from ottla_broker.local.zookeeper import ZooKeeperServer
+    from ottla_broker.local.zookeeper_server import ZooKeeperServer
 
 
 @functools.cache
@@ -78,7 +78,33 @@ REASONS: dict[str, Callable[[], str]] = {
 }
 
 
+EXTENDED = (
+    "tests/beside",
+    "tests/integration",
+    "tests/kills",
+    "tests/mixed",
+    "tests/nemesis",
+    "tests/operator/model_based",
+    "tests/operator/real_api",
+    "tests/pipeline/test_spark.py",
+    "tests/simulation/test_determinism.py",
+    "tests/simulation/test_mutants.py",
+)
+"""What `make test` leaves out for the sake of time, and `make test-all` has."""
+
+FIRST_LOOK = (
+    "tests/integration/clients/test_every_client.py",
+    "tests/integration/clients/test_java.py",
+    "tests/integration/test_http.py",
+)
+"""One real fleet, one client of each kind: a part of it all the same."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        path = item.path.relative_to(item.config.rootpath).as_posix()
+        if path.startswith(EXTENDED) and path not in FIRST_LOOK:
+            item.add_marker(pytest.mark.extended)
     if os.environ.get("OTTLA_TEST_ALL") == "1":
         return
     for item in items:
@@ -123,7 +149,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
 
     Sessions may be as short as one second.
     """
-    from ottla_broker.local.zookeeper import ZooKeeperServer
+    from ottla_broker.local.zookeeper_server import ZooKeeperServer
 
     server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
     server.start(timeout_s=120)  # for a JVM to start, on a machine where much else does

@@ -2,7 +2,7 @@
 
 One segment of 1 GiB is made, with batches of 64 KB or 1 KB, and linked (hard links) into the ten partitions of a topic
 whose broker was killed before anything was in them: both scan 10 GiB that the page cache holds, as it does after a
-crash of the process, and both make the indexes anew. Counted is the time from exec until ListOffsets gives the right
+crash of the process, and both rebuild the indexes. Counted is the time from exec until ListOffsets gives the right
 end of every partition, less the same time of the same broker with the ten partitions empty, in the same run.
 """
 

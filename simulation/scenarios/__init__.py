@@ -16,12 +16,12 @@ NAMES = (
     "single",
     "replicated",
     "transactions",
-    "moves",
-    "moving_fleet",
+    "future_replicas",
+    "fleet_with_future_replicas",
     "disks",
-    "reassigning",
-    "recreate",
-    "late_orders",
+    "reassignment",
+    "recreation",
+    "delayed_requests",
     "fleet",
 )
 """In the order in which `run` takes turns."""

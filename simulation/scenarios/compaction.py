@@ -32,14 +32,14 @@ from simulation.clock import SimulatedClock
 from simulation.disk import SimulatedDisk
 from simulation.filesystem import DirectoryNode, DiskImage
 from simulation.workers import SimulatedWorkers
-from simulation.world import EPOCH_MS, Machine, Process, World
+from simulation.world import EPOCH_MS, Machine, SimulatedProcess, World
 
 CLUSTER_ID = "simulated-cluster-id00"
 _EXPECTED_RACES = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 @dataclass
-class Mirror:
+class CompactedLogModel:
     """What was written to one log."""
 
     partition: TopicPartition
@@ -63,10 +63,10 @@ class Mirror:
         self.end = min(self.end, end)
 
 
-class _Life:
+class _CompactionIncarnation:
     """One process: its log manager, its cleaner, and the driver's work in it."""
 
-    def __init__(self, scenario: CompactionScenario, process: Process) -> None:
+    def __init__(self, scenario: CompactionScenario, process: SimulatedProcess) -> None:
         self.scenario = scenario
         self.draw = scenario.draw
         self.process = process
@@ -124,7 +124,7 @@ class _Life:
     # -- the driver -------------------------------------------------------------------------------------------------
 
     async def drive(self, steps: int) -> None:
-        actions: list[tuple[float, Callable[[Mirror, Log], Coroutine[Any, Any, None]]]] = [
+        actions: list[tuple[float, Callable[[CompactedLogModel, Log], Coroutine[Any, Any, None]]]] = [
             (14.0, self._append),
             (4.0, self._commit),
             (2.0, self._flush),
@@ -172,7 +172,7 @@ class _Life:
         for partition, reason in self.cleaner.uncleanable.items():
             self.process.world.problem(f"{partition} was given up: {reason}")
 
-    async def _append(self, mirror: Mirror, log: Log) -> None:
+    async def _append(self, mirror: CompactedLogModel, log: Log) -> None:
         if mirror.cut_asked is not None:
             return
         draw = self.draw
@@ -201,7 +201,7 @@ class _Life:
         if producer >= 0:
             mirror.sequences[producer] = (sequence + len(records), info.first_offset, info.last_offset, data)
 
-    async def _duplicate(self, mirror: Mirror, log: Log) -> None:
+    async def _duplicate(self, mirror: CompactedLogModel, log: Log) -> None:
         """A producer's last batch, sent again, gets its old offsets, compacted away or not."""
         if mirror.cut_asked is not None:
             return
@@ -211,15 +211,15 @@ class _Life:
                 if (info.is_duplicate, info.first_offset, info.last_offset) != (True, first, last):
                     raise Violation(f"{mirror.partition}: the batch at {first}..{last}, sent again, gave {info!r}")
 
-    async def _commit(self, mirror: Mirror, log: Log) -> None:
+    async def _commit(self, mirror: CompactedLogModel, log: Log) -> None:
         """All replicas have everything."""
         log.maybe_advance_high_watermark(log.log_end_offset)
         mirror.committed = max(mirror.committed, log.high_watermark)
 
-    async def _flush(self, mirror: Mirror, log: Log) -> None:
+    async def _flush(self, mirror: CompactedLogModel, log: Log) -> None:
         await log.flush()
 
-    async def _truncate(self, mirror: Mirror, log: Log) -> None:
+    async def _truncate(self, mirror: CompactedLogModel, log: Log) -> None:
         """As a follower does: down to an offset between what is committed and the end."""
         targets = [offset for offset in mirror.records if offset >= mirror.committed]
         if mirror.cut_asked is not None or not targets:
@@ -230,7 +230,7 @@ class _Life:
         mirror.cut(log.log_end_offset)
         mirror.cut_asked = None
 
-    async def _advance_start(self, mirror: Mirror, log: Log) -> None:
+    async def _advance_start(self, mirror: CompactedLogModel, log: Log) -> None:
         if mirror.cut_asked is not None or log.high_watermark <= log.log_start_offset:
             return
         target = self.draw.randrange(log.log_start_offset, log.high_watermark)
@@ -238,13 +238,13 @@ class _Life:
         await log.advance_log_start_offset(target)
         mirror.start = max(mirror.start, target)
 
-    async def _retain(self, mirror: Mirror, log: Log) -> None:
+    async def _retain(self, mirror: CompactedLogModel, log: Log) -> None:
         await log.delete_old_segments()
 
-    async def _kill_workers(self, mirror: Mirror, log: Log) -> None:
+    async def _kill_workers(self, mirror: CompactedLogModel, log: Log) -> None:
         self.workers.kill_workers()
 
-    async def _read(self, mirror: Mirror, log: Log) -> None:
+    async def _read(self, mirror: CompactedLogModel, log: Log) -> None:
         """Somewhere in the middle, while segments are being replaced."""
         if mirror.cut_asked is not None or log.high_watermark <= log.log_start_offset:
             return
@@ -258,7 +258,7 @@ class _Life:
             if mirror.cut_asked is None and (known is None or (known.key, known.name) != (record.key, record.name)):
                 raise Violation(f"{mirror.partition}: read {record}, it was written as {known}")
 
-    async def _verify_now(self, mirror: Mirror, log: Log) -> None:
+    async def _verify_now(self, mirror: CompactedLogModel, log: Log) -> None:
         """The whole log, as a consumer reads it while it is being compacted: what is committed when it begins."""
         if mirror.cut_asked is not None:
             return
@@ -282,7 +282,7 @@ class CompactionScenario:
         self.draw = world.stream("scenario")
         self.machine: Machine = world.machine("broker-0", "10.0.0.1")
         self.checker = Checker()
-        self.mirrors: dict[TopicPartition, Mirror] = {}
+        self.mirrors: dict[TopicPartition, CompactedLogModel] = {}
         self.names = 0
         self.producers = 0
         for number in range(self.draw.choice((1, 2))):
@@ -290,7 +290,7 @@ class CompactionScenario:
             self.machine.disks[path] = DiskImage(path, world.stream(f"image/{path}"))
         for number in range(self.draw.choice((1, 2))):
             partition = TopicPartition("t", number)
-            self.mirrors[partition] = Mirror(partition)
+            self.mirrors[partition] = CompactedLogModel(partition)
         self.key_count = self.draw.choice((3, 10, 40))
         self.delete_retention_s = self.draw.choice((0.05, 1.0, 1000.0))
         self.config: dict[str, Any] = {
@@ -311,7 +311,7 @@ class CompactionScenario:
             io_max_bytes_per_second=self.draw.choice((1e300, 1e300, 50_000.0)),
         )
 
-    def topic_id(self, mirror: Mirror) -> bytes:
+    def topic_id(self, mirror: CompactedLogModel) -> bytes:
         return random.Random(f"{self.world.seed}/{mirror.partition}").randbytes(16)
 
     def take_name(self) -> str:
@@ -328,7 +328,7 @@ class CompactionScenario:
         return self.checker
 
     async def _one_life(self) -> None:
-        life = _Life(self, self.machine.start_process())
+        life = _CompactionIncarnation(self, self.machine.start_process())
         process = life.process
         ended: asyncio.Future[str] = self.world.loop.create_future()
         ending = self.draw.choice(("crash", "crash", "power", "power", "stop"))
@@ -372,13 +372,13 @@ class CompactionScenario:
         if self.world.problems:
             raise Violation("; ".join(self.world.problems))
 
-    async def _verify(self, mirror: Mirror, life: _Life) -> None:
+    async def _verify(self, mirror: CompactedLogModel, life: _CompactionIncarnation) -> None:
         """Lays the log beside its mirror, and makes the mirror what was found."""
         log = life.manager.get(mirror.partition)
         if log is None:
             if mirror.safe > max(mirror.start, mirror.start_asked):
                 raise Violation(f"{mirror.partition}: the log is gone; it held {mirror.safe} offsets")
-            self.mirrors[mirror.partition] = Mirror(mirror.partition)
+            self.mirrors[mirror.partition] = CompactedLogModel(mirror.partition)
             return
         name = str(mirror.partition)
         start, end = log.log_start_offset, log.log_end_offset
@@ -406,7 +406,7 @@ class CompactionScenario:
 
     def check(
         self,
-        mirror: Mirror,
+        mirror: CompactedLogModel,
         log: Log,
         found: list[KeyedRecord],
         written: dict[int, Written],

@@ -8,7 +8,7 @@
 
 The broker never halts and never restarts, and the directory is online again within SETTLE_S of its healing. With
 flush.messages=1 nothing acknowledged or delivered is lost; without, only a disk that forgot takes what it had not
-synced: of several brokers no more than the durability model says, and at the end all of them are in sync.
+synced: of several brokers no more than the oracle model says, and at the end all of them are in sync.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from collections.abc import Callable
 
 from simulation.checker import Checker, Violation
 from simulation.client import Client
-from simulation.cluster import Fleet, SimulatedBroker
-from simulation.scenarios.fleet import judged, watch
+from simulation.cluster import SimulatedBroker, SimulatedFleet
+from simulation.scenarios.fleet import checked, watch
 from simulation.scenarios.replicated import all_in_sync, replicas_are_equal
 from simulation.scenarios.single import SETTLE_S, add_topic, broker_settings, verify
-from simulation.workload import Terms, Workload
+from simulation.workload import Guarantees, Workload
 from simulation.world import World
 
 IO_TIMEOUT_S = 4.0
@@ -50,7 +50,7 @@ async def run(world: World) -> Checker:
     if count > 1:
         # A broker that is without the coordination store for a while stays a member.
         settings["zookeeper.session.timeout.ms"] = "18000"
-    fleet = Fleet(world, count, settings, disks=draw.choice((2, 2, 3)))
+    fleet = SimulatedFleet(world, count, settings, disks=draw.choice((2, 2, 3)))
     checker, workload, forget, end = (_alone if count == 1 else _together)(world, fleet, is_flushed=flushed)
     clients = [Client(world, fleet.fabric, f"client-{n}", f"10.1.0.{n}", fleet.bootstrap) for n in (1, 2)]
     await fleet.start()
@@ -71,16 +71,18 @@ async def run(world: World) -> Checker:
     return checker
 
 
-def _alone(world: World, fleet: Fleet, *, is_flushed: bool) -> tuple[Checker, Workload, Forget, Callable[[], object]]:
-    """What judges a single broker; the last is called at the end."""
+def _alone(
+    world: World, fleet: SimulatedFleet, *, is_flushed: bool
+) -> tuple[Checker, Workload, Forget, Callable[[], object]]:
+    """What checks a single broker; the last is called at the end."""
     checker = Checker()
-    workload = Workload(world, checker, Terms(durable_acks=(1, -1), life_of=fleet.life_of))
+    workload = Workload(world, checker, Guarantees(durable_acks=(1, -1), life_of=fleet.life_of))
 
     def forget(broker: SimulatedBroker, path: str) -> None:
         safe = broker.flushed_ends(path)
         broker.machine.disks[path].lose_power()
         if not is_flushed:
-            workload.forgiveness += 1
+            workload.excused_losses += 1
             for partition, end in safe.items():
                 checker.power_lost(partition, end)
 
@@ -88,23 +90,23 @@ def _alone(world: World, fleet: Fleet, *, is_flushed: bool) -> tuple[Checker, Wo
 
 
 def _together(
-    world: World, fleet: Fleet, *, is_flushed: bool
+    world: World, fleet: SimulatedFleet, *, is_flushed: bool
 ) -> tuple[Checker, Workload, Forget, Callable[[], object]]:
     """The same for several: a disk that forgets is to its replicas what a loss of power is."""
-    checker, _, durability, workload = judged(world, fleet, is_flushed=is_flushed)
-    watching = world.spawn(watch(durability), name="judge")
+    checker, _, oracle, workload = checked(world, fleet, is_flushed=is_flushed)
+    watching = world.spawn(watch(oracle), name="oracle")
 
     def forget(broker: SimulatedBroker, path: str) -> None:
-        durability.power_is_lost(broker, broker.machine.disks[path].lose_power, only=path)
+        oracle.power_is_lost(broker, broker.machine.disks[path].lose_power, only=path)
 
     def end() -> None:
-        durability.look()
+        oracle.look()
         watching.cancel()
 
     return checker, workload, forget, end
 
 
-async def _fault(world: World, draw: random.Random, fleet: Fleet, forget: Forget) -> None:
+async def _fault(world: World, draw: random.Random, fleet: SimulatedFleet, forget: Forget) -> None:
     """One fault of one disk, its healing, and the return of the directory."""
     broker = draw.choice(fleet.brokers)
     path = draw.choice(broker.paths)

@@ -1,8 +1,8 @@
-"""The whole fleet: three to seven brokers, every kind of fault at any time, several at once, and an exact judge.
+"""The whole fleet: three to seven brokers, every kind of fault at any time, several at once, and an exact oracle.
 
 Faults overlap and strike whatever the fleet is doing (`simulation.faults`); meanwhile topics come, grow and go. After
 at least MIN_VIRTUAL_S, MIN_ACKNOWLEDGED, MIN_MESSAGES and MIN_FAULTS everything is healed, and then every record that
-the durability model promises must be there, in the same place on all replicas (`simulation.durability`), and whoever
+the oracle model promises must be there, in the same place on all replicas (`simulation.oracle`), and whoever
 waits must be answered.
 """
 
@@ -13,19 +13,19 @@ import random
 from typing import Any
 
 from simulation.administration import Administrator
+from simulation.broker_restarts import BrokerRestarts
 from simulation.checker import Checker, Violation
 from simulation.client import Client
-from simulation.cluster import Fleet
+from simulation.cluster import SimulatedFleet
 from simulation.coverage import Coverage
-from simulation.durability import Durability
 from simulation.faults import FAULTS, Scene, draw_fault
 from simulation.groups import Committer
-from simulation.keeper import Keeper
 from simulation.leaderships import Leaderships
+from simulation.oracle import Oracle
 from simulation.probes import EndProbe
 from simulation.scenarios.replicated import all_in_sync, all_is_committed, replicas_are_equal
 from simulation.scenarios.single import SETTLE_S, broker_settings, verify
-from simulation.workload import Terms, Workload
+from simulation.workload import Guarantees, Workload
 from simulation.world import World
 
 MIN_VIRTUAL_S = 20.0
@@ -35,29 +35,29 @@ MIN_FAULTS = 5
 _LONGEST_S = 120.0
 """Faults do not go on for longer, whatever is missing; what is missing comes when they are healed."""
 _STRIKING = 0.7
-"""The part of MIN_MESSAGES during which faults begin; the last ones end, and the end is judged, in what is left."""
+"""The part of MIN_MESSAGES during which faults begin; the last ones end, and the end is checked, in what is left."""
 _SLOWEST = 10.0
 _MOST_AT_ONCE = 4
 _LOOK_S = 0.05
 
 
-def judged(
-    world: World, fleet: Fleet, *, is_flushed: bool, **terms: Any
-) -> tuple[Checker, Leaderships, Durability, Workload]:
-    """A workload on the fleet and what judges it; `terms` are those of `Terms` that a scenario chooses."""
+def checked(
+    world: World, fleet: SimulatedFleet, *, is_flushed: bool, **guarantees: Any
+) -> tuple[Checker, Leaderships, Oracle, Workload]:
+    """A workload on the fleet and what checks it; `guarantees` are those of `Guarantees` that a scenario chooses."""
     checker = Checker()
     leaderships = Leaderships(world, fleet.store)
-    durability = Durability(world, fleet.brokers, leaderships, checker, is_flushed=is_flushed)
-    world.at_end.enter_context(durability.watching_commits())
-    chosen = Terms(
+    oracle = Oracle(world, fleet.brokers, leaderships, checker, is_flushed=is_flushed)
+    world.at_end.enter_context(oracle.watching_commits())
+    chosen = Guarantees(
         durable_acks=(-1,),
         life_of=fleet.life_of,
-        losses_of=durability.losses,
-        is_promise=durability.is_promise,
+        losses_of=oracle.losses,
+        is_promise=oracle.is_promise,
         is_current=lambda address, partition: is_current(fleet, leaderships, address, partition),
-        **terms,
+        **guarantees,
     )
-    return checker, leaderships, durability, Workload(world, checker, chosen)
+    return checker, leaderships, oracle, Workload(world, checker, chosen)
 
 
 async def run(world: World) -> Checker:
@@ -68,12 +68,12 @@ async def run(world: World) -> Checker:
     settings = _settings(draw, replicas, flushed=flushed)
     # With the smaller one many a batch of these producers is larger than what a follower asks for of its partition.
     settings["replica.fetch.max.bytes"] = world.stream("fetches").choice(("1048576", "1048576", "1000"))
-    fleet = Fleet(world, count, settings, disks=draw.choice((1, 1, 2, 3)))
+    fleet = SimulatedFleet(world, count, settings, disks=draw.choice((1, 1, 2, 3)))
     world.note(
         f"{count} brokers, {len(fleet.brokers[0].paths)} disks, {replicas} replicas,"
         f" {'flush.messages=1' if flushed else 'flush.messages not 1'}"
     )
-    checker, leaderships, durability, workload = judged(
+    checker, leaderships, oracle, workload = checked(
         world,
         fleet,
         is_flushed=flushed,
@@ -82,9 +82,9 @@ async def run(world: World) -> Checker:
     )
     clients = [Client(world, fleet.fabric, f"client-{n}", f"10.1.0.{n}", fleet.bootstrap) for n in (1, 2, 3)]
     await fleet.start()
-    watching = world.spawn(watch(durability), name="judge")
+    watching = world.spawn(watch(oracle), name="oracle")
     started_s = world.loop.time()
-    keeper = Keeper(world, fleet.brokers)
+    restarts = BrokerRestarts(world, fleet.brokers)
     administrator = Administrator(workload, fleet, leaderships, clients, replicas)
     for number in range(draw.choice((1, 2))):
         await administrator.create(f"t{number}")
@@ -94,12 +94,12 @@ async def run(world: World) -> Checker:
     workload.add_work(probe.run(), "end-probe")
     workload.add_work(administrator.run(), "administrator")
 
-    coverage = Coverage(world, leaderships, durability, keeper)
-    scene = Scene(world, fleet, keeper, durability, clients, draw)
+    coverage = Coverage(world, leaderships, oracle, restarts)
+    scene = Scene(world, fleet, restarts, oracle, clients, draw)
     await _strike(world, scene, coverage, workload, started_s)
     heal(fleet)
     async with _within(SETTLE_S, "the brokers are not all ready"):
-        await keeper.settle()
+        await restarts.settle()
     await administrator.finish()
     await all_in_sync(fleet, clients[0], checker)
     while (
@@ -115,7 +115,7 @@ async def run(world: World) -> Checker:
     await replicas_are_equal(fleet, clients[0], checker)
     await all_is_committed(fleet, checker)
     await brokers_agree(fleet, leaderships)
-    durability.look()
+    oracle.look()
     watching.cancel()
     return checker
 
@@ -137,11 +137,11 @@ def _settings(draw: random.Random, replicas: int, *, flushed: bool) -> dict[str,
     }
 
 
-async def watch(durability: Durability) -> None:
-    """Has the judge look every _LOOK_S."""
+async def watch(oracle: Oracle) -> None:
+    """Has the oracle look every _LOOK_S."""
     while True:
         await asyncio.sleep(_LOOK_S)
-        durability.look()
+        oracle.look()
 
 
 def _stretch(world: World) -> float:
@@ -164,7 +164,7 @@ async def _strike(world: World, scene: Scene, coverage: Coverage, workload: Work
         await asyncio.sleep(draw.choice((0.1, 1.0, 3.0)) * draw.random())
         workload.check()
         if world.problems:
-            raise Violation("the judge has found something")
+            raise Violation("the oracle has found something")
         for task in [task for task in striking if task.done()]:
             del striking[task]
             task.result()
@@ -182,7 +182,7 @@ async def _strike(world: World, scene: Scene, coverage: Coverage, workload: Work
             name, fault = draw_fault(draw, FAULTS)
             coverage.struck(name)
             own = Scene(
-                world, scene.fleet, scene.keeper, scene.durability, scene.clients, world.stream(f"fault/{number}")
+                world, scene.fleet, scene.restarts, scene.oracle, scene.clients, world.stream(f"fault/{number}")
             )
             striking[world.spawn(_one(fault, own), name=f"fault-{name}")] = None
     world.faults = number
@@ -194,7 +194,7 @@ async def _one(fault: object, scene: Scene) -> None:
     await fault(scene)  # type: ignore[operator]
 
 
-def heal(fleet: Fleet) -> None:
+def heal(fleet: SimulatedFleet) -> None:
     """Whatever a fault may have left."""
     fleet.fabric.heal()
     fleet.store.slow_s = 0.0
@@ -207,7 +207,7 @@ def heal(fleet: Fleet) -> None:
                 image.is_hung = False
 
 
-async def brokers_agree(fleet: Fleet, leaderships: Leaderships) -> None:
+async def brokers_agree(fleet: SimulatedFleet, leaderships: Leaderships) -> None:
     """After a quiet while each broker tells clients what the coordination store says, of exactly those partitions."""
     deadline = fleet.world.loop.time() + SETTLE_S
     while True:
@@ -227,9 +227,9 @@ async def brokers_agree(fleet: Fleet, leaderships: Leaderships) -> None:
 
 
 def is_current(
-    fleet: Fleet, leaderships: Leaderships, address: tuple[str, int], partition: tuple[str, int] | None
+    fleet: SimulatedFleet, leaderships: Leaderships, address: tuple[str, int], partition: tuple[str, int] | None
 ) -> bool:
-    """`Terms.is_current` of a fleet whose state znodes are watched."""
+    """`Guarantees.is_current` of a fleet whose state znodes are watched."""
     for broker in fleet.brokers:
         if broker.host == address[0]:
             for replica in broker.partitions():

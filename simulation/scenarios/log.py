@@ -35,16 +35,16 @@ from simulation.disk import SimulatedDisk
 from simulation.filesystem import DirectoryNode, DiskImage
 from simulation.flushed import durable_batches, segment_bytes
 from simulation.workers import SimulatedWorkers
-from simulation.world import EPOCH_MS, Machine, Process, World
+from simulation.world import EPOCH_MS, Machine, SimulatedProcess, World
 
 CLUSTER_ID = "simulated-cluster-id00"
 WRITTEN_WITHIN_S = 30.0
-Action = Callable[["Mirror", Log], Coroutine[Any, Any, None]]
+Action = Callable[["LogModel", Log], Coroutine[Any, Any, None]]
 _EXPECTED_RACES = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 @dataclass
-class Mirror:
+class LogModel:
     """What must stand in one log."""
 
     partition: TopicPartition
@@ -96,7 +96,7 @@ def next_sequences(batches: list[Batch]) -> dict[int, int]:
 class Life:
     """One process with its log manager, and the driver's work in it."""
 
-    def __init__(self, scenario: LogScenario, process: Process) -> None:
+    def __init__(self, scenario: LogScenario, process: SimulatedProcess) -> None:
         self.scenario = scenario
         self.draw = scenario.draw
         self.process = process
@@ -188,7 +188,7 @@ class Life:
         except Violation as error:
             self.process.world.problem(str(error))
 
-    def _batch(self, mirror: Mirror, *, producer: int = -1, sequence: int = -1, base: int = 0) -> bytes:
+    def _batch(self, mirror: LogModel, *, producer: int = -1, sequence: int = -1, base: int = 0) -> bytes:
         draw = self.draw
         count = draw.choice((1, 1, 2, 5, 20))
         first = self.scenario.take_names(count)
@@ -203,7 +203,7 @@ class Life:
             leader_epoch=mirror.epoch,
         )
 
-    async def _append(self, mirror: Mirror, log: Log) -> None:
+    async def _append(self, mirror: LogModel, log: Log) -> None:
         if mirror.cut_asked is not None:
             return
         producer = self.draw.choice((-1, -1, *list(mirror.sequences)[-3:]))
@@ -222,7 +222,7 @@ class Life:
         if self.draw.random() < 0.3:
             await self._written(mirror, log, batch.last_offset + 1)
 
-    async def _written(self, mirror: Mirror, log: Log, offset: int) -> None:
+    async def _written(self, mirror: LogModel, log: Log, offset: int) -> None:
         """Waits until the append is written; a truncation may come between."""
         deadline = self.process.world.loop.time() + WRITTEN_WITHIN_S
         while log.log_end_offset < offset and mirror.end >= offset and not log.is_failed:
@@ -235,7 +235,7 @@ class Life:
             if mirror.retentions:
                 mirror.start_asked = max(mirror.start_asked, log.high_watermark)
 
-    async def _append_as_follower(self, mirror: Mirror, log: Log) -> None:
+    async def _append_as_follower(self, mirror: LogModel, log: Log) -> None:
         if mirror.cut_asked is not None:
             return
         data = bytearray()
@@ -255,7 +255,7 @@ class Life:
         if self.draw.random() < 0.3:
             await self._written(mirror, log, end)
 
-    async def _duplicate(self, mirror: Mirror, log: Log) -> None:
+    async def _duplicate(self, mirror: LogModel, log: Log) -> None:
         """A batch of the last five of its producer, sent again, gets its old offsets; one too far ahead an error."""
         if mirror.cut_asked is not None:
             return
@@ -277,18 +277,18 @@ class Life:
             else:
                 raise Violation(f"{mirror.partition}: a sequence with a gap was taken: {info!r}")
 
-    async def _flush(self, mirror: Mirror, log: Log) -> None:
+    async def _flush(self, mirror: LogModel, log: Log) -> None:
         await log.flush()
 
-    async def _new_epoch(self, mirror: Mirror, log: Log) -> None:
+    async def _new_epoch(self, mirror: LogModel, log: Log) -> None:
         if mirror.cut_asked is None:
             mirror.epoch += self.draw.choice((1, 1, 2))
             log.assign_epoch(mirror.epoch, mirror.end)
 
-    async def _checkpoint(self, mirror: Mirror, log: Log) -> None:
+    async def _checkpoint(self, mirror: LogModel, log: Log) -> None:
         await self.manager.checkpoint_high_watermarks()
 
-    async def _truncate(self, mirror: Mirror, log: Log) -> None:
+    async def _truncate(self, mirror: LogModel, log: Log) -> None:
         """As a follower does: down to an offset between the high watermark and the end."""
         if mirror.cut_asked is not None:
             return
@@ -306,7 +306,7 @@ class Life:
         if log.log_end_offset != mirror.end:
             raise Violation(f"{mirror.partition}: cut to {target}, the end is {log.log_end_offset}, not {mirror.end}")
 
-    async def _truncate_fully(self, mirror: Mirror, log: Log) -> None:
+    async def _truncate_fully(self, mirror: LogModel, log: Log) -> None:
         """A follower whose leader's log begins beyond its own end."""
         if mirror.cut_asked is not None:
             return
@@ -320,7 +320,7 @@ class Life:
         mirror.cut_asked = None
         mirror.start = target
 
-    async def _advance_start(self, mirror: Mirror, log: Log) -> None:
+    async def _advance_start(self, mirror: LogModel, log: Log) -> None:
         if mirror.cut_asked is not None or log.high_watermark <= log.log_start_offset:
             return
         target = self.draw.randrange(log.log_start_offset, log.high_watermark + 1)
@@ -329,7 +329,7 @@ class Life:
         if mirror.start_asked >= target:
             mirror.start = max(mirror.start, target)
 
-    async def _retain(self, mirror: Mirror, log: Log) -> None:
+    async def _retain(self, mirror: LogModel, log: Log) -> None:
         mirror.start_asked = max(mirror.start_asked, log.high_watermark)
         mirror.retentions += 1
         try:
@@ -337,7 +337,7 @@ class Life:
         finally:
             mirror.retentions -= 1
 
-    async def _delete_topic(self, mirror: Mirror, log: Log) -> None:
+    async def _delete_topic(self, mirror: LogModel, log: Log) -> None:
         if self.draw.random() < 0.5 or len(self.scenario.mirrors) < 2:
             return
         self.scenario.is_deleting = True
@@ -345,7 +345,7 @@ class Life:
         await self.manager.delete(mirror.partition)
         self.scenario.deleted.append(mirror.partition)
 
-    async def _read(self, mirror: Mirror, log: Log) -> None:
+    async def _read(self, mirror: LogModel, log: Log) -> None:
         if log.log_end_offset <= log.log_start_offset:
             return
         offset = self.draw.randrange(log.log_start_offset, log.log_end_offset)
@@ -372,7 +372,7 @@ class Life:
                 if name not in (before.get(at), now.get(at)):
                     raise Violation(f"{mirror.partition}: read {name} at {at}, expected {now.get(at)}")
 
-    async def _look_up_time(self, mirror: Mirror, log: Log) -> None:
+    async def _look_up_time(self, mirror: LogModel, log: Log) -> None:
         visible = [batch for batch in mirror.batches if batch.last_offset < log.high_watermark]
         visible = [batch for batch in visible if batch.last_offset >= log.log_start_offset]
         if not visible or mirror.cut_asked is not None:
@@ -399,7 +399,7 @@ class LogScenario:
         self.draw = world.stream("scenario")
         self.machine: Machine = world.machine("broker-0", "10.0.0.1")
         self.checker = Checker()
-        self.mirrors: dict[TopicPartition, Mirror] = {}
+        self.mirrors: dict[TopicPartition, LogModel] = {}
         self.found: dict[TopicPartition, list[Batch]] = {}
         """What the files of each partition held at its last start."""
         self.deleted: list[TopicPartition] = []
@@ -412,7 +412,7 @@ class LogScenario:
         self.config = self._config()
         for number in range(self.draw.choice((1, 2, 3))):
             partition = TopicPartition(f"t{number}", number)
-            self.mirrors[partition] = Mirror(partition)
+            self.mirrors[partition] = LogModel(partition)
 
     def _config(self) -> dict[str, Any]:
         draw = self.draw
@@ -426,7 +426,7 @@ class LogScenario:
         self.world.note(f"flush.messages={config['flush.messages']}")
         return config
 
-    def topic_id(self, mirror: Mirror) -> bytes:
+    def topic_id(self, mirror: LogModel) -> bytes:
         return random.Random(f"{self.world.seed}/{mirror.partition}").randbytes(16)
 
     def take_names(self, count: int) -> int:
@@ -536,12 +536,12 @@ class LogScenario:
             if log is None:
                 if promised > max(mirror.start, mirror.start_asked):
                     raise Violation(f"{mirror.partition}: the log is gone; it held {promised} offsets")
-                self.mirrors[mirror.partition] = Mirror(mirror.partition, ever=mirror.ever, epoch=mirror.epoch)
+                self.mirrors[mirror.partition] = LogModel(mirror.partition, ever=mirror.ever, epoch=mirror.epoch)
                 continue
             self._verify_log(mirror, log)
         self.is_deleting = False
 
-    def _verify_log(self, mirror: Mirror, log: Log) -> None:
+    def _verify_log(self, mirror: LogModel, log: Log) -> None:
         name = f"{mirror.partition.topic}-{mirror.partition.partition}"
         start = log.log_start_offset
         promised = mirror.written
@@ -570,7 +570,7 @@ class LogScenario:
         self.checker.acknowledged_count += max(0, promised - start)
         self.checker.delivered_count += len(names)
         self._verify_epochs(name, log, found)
-        fresh = Mirror(mirror.partition, [batch for batch in found if batch.last_offset >= start], mirror.ever)
+        fresh = LogModel(mirror.partition, [batch for batch in found if batch.last_offset >= start], mirror.ever)
         fresh.start = fresh.start_asked = start
         fresh.epoch = max(mirror.epoch, log.latest_epoch)
         fresh.sequences = next_sequences(fresh.batches)
@@ -597,7 +597,7 @@ class LogScenario:
                 )
 
 
-def _limit(mirror: Mirror) -> int:
+def _limit(mirror: LogModel) -> int:
     """No promise reaches beyond the end, nor beyond a truncation that is under way."""
     return mirror.end if mirror.cut_asked is None else min(mirror.end, mirror.cut_asked)
 

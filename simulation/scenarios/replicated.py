@@ -14,9 +14,9 @@ from typing import Any
 
 from simulation.checker import Checker, Violation
 from simulation.client import Client, Unavailable
-from simulation.cluster import Fleet, SimulatedBroker
+from simulation.cluster import SimulatedBroker, SimulatedFleet
 from simulation.scenarios.single import SETTLE_S, add_topic, broker_settings, keep_changing_topics, verify
-from simulation.workload import Terms, Workload
+from simulation.workload import Guarantees, Workload
 from simulation.world import World
 
 
@@ -24,7 +24,7 @@ async def run(world: World) -> Checker:
     return await run_fleet(world)
 
 
-Extra = Callable[[Fleet, Workload, Client], Coroutine[Any, Any, None]]
+Extra = Callable[[SimulatedFleet, Workload, Client], Coroutine[Any, Any, None]]
 """More work of clients, until the workload stops."""
 
 
@@ -41,9 +41,9 @@ async def run_fleet(world: World, *, brokers: int = 3, disks: int = 1, extra: Ex
         "replica.fetch.wait.max.ms": str(draw.choice((50, 500))),
         "zookeeper.session.timeout.ms": str(draw.choice((1500, 3000))),
     }
-    fleet = Fleet(world, brokers, settings, disks=disks)
+    fleet = SimulatedFleet(world, brokers, settings, disks=disks)
     checker = Checker()
-    workload = Workload(world, checker, Terms(durable_acks=(-1,), life_of=fleet.life_of))
+    workload = Workload(world, checker, Guarantees(durable_acks=(-1,), life_of=fleet.life_of))
     clients = [Client(world, fleet.fabric, f"client-{n}", f"10.1.0.{n}", fleet.bootstrap) for n in (1, 2)]
     await fleet.start()
     for number in range(draw.choice((1, 2))):
@@ -63,7 +63,7 @@ async def run_fleet(world: World, *, brokers: int = 3, disks: int = 1, extra: Ex
     return checker
 
 
-async def _fault(world: World, draw: random.Random, fleet: Fleet) -> None:
+async def _fault(world: World, draw: random.Random, fleet: SimulatedFleet) -> None:
     """One fault and its healing."""
     broker = draw.choice(fleet.brokers)
     kind = draw.choice(("crash", "crash", "delay", "expire", "disconnect", "controller"))
@@ -111,7 +111,7 @@ async def crash_and_restart(world: World, draw: random.Random, broker: Simulated
     await broker.wait_started()
 
 
-async def all_in_sync(fleet: Fleet, client: Client, checker: Checker) -> None:
+async def all_in_sync(fleet: SimulatedFleet, client: Client, checker: Checker) -> None:
     """Waits until every partition has a leader and all its replicas are in sync: the fault is healed."""
     deadline = fleet.world.loop.time() + SETTLE_S
     behind: list[str] = []
@@ -136,7 +136,7 @@ async def all_in_sync(fleet: Fleet, client: Client, checker: Checker) -> None:
     raise Violation(f"{SETTLE_S} s after the fault these are not in sync: {'; '.join(behind)}")
 
 
-async def replicas_are_equal(fleet: Fleet, client: Client, checker: Checker) -> None:
+async def replicas_are_equal(fleet: SimulatedFleet, client: Client, checker: Checker) -> None:
     """After a quiet while the replicas of every partition hold the same bytes, and nobody else holds any."""
     deadline = fleet.world.loop.time() + SETTLE_S
     while True:
@@ -160,7 +160,7 @@ async def replicas_are_equal(fleet: Fleet, client: Client, checker: Checker) -> 
         await asyncio.sleep(0.5)
 
 
-async def all_is_committed(fleet: Fleet, checker: Checker) -> None:
+async def all_is_committed(fleet: SimulatedFleet, checker: Checker) -> None:
     """After a quiet while every replica knows that all that it holds is committed: consumers may read it."""
     deadline = fleet.world.loop.time() + SETTLE_S
     while True:

@@ -11,9 +11,9 @@ import random
 
 from simulation.checker import Checker, Violation
 from simulation.client import Client, Unavailable
-from simulation.cluster import Fleet, SimulatedBroker
+from simulation.cluster import SimulatedBroker, SimulatedFleet
 from simulation.groups import Committer
-from simulation.workload import Terms, Workload, create_topic, delete_topic, present_topics, read_whole
+from simulation.workload import Guarantees, Workload, create_topic, delete_topic, present_topics, read_whole
 from simulation.world import World
 
 SETTLE_S = 60.0
@@ -44,9 +44,9 @@ async def run(world: World) -> Checker:
     draw = world.stream("scenario")
     flushed = draw.random() < 0.5
     world.note("flush.messages=1" if flushed else "flush.messages not 1")
-    fleet = Fleet(world, 1, broker_settings(draw, flush_every_message=flushed), disks=draw.choice((1, 1, 2)))
+    fleet = SimulatedFleet(world, 1, broker_settings(draw, flush_every_message=flushed), disks=draw.choice((1, 1, 2)))
     checker = Checker()
-    workload = Workload(world, checker, Terms(durable_acks=(1, -1), life_of=fleet.life_of))
+    workload = Workload(world, checker, Guarantees(durable_acks=(1, -1), life_of=fleet.life_of))
     clients = [
         Client(world, fleet.fabric, f"client-{n}", f"10.1.0.{n}", fleet.bootstrap)
         for n in range(1, draw.choice((2, 3)) + 1)
@@ -134,7 +134,7 @@ async def _crash_somewhere(
                 return
             safe = broker.lose_power()
             if not is_flushed:
-                workload.forgiveness += 1
+                workload.excused_losses += 1
                 for partition, end in safe.items():
                     workload.checker.power_lost(partition, end)
 
@@ -152,7 +152,7 @@ async def _crash_somewhere(
             return
 
 
-async def verify(fleet: Fleet, workload: Workload, client: Client) -> None:
+async def verify(fleet: SimulatedFleet, workload: Workload, client: Client) -> None:
     """The end of a run: all is healthy, everything is answered, and every partition is read whole."""
     fleet.fabric.heal()
     await workload.finish(SETTLE_S)

@@ -14,7 +14,7 @@ from ottla_broker.records.control_records import ControlType, EndTransactionMark
 from ottla_broker.storage.log.log import Log
 from simulation.batches import Batch, build_batch, read_batches
 from simulation.checker import Checker, Violation
-from simulation.scenarios.log import Action, Life, LogScenario, Mirror
+from simulation.scenarios.log import Action, Life, LogModel, LogScenario
 from simulation.world import EPOCH_MS, World
 
 _PRODUCERS = 4
@@ -49,11 +49,11 @@ def derive(batches: list[Batch]) -> Derived:
     return found
 
 
-class _Life(Life):
+class _ProducerIncarnation(Life):
     def actions(self) -> list[tuple[float, Action]]:
         return [*super().actions(), (12.0, self._append_in_transaction), (8.0, self._end_transaction)]
 
-    async def _append_in_transaction(self, mirror: Mirror, log: Log) -> None:
+    async def _append_in_transaction(self, mirror: LogModel, log: Log) -> None:
         if mirror.cut_asked is not None:
             return
         producer = self._producer()
@@ -75,7 +75,7 @@ class _Life(Life):
         placed = info.first_offset.to_bytes(8, "big") + data[8:12] + mirror.epoch.to_bytes(4, "big") + data[16:]
         await self._added(mirror, log, placed)
 
-    async def _end_transaction(self, mirror: Mirror, log: Log) -> None:
+    async def _end_transaction(self, mirror: LogModel, log: Log) -> None:
         """Also where there is none to end."""
         if mirror.cut_asked is not None:
             return
@@ -101,7 +101,7 @@ class _Life(Life):
         if self.draw.random() < 0.3:
             await self._written(mirror, log, marker.last_offset + 1)
 
-    async def _added(self, mirror: Mirror, log: Log, placed: bytes) -> None:
+    async def _added(self, mirror: LogModel, log: Log, placed: bytes) -> None:
         (batch,) = read_batches(placed)
         mirror.add(batch)
         if self.draw.random() < 0.3:
@@ -113,7 +113,7 @@ class _Life(Life):
 
 
 class TransactionScenario(LogScenario):
-    life = _Life
+    life = _ProducerIncarnation
 
     async def verify_slowly(self, life: Life) -> None:
         for mirror in list(self.mirrors.values()):
@@ -122,7 +122,7 @@ class TransactionScenario(LogScenario):
                 continue
             await self._verify_transactions(mirror, log)
 
-    async def _verify_transactions(self, mirror: Mirror, log: Log) -> None:
+    async def _verify_transactions(self, mirror: LogModel, log: Log) -> None:
         """`mirror` holds what was found, from the log start offset on: the files hold more."""
         name = str(mirror.partition)
         found = self.found[mirror.partition]

@@ -11,7 +11,7 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from ottla_broker.local.zookeeper import ZooKeeperServer
+from ottla_broker.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
@@ -68,7 +68,7 @@ WORD_FOR_WORD = frozenset(
 
 
 class Broker:
-    """One of the two, over one connection, made anew when the broker has closed it."""
+    """One of the two, over one connection, opened again when the broker has closed it."""
 
     def __init__(self, address: str) -> None:
         self._address = address

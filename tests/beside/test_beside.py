@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla_broker.local.zookeeper import ZooKeeperServer
+from ottla_broker.local.zookeeper_server import ZooKeeperServer
 from tests.beside.comparison import both, comparable, difference
 from tests.beside.configs import cases, compare
 from tests.beside.requests import Requests

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
-from ottla_broker.local.zookeeper import ZooKeeperServer
+from ottla_broker.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.ports.coordination import (
     Check,
     Coordination,

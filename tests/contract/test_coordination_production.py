@@ -11,7 +11,7 @@ import pytest
 
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
-from ottla_broker.local.zookeeper import ZooKeeperServer
+from ottla_broker.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.ports.coordination import Coordination
 from tests.contract.coordination_contract import CoordinationContract
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ottla_broker.ports.coordination import Coordination, SessionEvent
-from simulation.coordination import SimulatedCoordination, Store
+from simulation.coordination import SimulatedCoordination, SimulatedStore
 from simulation.world import World
 from tests.contract.coordination_contract import CoordinationContract, Received
 from tests.contract.test_loop_simulated import world_of_this_loop
@@ -16,7 +16,7 @@ from tests.contract.test_loop_simulated import world_of_this_loop
 class SimulatedHarness:
     def __init__(self, world: World) -> None:
         self.world = world
-        self.store = Store(world)
+        self.store = SimulatedStore(world)
 
     def new(self) -> SimulatedCoordination:
         number = len(self.world.machines)

@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Pro
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla_broker.local.jars import find_java, kafka_class_path
-from ottla_broker.local.zookeeper import ZooKeeperServer
+from ottla_broker.local.zookeeper_server import ZooKeeperServer
 from tests.integration.apache_kafka import complaints, dumped
 from tests.integration.processes import BrokerProcess
 

@@ -438,7 +438,7 @@ def test_what_only_a_dead_disk_held_answers_errors_until_a_person_gives_it_up(tm
             assert first[number] not in names, "it began anew"
         mount.say("ok")
         disks.until_state("online")
-        assert len(list(mount.path.glob(f"{TOPIC}-*-stray"))) == len(disks.bad), "the old copies are set aside"
+        assert len(list(mount.path.glob(f"{TOPIC}-*-stray"))) == len(disks.bad), "the old copies are strays"
         disks.goes_on([*disks.good, *disks.bad])
 
 

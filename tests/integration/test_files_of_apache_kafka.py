@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla_broker.local.zookeeper import ZooKeeperServer
+from ottla_broker.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.records.batch import PATCH
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.control_records import ControlType, EndTransactionMarker, build_marker
@@ -285,7 +285,7 @@ async def test_transactions_go_to_and_fro(exchange: Exchange) -> None:
     assert [record.value for record in consume(theirs.address, "t", "read_committed")] == values
     theirs.kill()
 
-    ours.start()  # makes the indexes anew
+    ours.start()  # rebuilds the indexes
     assert [record.value for record in consume(ours.address, "t", "read_committed")] == values
     assert consume(ours.address, "t")[-1].value == b"open"
     assert ours.stop() == 0

@@ -241,7 +241,7 @@ def test_a_throttled_move_shows_how_far_it_is_and_survives_a_crash(fleet: Runnin
         copy = begun_copy(fleet, 1, name, 300)
         assert copy.path == other(fleet, 1, path) and copy.size > 0
         assert move(fleet, 1, name, path) is ErrorCode.NONE
-        assert futures(fleet, 1, name) == []  # the move is taken back
+        assert futures(fleet, 1, name) == []  # the move is cancelled
         assert move(fleet, 1, name, copy.path) is ErrorCode.NONE
         begun_copy(fleet, 1, name, 300)
         fleet.kill(1)

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla_broker.local.zookeeper import ZooKeeperServer
+from ottla_broker.local.zookeeper_server import ZooKeeperServer
 from tests.integration.processes import BrokerProcess
 
 pytestmark = pytest.mark.java

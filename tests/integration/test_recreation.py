@@ -1,4 +1,4 @@
-"""A disk dies under acks=all: its replicas are made anew on the broker's other disk, whoever is controller.
+"""A disk dies under acks=all: its replicas are recreated on the broker's other disk, whoever is controller.
 
 The disk is a FUSE file system that answers EIO. Where the machine cannot mount, these tests are skipped; with
 OTTLA_TEST_ALL=1 they fail instead.
@@ -180,7 +180,7 @@ def test_full_replication_returns_without_a_person_at_the_rate_that_is_set(tmp_p
         began = time.monotonic()
         mount.say("eio")
         load.until(lambda: is_offline(fleet, 1, "d1"), "the disk is offline")
-        load.until(is_made_anew(fleet, 1, bad), "the replicas are made anew")
+        load.until(is_made_anew(fleet, 1, bad), "the replicas are recreated")
         took_s = time.monotonic() - began
         load.until(load.is_in_sync, "full replication")
         assert is_offline(fleet, 1, "d1")
@@ -232,7 +232,7 @@ def test_it_does_so_under_a_controller_of_apache_kafka(tmp_path: Path, zookeeper
         load.until(lambda: sum(map(len, load.acknowledged)) > 2000, "2 000 records")
         mount.say("eio")
         load.until(lambda: is_offline(fleet, 0, "d1"), "the disk is offline")
-        load.until(is_made_anew(fleet, 0, bad), "the replicas are made anew")
+        load.until(is_made_anew(fleet, 0, bad), "the replicas are recreated")
         load.until(load.is_in_sync, "full replication")
         assert is_offline(fleet, 0, "d1")
         assert admin.list_topics(timeout=_LIMIT_S).controller_id in ports

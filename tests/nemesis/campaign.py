@@ -1,4 +1,4 @@
-"""The campaign: a fleet, its load, fault after fault, and the judgement at the end."""
+"""The campaign: a fleet, its load, fault after fault, and the check at the end."""
 
 from __future__ import annotations
 

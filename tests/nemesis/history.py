@@ -48,7 +48,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubtful:
+class Indeterminate:
     """An error after which the record may or may not be there."""
 
     at: float
@@ -102,10 +102,12 @@ class FaultEnded:
     name: str
 
 
-Event: TypeAlias = Sent | Acknowledged | Refused | Doubtful | Subscribed | Placed | Polled | FaultBegan | FaultEnded
+Event: TypeAlias = (
+    Sent | Acknowledged | Refused | Indeterminate | Subscribed | Placed | Polled | FaultBegan | FaultEnded
+)
 _KINDS = {
     kind.__name__: kind
-    for kind in (Sent, Acknowledged, Refused, Doubtful, Subscribed, Placed, Polled, FaultBegan, FaultEnded)
+    for kind in (Sent, Acknowledged, Refused, Indeterminate, Subscribed, Placed, Polled, FaultBegan, FaultEnded)
 }
 
 

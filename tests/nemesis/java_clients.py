@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla_broker.local.jars import find_java, kafka_class_path
-from tests.nemesis.history import Acknowledged, Doubtful, History, Placed, Polled, Subscribed, now
+from tests.nemesis.history import Acknowledged, History, Indeterminate, Placed, Polled, Subscribed, now
 from tests.nemesis.load import REQUEST_TIMEOUT_MS, TOPIC, Client
 
 _OPTIONS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
@@ -88,7 +88,7 @@ class JavaProducer(_JavaClient):
             offset = event["offset"] if event["offset"] >= 0 else None
             self._history.add(Acknowledged(at, self.name, event["partition"], event["value"], offset))
         elif name == "producer_send_error":
-            self._history.add(Doubtful(at, self.name, event["value"], event["message"]))
+            self._history.add(Indeterminate(at, self.name, event["value"], event["message"]))
             self.errors.append(f"{self.name}: {event['message']}")
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from tests.nemesis.checker import FINAL, stopped
-from tests.nemesis.history import Acknowledged, Doubtful, History, Placed, Polled, Refused, Sent, Subscribed, now
+from tests.nemesis.history import Acknowledged, History, Indeterminate, Placed, Polled, Refused, Sent, Subscribed, now
 
 TOPIC = "nemesis"
 MAX_MESSAGE_BYTES = 100_000
@@ -114,7 +114,7 @@ class SteadyProducer(Client):
         data, partition, offset = message.value(), message.partition(), message.offset()
         assert data is not None and partition is not None
         if error is not None:
-            self._history.add(Doubtful(now(), self.name, value_of(data), str(error)))
+            self._history.add(Indeterminate(now(), self.name, value_of(data), str(error)))
             self.errors.append(f"{self.name}: {error}")
             return
         known = offset if offset is not None and offset >= 0 else None
@@ -161,7 +161,7 @@ class RefusedProducer(Client):
         elif error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             self._history.add(Refused(now(), self.name, partition, value, "MESSAGE_TOO_LARGE"))
         else:
-            self._history.add(Doubtful(now(), self.name, value, str(error)))
+            self._history.add(Indeterminate(now(), self.name, value, str(error)))
 
 
 class Reader(Client):

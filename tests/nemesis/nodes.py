@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 
 from ottla_broker.local.jars import find_java, kafka_class_path, zookeeper_class_path
-from ottla_broker.local.zookeeper import JVM_OPTIONS
+from ottla_broker.local.zookeeper_server import JVM_OPTIONS
 from tests.nemesis.network import Network
 
 TICK_MS = 1000

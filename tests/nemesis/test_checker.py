@@ -26,11 +26,11 @@ from tests.nemesis.checker import (
 )
 from tests.nemesis.history import (
     Acknowledged,
-    Doubtful,
     Event,
     FaultBegan,
     FaultEnded,
     History,
+    Indeterminate,
     Placed,
     Polled,
     Refused,
@@ -65,7 +65,7 @@ GOOD: tuple[Event, ...] = (
     acknowledged("p.0", 0),
     acknowledged("q.0", 1),
     Refused(1.0, "r", 0, "r.0", "MSG_SIZE_TOO_LARGE"),
-    Doubtful(1.0, "p", "p.1", "_TIMED_OUT"),
+    Indeterminate(1.0, "p", "p.1", "_TIMED_OUT"),
     FaultBegan(1.0, "kill leader", "b1", (0,)),
     FaultEnded(1.5, "kill leader"),
     polled("a", (0, "p.0"), (1, "q.0")),
@@ -83,7 +83,7 @@ GOOD: tuple[Event, ...] = (
 
 
 def test_a_history_in_which_all_is_well_has_no_findings() -> None:
-    """Doubtful records may be there, groups may be given again what they had, a log may end with anything."""
+    """Indeterminate records may be there, groups may be given again what they had, a log may end with anything."""
     assert findings(GOOD) == []
     assert counts([]) == dict.fromkeys(CLASSES, 0)
 

@@ -20,13 +20,13 @@ from simulation.disk import SimulatedDisk
 from simulation.filesystem import DirectoryNode, DiskImage, FileNode
 from simulation.flushed import durable_end
 from simulation.workers import SimulatedWorkers
-from simulation.world import Machine, Process, World
+from simulation.world import Machine, SimulatedProcess, World
 from tests.broker.storage.logs import written
 
 PARTITION = TopicPartition("t", 0)
 
 
-def manager_of(process: Process) -> LogManager:
+def manager_of(process: SimulatedProcess) -> LogManager:
     machine = process.machine
     return LogManager(
         {path: SimulatedDisk(process, image, path) for path, image in machine.disks.items()},

@@ -24,9 +24,9 @@ from ottla_broker.server.edge.request_scheduling import DATA_SLICE_S
 from simulation.batches import build_batch
 from simulation.checker import Checker
 from simulation.client import Client
-from simulation.cluster import CLIENT_PORT, Fleet
+from simulation.cluster import CLIENT_PORT, SimulatedFleet
 from simulation.scenarios.single import broker_settings
-from simulation.workload import Terms, Workload, create_topic
+from simulation.workload import Guarantees, Workload, create_topic
 from simulation.world import EPOCH_MS, World
 
 REQUEST_S = 0.001
@@ -37,14 +37,14 @@ TOPIC = "t"
 CONTROL = (ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA)
 
 
-def with_flood(settings: dict[str, str], use: Callable[[World, Fleet, list[float]], Awaitable[None]]) -> None:
+def with_flood(settings: dict[str, str], use: Callable[[World, SimulatedFleet, list[float]], Awaitable[None]]) -> None:
     """`use` runs during the flood, and gets the virtual seconds that its requests take."""
     world = World(1)
 
     async def main() -> None:
-        fleet = Fleet(world, 1, broker_settings(random.Random(1), flush_every_message=False) | settings)
+        fleet = SimulatedFleet(world, 1, broker_settings(random.Random(1), flush_every_message=False) | settings)
         await fleet.start()
-        workload = Workload(world, Checker(), Terms(durable_acks=(-1,), life_of=fleet.life_of))
+        workload = Workload(world, Checker(), Guarantees(durable_acks=(-1,), life_of=fleet.life_of))
         first = Client(world, fleet.fabric, "first", "10.2.0.1", fleet.bootstrap)
         assert await create_topic(workload, first, TOPIC, 1, 1, {})
         await first.refresh()
@@ -130,7 +130,7 @@ def test_a_flood_of_produce_and_fetch_delays_no_request_of_the_controller(listen
             "control.plane.listener.name": "CONTROL",
         }
 
-    async def use(world: World, fleet: Fleet, taken: list[float]) -> None:
+    async def use(world: World, fleet: SimulatedFleet, taken: list[float]) -> None:
         address = (fleet.brokers[0].host, port)
         controller = Client(world, fleet.fabric, "controller", "10.2.0.2", [address])
         waited = []

@@ -13,11 +13,11 @@ import pytest
 from ottla_broker.coordination import znodes
 from simulation.checker import Checker
 from simulation.client import Client, Unavailable
-from simulation.cluster import Fleet, SimulatedBroker
+from simulation.cluster import SimulatedBroker, SimulatedFleet
 from simulation.reassignments import Reassigner
 from simulation.scenarios.replicated import all_in_sync, replicas_are_equal
 from simulation.scenarios.single import broker_settings, verify
-from simulation.workload import Terms, Workload, create_topic, delete_topic
+from simulation.workload import Guarantees, Workload, create_topic, delete_topic
 from simulation.world import World
 
 TOPIC = "t"
@@ -27,7 +27,7 @@ WITHIN_S = 30.0
 @dataclass
 class Scene:
     world: World
-    fleet: Fleet
+    fleet: SimulatedFleet
     workload: Workload
     client: Client
 
@@ -74,8 +74,8 @@ def play(count: int, use: Callable[[Scene], Awaitable[None]], seed: int) -> None
             "zookeeper.session.timeout.ms": "6000",
             "replica.lag.time.max.ms": "3000",
         }
-        fleet = Fleet(world, count, settings)
-        workload = Workload(world, Checker(), Terms(durable_acks=(-1,), life_of=fleet.life_of))
+        fleet = SimulatedFleet(world, count, settings)
+        workload = Workload(world, Checker(), Guarantees(durable_acks=(-1,), life_of=fleet.life_of))
         await fleet.start()
         await use(Scene(world, fleet, workload, Client(world, fleet.fabric, "client", "10.1.0.1", fleet.bootstrap)))
 
@@ -146,7 +146,7 @@ async def _is_gone(scene: Scene) -> None:
             await asyncio.sleep(0.05)
             with contextlib.suppress(Unavailable):
                 told = {topic for topic, _ in (await scene.client.refresh()).partitions}
-    again = Workload(scene.world, Checker(), scene.workload.terms)
+    again = Workload(scene.world, Checker(), scene.workload.guarantees)
     assert await create_topic(again, scene.client, TOPIC, 1, 3, {})
     await all_in_sync(scene.fleet, scene.client, again.checker)
     assert all(log == b"" for broker in scene.fleet.brokers for log in broker.log_bytes().values())
@@ -214,7 +214,7 @@ def test_the_next_controller_ends_a_reassignment(after_s: float) -> None:
     play(4, use, seed=1)
 
 
-def _replicas(fleet: Fleet) -> list[int] | None:
+def _replicas(fleet: SimulatedFleet) -> list[int] | None:
     """Of the partition, once nothing is being reassigned."""
     data = fleet.store.data(znodes.topic_path(TOPIC))
     assert data is not None

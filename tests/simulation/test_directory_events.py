@@ -15,12 +15,12 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server import recreation as recreating
 from ottla_broker.server.partition_state import read_command
 from simulation.checker import Checker
-from simulation.client import Client, PartitionState, Unavailable
-from simulation.cluster import Fleet, SimulatedBroker
+from simulation.client import Client, KnownPartition, Unavailable
+from simulation.cluster import SimulatedBroker, SimulatedFleet
 from simulation.filesystem import DiskImage
 from simulation.reassignments import Reassigner
 from simulation.scenarios.single import SETTLE_S, broker_settings, verify
-from simulation.workload import Terms, Workload, create_topic
+from simulation.workload import Guarantees, Workload, create_topic
 from simulation.world import World
 
 TOPIC = "t"
@@ -30,11 +30,11 @@ PARTITIONS = 4
 class Scene:
     """Brokers of two disks each, one topic on all of them, and producers with acks=all."""
 
-    def __init__(self, world: World, fleet: Fleet) -> None:
+    def __init__(self, world: World, fleet: SimulatedFleet) -> None:
         self.world = world
         self.fleet = fleet
         self.client = Client(world, fleet.fabric, "client", "10.1.0.1", fleet.bootstrap)
-        self.workload = Workload(world, Checker(), Terms(durable_acks=(-1,), life_of=fleet.life_of))
+        self.workload = Workload(world, Checker(), Guarantees(durable_acks=(-1,), life_of=fleet.life_of))
 
     async def start(self) -> None:
         await self.fleet.start()
@@ -52,7 +52,7 @@ class Scene:
                 return path, broker.machine.disks[path], [n for n in range(PARTITIONS) if f"{TOPIC}-{n}" in names]
         raise AssertionError(f"broker {broker.broker_id} has no {TOPIC}-{number}")
 
-    async def until(self, is_true: Callable[[list[PartitionState]], bool]) -> None:
+    async def until(self, is_true: Callable[[list[KnownPartition]], bool]) -> None:
         """Waits until metadata of the partitions makes it true."""
         async with asyncio.timeout(SETTLE_S):
             while True:
@@ -75,7 +75,7 @@ def play(count: int, use: Callable[[Scene], Awaitable[None]], seed: int = 1, **s
             "auto.leader.rebalance.enable": "false",
             **{name.replace("_", "."): value for name, value in settings_of_its_own.items()},
         }
-        scene = Scene(world, Fleet(world, count, settings, disks=2))
+        scene = Scene(world, SimulatedFleet(world, count, settings, disks=2))
         world.has_failed_disk = True
         await scene.start()
         await use(scene)

@@ -11,17 +11,21 @@ import pytest
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.peers.registration import SESSION_FILE
-from simulation.cluster import Fleet
+from simulation.cluster import SimulatedFleet
 from simulation.filesystem import DirectoryNode
 from simulation.scenarios.single import broker_settings
 from simulation.world import World
 
 
-def with_fleet(count: int, use: Callable[[World, Fleet], Awaitable[None]], seed: int = 1, disks: int = 1) -> None:
+def with_fleet(
+    count: int, use: Callable[[World, SimulatedFleet], Awaitable[None]], seed: int = 1, disks: int = 1
+) -> None:
     world = World(seed)
 
     async def main() -> None:
-        fleet = Fleet(world, count, broker_settings(random.Random(seed), flush_every_message=False), disks=disks)
+        fleet = SimulatedFleet(
+            world, count, broker_settings(random.Random(seed), flush_every_message=False), disks=disks
+        )
         await fleet.start()
         await use(world, fleet)
 
@@ -30,7 +34,7 @@ def with_fleet(count: int, use: Callable[[World, Fleet], Awaitable[None]], seed:
 
 
 def test_a_broker_that_lost_its_kept_session_waits_for_its_own_registration_to_end() -> None:
-    async def use(world: World, fleet: Fleet) -> None:
+    async def use(world: World, fleet: SimulatedFleet) -> None:
         broker = fleet.brokers[0]
         broker.crash()
         broker.machine.disks[broker.paths[0]].delete(SESSION_FILE)
@@ -43,7 +47,7 @@ def test_a_broker_that_lost_its_kept_session_waits_for_its_own_registration_to_e
 def test_a_log_directory_that_does_not_take_the_session_is_offline_at_once() -> None:
     """What a failed fsync says is final: the next record would have found out."""
 
-    async def use(world: World, fleet: Fleet) -> None:
+    async def use(world: World, fleet: SimulatedFleet) -> None:
         (broker,) = fleet.brokers
         path = broker.paths[0]
         image = broker.machine.disks[path]
@@ -62,7 +66,7 @@ def test_a_log_directory_that_does_not_take_the_session_is_offline_at_once() -> 
 
 
 def test_a_broker_restarted_after_a_crash_registers_at_once() -> None:
-    async def use(world: World, fleet: Fleet) -> None:
+    async def use(world: World, fleet: SimulatedFleet) -> None:
         broker = fleet.brokers[0]
         broker.crash()
         crashed_at = world.loop.time()
@@ -78,7 +82,7 @@ def test_a_broker_restarted_after_a_crash_registers_at_once() -> None:
 def test_a_log_that_was_begun_without_room_is_not_found_again_after_a_loss_of_power(seed: int, is_aimed: bool) -> None:
     """It lies on another directory now, and a start that finds it on two is refused (once seeds 5155 and 6177)."""
 
-    async def use(world: World, fleet: Fleet) -> None:
+    async def use(world: World, fleet: SimulatedFleet) -> None:
         (broker,) = fleet.brokers
         assert broker.broker is not None
         image = broker.machine.disks[broker.paths[0]]
@@ -98,9 +102,9 @@ def test_a_log_that_was_begun_without_room_is_not_found_again_after_a_loss_of_po
 
 
 def test_of_two_copies_of_a_replica_the_judge_takes_the_one_that_served_last() -> None:
-    """One that was made anew on another directory has left an older copy behind (once seed 2155)."""
+    """One that was recreated on another directory has left an older copy behind (once seed 2155)."""
 
-    async def use(world: World, fleet: Fleet) -> None:
+    async def use(world: World, fleet: SimulatedFleet) -> None:
         (broker,) = fleet.brokers
         for path in broker.paths:
             broker.machine.disks[path].root.entries["t-0"] = DirectoryNode()
@@ -111,9 +115,9 @@ def test_of_two_copies_of_a_replica_the_judge_takes_the_one_that_served_last() -
 
 
 def test_a_process_that_begins_knows_no_replicas_of_the_one_before() -> None:
-    """The judge took theirs for its own, and what the power had left of them for committed (once seed 9501)."""
+    """The oracle took theirs for its own, and what the power had left of them for committed (once seed 9501)."""
 
-    async def use(world: World, fleet: Fleet) -> None:
+    async def use(world: World, fleet: SimulatedFleet) -> None:
         (broker,) = fleet.brokers
         assert broker.broker is not None and broker.broker.replica_manager is not None
         await broker.broker.log_manager.get_or_create(TopicPartition("t", 0), bytes(range(16)), True)
@@ -127,7 +131,7 @@ def test_a_process_that_begins_knows_no_replicas_of_the_one_before() -> None:
 
 
 def test_an_orderly_stop_leaves_nothing_to_recover_and_ends_the_session() -> None:
-    async def use(world: World, fleet: Fleet) -> None:
+    async def use(world: World, fleet: SimulatedFleet) -> None:
         assert fleet.store.names("/brokers/ids") == ["0", "1", "2"]
         assert await fleet.brokers[1].stop_gracefully()
         await asyncio.sleep(0.1)

@@ -15,7 +15,7 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.record import build_batch, build_records
 from simulation.batches import read_batches
 from simulation.client import Client, Unavailable
-from simulation.cluster import Fleet
+from simulation.cluster import SimulatedFleet
 from simulation.scenarios.single import broker_settings
 from simulation.world import World
 
@@ -133,7 +133,7 @@ def stop_under_load(victim: int) -> list[Notes]:
         settings = broker_settings(random.Random(1), flush_every_message=False)
         settings |= {"min.insync.replicas": "2", "default.replication.factor": "3"}
         settings |= {"zookeeper.session.timeout.ms": "6000"}
-        fleet = Fleet(world, 3, settings)
+        fleet = SimulatedFleet(world, 3, settings)
         await fleet.start()
         clients = [
             Client(world, fleet.fabric, f"client-{number}", f"10.1.0.{number + 1}", fleet.bootstrap)

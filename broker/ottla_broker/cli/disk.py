@@ -38,7 +38,7 @@ def forget(
     ] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Gives up the partitions that only a dead directory held: they begin anew, empty.
+    """Gives up the partitions that only a dead directory held: they start again, empty.
 
     The directory must be offline. Partitions that another broker has in sync are not touched. If the disk can still be
     repaired, do that instead: it comes back by itself, with its records.

@@ -33,11 +33,11 @@ from ottla_broker.groups.decisions import (
     WritePurpose,
 )
 from ottla_broker.groups.live_group import LiveGroup
-from ottla_broker.groups.log import AppendOutcome, GroupLog
 from ottla_broker.groups.machine import Group
 from ottla_broker.groups.metrics import GroupMetrics
-from ottla_broker.groups.moves import Moves
 from ottla_broker.groups.offsets import CommittedOffset, GroupOffsets
+from ottla_broker.groups.offsets_log import AppendOutcome, GroupLog
+from ottla_broker.groups.partition_changes import Moves
 from ottla_broker.groups.partitioning import OFFSETS_TOPIC, partition_for
 from ottla_broker.groups.records import Record, group_record, group_tombstone, offset_record, offset_tombstone
 from ottla_broker.groups.replay import Replay, ReplayedGroup
@@ -185,7 +185,7 @@ class GroupCoordinator:
     def on_resignation(self, partition: int, leader_epoch: int | None) -> None:
         """Another broker leads the partition, or it is gone (`leader_epoch` None)."""
         if leader_epoch is None:
-            self._epochs.pop(partition, None)  # one that is made anew begins with the first epoch
+            self._epochs.pop(partition, None)  # one that is created again begins with the first epoch
         elif leader_epoch < self._epochs.get(partition, -1):
             return
         else:
@@ -406,7 +406,7 @@ class GroupCoordinator:
                 if self._partitions.get(index) is not owned:
                     break  # it moved away while the loop did other work
                 if owned.groups.get(live.group.group_id) is not live:
-                    continue  # it was deleted, and may have been made anew
+                    continue  # it was deleted, and may have been created again
                 count += len(live.offsets)
                 removed = live.offsets.remove(live.offsets.expired(live.group, now_ms, retention_ms))
                 self._metrics.offset_expirations.inc(len(removed))

@@ -11,8 +11,8 @@ import struct
 from typing import NamedTuple
 
 from ottla_broker.groups.decisions import GroupSnapshot
-from ottla_broker.groups.log import LoadedBatch
 from ottla_broker.groups.offsets import GroupOffsets
+from ottla_broker.groups.offsets_log import LoadedBatch
 from ottla_broker.groups.records import (
     GroupKey,
     OffsetKey,

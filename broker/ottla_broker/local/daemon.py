@@ -31,8 +31,8 @@ from ottla_broker.local.jars import MissingRequirement
 from ottla_broker.local.layout import BrokerPlace, FleetStateError, Layout
 from ottla_broker.local.ports import HOST
 from ottla_broker.local.supervisor import BrokerEnded, Supervisor
-from ottla_broker.local.topics import apply_topics
-from ottla_broker.local.zookeeper import ZooKeeperFailed
+from ottla_broker.local.topic_documents import apply_topics
+from ottla_broker.local.zookeeper_server import ZooKeeperFailed
 from ottla_broker.server.broker import StartRefused
 from ottla_operator.model.documents import Documents, load_documents
 

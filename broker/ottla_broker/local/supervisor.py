@@ -59,7 +59,7 @@ class Supervisor:
         """Starts ZooKeeper (unless one is named) and the brokers; returns when every broker is ready."""
         self._layout.assign_ports()
         if not self._connect:
-            from ottla_broker.local.zookeeper import ZooKeeperServer
+            from ottla_broker.local.zookeeper_server import ZooKeeperServer
 
             self._zookeeper = ZooKeeperServer(self._layout.data / "zookeeper")
             await self._start_zookeeper()
@@ -194,7 +194,7 @@ class Supervisor:
 
     async def _keep_zookeeper_running(self) -> None:
         from ottla_broker.local.jars import MissingRequirement
-        from ottla_broker.local.zookeeper import ZooKeeperFailed
+        from ottla_broker.local.zookeeper_server import ZooKeeperFailed
 
         while True:
             await asyncio.sleep(_RESTART_PAUSE_S)

@@ -22,7 +22,7 @@ from kazoo.protocol.serialization import GetChildren
 from ottla_broker.coordination.kazoo_session import ReadMany
 from ottla_broker.coordination.zookeeper import WINDOW, ConnectString, ZooKeeperCoordination
 from ottla_broker.local.ports import free_port
-from ottla_broker.local.zookeeper import ZooKeeperServer
+from ottla_broker.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.ports.coordination import (
     Check,
     ConnectionLoss,

@@ -9,7 +9,7 @@ from typing import Any
 from ottla_broker.config import BrokerConfig
 from ottla_broker.groups.coordinator import GroupCoordinator
 from ottla_broker.groups.decisions import JoinAnswer, SyncAnswer, SyncRequest
-from ottla_broker.groups.log import AppendOutcome, LoadedBatch
+from ottla_broker.groups.offsets_log import AppendOutcome, LoadedBatch
 from ottla_broker.groups.records import Record
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports.clock import Clock

@@ -26,7 +26,7 @@ from ottla_broker.replication.local_replicas.fencing import CommandFence
 from ottla_broker.server.handlers import update_metadata
 from ottla_broker.server.peers.producer_ids import ProducerIds
 from simulation.clock import SimulatedClock
-from simulation.coordination import SimulatedCoordination, Store
+from simulation.coordination import SimulatedCoordination, SimulatedStore
 from simulation.world import World
 from tests.broker.groups.surroundings import Broker
 
@@ -65,7 +65,7 @@ LAST_VERSIONS = {
 class Server:
     """The handlers on a real coordinator and metadata cache; every call goes through bytes both ways."""
 
-    def __init__(self, clock: Clock, coordination: SimulatedCoordination, store: Store) -> None:
+    def __init__(self, clock: Clock, coordination: SimulatedCoordination, store: SimulatedStore) -> None:
         self.broker = Broker(clock, partitions=PARTITIONS, group__initial__rebalance__delay__ms=0)
         self.clock = clock
         self.store = store
@@ -172,7 +172,7 @@ class Server:
 def served(scenario: Callable[[Server], Coroutine[Any, Any, None]]) -> None:
     world = World(2)
     process = world.machine("m", "10.0.0.1").start_process()
-    clock, store = SimulatedClock(process), Store(world)
+    clock, store = SimulatedClock(process), SimulatedStore(world)
 
     async def run() -> None:
         coordination = SimulatedCoordination(process, store)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla_broker.groups.decisions import GroupConfig, GroupSnapshot, LeavingMember
-from ottla_broker.groups.log import LoadedBatch
 from ottla_broker.groups.machine import Group
 from ottla_broker.groups.offsets import CommittedOffset, GroupOffsets
+from ottla_broker.groups.offsets_log import LoadedBatch
 from ottla_broker.groups.records import Record, offset_record, offset_tombstone
 from ottla_broker.groups.replay import Replay
 from ottla_broker.ports.clock import Clock

@@ -117,7 +117,7 @@ async def test_a_zookeeper_that_is_being_started_while_the_fleet_stops_is_stoppe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     zookeeper = SlowZooKeeper()
-    monkeypatch.setattr("ottla_broker.local.zookeeper.ZooKeeperServer", lambda _directory: zookeeper)
+    monkeypatch.setattr("ottla_broker.local.zookeeper_server.ZooKeeperServer", lambda _directory: zookeeper)
     supervisor = Supervisor(Layout(tmp_path, load_documents([("", _CLUSTER)]).clusters[0]), "")
     starting = asyncio.ensure_future(supervisor.start())
     assert await asyncio.to_thread(zookeeper.begun.wait, 20)

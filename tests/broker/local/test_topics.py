@@ -10,7 +10,7 @@ import pytest
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.network import SocketNetwork
 from ottla_broker.config import ConfigSource
-from ottla_broker.local.topics import TopicOutcome, apply_topics
+from ottla_broker.local.topic_documents import TopicOutcome, apply_topics
 from ottla_broker.ports.network import Connection
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey

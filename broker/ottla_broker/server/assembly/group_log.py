@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla_broker.groups.log import AppendOutcome, LoadedBatch
+from ottla_broker.groups.offsets_log import AppendOutcome, LoadedBatch
 from ottla_broker.groups.partitioning import OFFSETS_TOPIC
 from ottla_broker.groups.records import Record
 from ottla_broker.ports.clock import Clock
@@ -47,7 +47,7 @@ class _Acknowledgement:
 
 
 class ReplicatedGroupLog:
-    """See `ottla_broker.groups.log.GroupLog`."""
+    """See `ottla_broker.groups.offsets_log.GroupLog`."""
 
     def __init__(self, replica_manager: ReplicaManager, clock: Clock, config: BrokerConfig) -> None:
         self._replicas = replica_manager

@@ -11,8 +11,8 @@ import pytest
 
 from ottla_broker.adapters.lane import LaneFile
 from ottla_broker.config import BrokerConfig
-from ottla_broker.groups.log import AppendOutcome
 from ottla_broker.groups.offsets import CommittedOffset
+from ottla_broker.groups.offsets_log import AppendOutcome
 from ottla_broker.groups.partitioning import OFFSETS_TOPIC
 from ottla_broker.groups.records import offset_record
 from ottla_broker.ports.disk import Buffer

@@ -12,17 +12,17 @@ from ottla_broker.coordination.producer_id_blocks import ProducerIdsExhausted
 from ottla_broker.coordination.znodes import PRODUCER_ID_BLOCK, ProducerIdBlock
 from ottla_broker.server.peers.producer_ids import ProducerIds
 from simulation.clock import SimulatedClock
-from simulation.coordination import SimulatedCoordination, Store
+from simulation.coordination import SimulatedCoordination, SimulatedStore
 from simulation.world import World
 
 
 def with_two_brokers(
     scenario: Callable[
-        [Store, SimulatedCoordination, SimulatedCoordination, SimulatedClock], Coroutine[None, None, None]
+        [SimulatedStore, SimulatedCoordination, SimulatedCoordination, SimulatedClock], Coroutine[None, None, None]
     ],
 ) -> None:
     world = World(3)
-    store = Store(world)
+    store = SimulatedStore(world)
     processes = [world.machine(f"m{number}", f"10.0.0.{number}").start_process() for number in (1, 2)]
     first, second = (SimulatedCoordination(process, store) for process in processes)
     clock = SimulatedClock(processes[0])
@@ -38,7 +38,7 @@ def with_two_brokers(
 
 def test_a_block_lasts_a_thousand_ids_and_is_written_as_kafka_does() -> None:
     async def scenario(
-        store: Store, first: SimulatedCoordination, second: SimulatedCoordination, clock: SimulatedClock
+        store: SimulatedStore, first: SimulatedCoordination, second: SimulatedCoordination, clock: SimulatedClock
     ) -> None:
         ids = ProducerIds(7, first)
         assert [await ids.next() for _ in range(1000)] == list(range(1000))
@@ -53,7 +53,7 @@ def test_a_block_lasts_a_thousand_ids_and_is_written_as_kafka_does() -> None:
 
 def test_brokers_that_allocate_concurrently_never_get_the_same_producer_id() -> None:
     async def scenario(
-        store: Store, first: SimulatedCoordination, second: SimulatedCoordination, clock: SimulatedClock
+        store: SimulatedStore, first: SimulatedCoordination, second: SimulatedCoordination, clock: SimulatedClock
     ) -> None:
         await first.create(PRODUCER_ID_BLOCK)  # made empty at the first start of a cluster
         brokers = [ProducerIds(1, first), ProducerIds(2, second)]
@@ -68,7 +68,7 @@ def test_brokers_that_allocate_concurrently_never_get_the_same_producer_id() -> 
 
 def test_producer_ids_are_exhausted_before_they_wrap() -> None:
     async def scenario(
-        store: Store, first: SimulatedCoordination, second: SimulatedCoordination, clock: SimulatedClock
+        store: SimulatedStore, first: SimulatedCoordination, second: SimulatedCoordination, clock: SimulatedClock
     ) -> None:
         await first.create(PRODUCER_ID_BLOCK, ProducerIdBlock(1, 2**63 - 1200, 2**63 - 201).encode())
         with pytest.raises(ProducerIdsExhausted):

@@ -1,7 +1,7 @@
 """The `log` scenario over two or three log directories, with logs that move between them all the time (KIP-113).
 
 What is promised is the same: wherever a log stands, and at whatever file call of a move the process or the power ends.
-A move is begun, replaced by another, slowed down or taken back; the copy takes over in the middle of appends,
+A move is begun, replaced by another, slowed down or cancelled; the copy takes over in the middle of appends,
 truncations, deletions of records and of topics.
 """
 
@@ -12,7 +12,7 @@ import asyncio
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log_dirs.future_replicas import FutureReplica
 from simulation.checker import Checker
-from simulation.scenarios.log import Life, LogScenario, Mirror
+from simulation.scenarios.log import Life, LogModel, LogScenario
 from simulation.world import World
 
 _LONGEST_SWAP_S = 0.5
@@ -39,7 +39,7 @@ class MovingLife(Life):
             if log is not None:
                 await self._guarded(self._move(mirror))
 
-    async def _move(self, mirror: Mirror) -> None:
+    async def _move(self, mirror: LogModel) -> None:
         draw = self.moves_draw
         moves = self.manager.future_replicas
         moves.copying.max_bytes_per_second = draw.choice((2**63 - 1, 2**63 - 1, 50_000, 2_000))
@@ -80,7 +80,7 @@ class MovingLife(Life):
             self.process.world.problem(f"{log.topic_partition}: more is called flushed after a move than before")
         self.scenario.swaps += 1
 
-    async def _delete_topic(self, mirror: Mirror, log: Log) -> None:
+    async def _delete_topic(self, mirror: LogModel, log: Log) -> None:
         async with self.commands:
             await super()._delete_topic(mirror, log)
 

@@ -1,9 +1,9 @@
-"""Three brokers of two or three disks each: a disk dies for good, and its replicas are made anew on the others.
+"""Three brokers of two or three disks each: a disk dies for good, and its replicas are recreated on the others.
 
-Replication factor 3, min.insync.replicas 2. One disk dies at a time, at any call; while its replicas are made anew the
+Replication factor 3, min.insync.replicas 2. One disk dies at a time, at any call; while its replicas are recreated the
 broker itself, another one, the controller or the whole fleet's connections may fail, and the disk may come back in the
 middle of it. Full replication must return while the disk is still dead, without a person; then it comes back with what
-it had, its old copies are set aside, and the replicas of every partition hold the same bytes. Nobody loses power, so
+it had, its old copies become strays, and the replicas of every partition hold the same bytes. Nobody loses power, so
 nothing that was acknowledged with acks=all, or delivered, may be lost: an empty replica must never have led.
 """
 
@@ -15,11 +15,11 @@ import random
 
 from simulation.checker import Checker, Violation
 from simulation.client import Client
-from simulation.cluster import Fleet, SimulatedBroker
+from simulation.cluster import SimulatedBroker, SimulatedFleet
 from simulation.filesystem import DirectoryNode
 from simulation.scenarios.replicated import all_in_sync, crash_and_restart, replicas_are_equal
 from simulation.scenarios.single import SETTLE_S, add_topic, broker_settings, verify
-from simulation.workload import Terms, Workload
+from simulation.workload import Guarantees, Workload
 from simulation.world import World
 
 
@@ -38,9 +38,9 @@ async def run(world: World) -> Checker:
         "ottla.log.dir.reserve.bytes": "0",
         "ottla.replica.recreate.max.bytes.per.second": str(draw.choice((1 << 20, 50 << 20))),
     }
-    fleet = Fleet(world, 3, settings, disks=disks)
+    fleet = SimulatedFleet(world, 3, settings, disks=disks)
     checker = Checker()
-    workload = Workload(world, checker, Terms(durable_acks=(-1,), life_of=fleet.life_of))
+    workload = Workload(world, checker, Guarantees(durable_acks=(-1,), life_of=fleet.life_of))
     clients = [Client(world, fleet.fabric, f"client-{n}", f"10.1.0.{n}", fleet.bootstrap) for n in (1, 2)]
     await fleet.start()
     for number in range(draw.choice((1, 2, 3))):
@@ -86,8 +86,10 @@ async def _die(world: World, draw: random.Random, broker: SimulatedBroker, path:
         await broker.until_directory(path, ("offline",), SETTLE_S)
 
 
-async def _in_the_middle(world: World, draw: random.Random, fleet: Fleet, broker: SimulatedBroker, path: str) -> bool:
-    """What else fails while replicas are made anew, one after the other; True when the disk has come back by then."""
+async def _in_the_middle(
+    world: World, draw: random.Random, fleet: SimulatedFleet, broker: SimulatedBroker, path: str
+) -> bool:
+    """What else fails while replicas are recreated, one after the other; True when the disk has come back by then."""
     image = broker.machine.disks[path]
     healed = False
     for _ in range(draw.choice((0, 1, 2, 3))):
@@ -116,7 +118,7 @@ async def _in_the_middle(world: World, draw: random.Random, fleet: Fleet, broker
 
 async def _until_made_anew(broker: SimulatedBroker, path: str, checker: Checker) -> list[str]:
     """While the disk is still dead, the broker gets every replica of its on another one; gives those that it must not
-    make anew, as it says, for it was alone in sync."""
+    recreate, as it says, for it was alone in sync."""
     deadline = broker.world.loop.time() + SETTLE_S
     while True:
         present = {

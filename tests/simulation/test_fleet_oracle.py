@@ -1,4 +1,4 @@
-"""The judge of a fleet: what it compares, and what it takes back when power is lost."""
+"""The oracle of a fleet: what it compares, and what it takes back when power is lost."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from simulation.batches import build_batch
 from simulation.checker import Checker, Violation
-from simulation.client import ClusterState, PartitionState, Unavailable
-from simulation.durability import Durability, Loss
+from simulation.client import ClusterState, KnownPartition, Unavailable
 from simulation.filesystem import DirectoryNode, FileNode
 from simulation.groups import Committer
 from simulation.leaderships import Leadership, Leaderships
+from simulation.oracle import ExcusedLoss, Oracle
 from simulation.replica_views import Truth, View, durable_agreement
 from simulation.workload import Consumer
 from simulation.world import World
@@ -102,13 +102,13 @@ def test_what_a_replaced_leader_acknowledges_after_its_only_other_copy_was_lost_
     before = Leadership(leader=0, epoch=0, in_sync=(0, 1), since_s=0.0)
     after = Leadership(leader=1, epoch=1, in_sync=(1,), since_s=0.0)
     leaderships: Any = SimpleNamespace(states={key: before}, observers=[], before_change=None, changed_at={})
-    judge = Durability(World(1), brokers, leaderships, Checker(), is_flushed=False)
-    judge.power_is_lost(brokers[1], lambda: None)
-    assert judge.is_promise(key, 0, 0.0), "the leader has it"
+    oracle = Oracle(World(1), brokers, leaderships, Checker(), is_flushed=False)
+    oracle.power_is_lost(brokers[1], lambda: None)
+    assert oracle.is_promise(key, 0, 0.0), "the leader has it"
     leaderships.states[key] = after
     leaderships.observers[0](key, before, after)
-    assert not judge.is_promise(key, 0, 0.0)
-    assert judge.is_promise(key, 1, 0.0)
+    assert not oracle.is_promise(key, 0, 0.0)
+    assert oracle.is_promise(key, 1, 0.0)
 
 
 def test_an_unclean_election_takes_promises_back_also_where_nothing_was_lost() -> None:
@@ -129,21 +129,21 @@ def test_an_unclean_election_takes_promises_back_also_where_nothing_was_lost() -
         unclean_allowed={"t": None},
         is_deleting=lambda _: False,
     )
-    judge = Durability(World(1), brokers, leaderships, Checker(), is_flushed=True)
+    oracle = Oracle(World(1), brokers, leaderships, Checker(), is_flushed=True)
     leaderships.observers[0](key, before, after)
-    assert judge.losses(key) == 1
+    assert oracle.losses(key) == 1
 
 
 def test_what_a_replaced_leader_serves_at_offsets_that_others_have_taken_is_no_promise() -> None:
     """It was committed, its only other copy was lost, and its place is another record's (once seed 12921)."""
     key = ("t", 0)
     leaderships: Any = SimpleNamespace(states={}, observers=[], before_change=None, changed_at={})
-    judge = Durability(World(1), [], leaderships, Checker(), is_flushed=False)
-    ledger = judge._ledger(key)
-    View().compare(log_of(batch(0, "a"), batch(1, "c", epoch=3)), ledger.truth, 2, may_extend=True)
-    ledger.losses.append(Loss(0.0, 1, 2))
-    assert [judge.is_promise(key, 1, 1.0, epoch) for epoch in (0, 3)] == [False, True]
-    assert judge.is_promise(key, 0, 1.0, 0)
+    oracle = Oracle(World(1), [], leaderships, Checker(), is_flushed=False)
+    history = oracle._history(key)
+    View().compare(log_of(batch(0, "a"), batch(1, "c", epoch=3)), history.truth, 2, may_extend=True)
+    history.losses.append(ExcusedLoss(0.0, 1, 2))
+    assert [oracle.is_promise(key, 1, 1.0, epoch) for epoch in (0, 3)] == [False, True]
+    assert oracle.is_promise(key, 0, 1.0, 0)
 
 
 def test_what_a_replaced_leader_commits_behind_what_was_lost_is_no_promise() -> None:
@@ -151,12 +151,12 @@ def test_what_a_replaced_leader_commits_behind_what_was_lost_is_no_promise() -> 
     key = ("t", 0)
     state = Leadership(leader=1, epoch=3, in_sync=(1,), since_s=1.0)
     leaderships: Any = SimpleNamespace(states={key: state}, observers=[], before_change=None, changed_at={key: 1.0})
-    judge = Durability(World(1), [], leaderships, Checker(), is_flushed=False)
-    ledger = judge._ledger(key)
-    View().compare(log_of(batch(0, "a")), ledger.truth, 1, may_extend=True)
-    ledger.losses.append(Loss(1.0, 1, 2))
-    assert [judge.is_promise(key, 2, sent_at_s) for sent_at_s in (0.9, 1.1)] == [False, True], "acknowledged"
-    assert [judge.is_promise(key, 2, 1.1, epoch) for epoch in (2, 3)] == [False, True], "delivered"
+    oracle = Oracle(World(1), [], leaderships, Checker(), is_flushed=False)
+    history = oracle._history(key)
+    View().compare(log_of(batch(0, "a")), history.truth, 1, may_extend=True)
+    history.losses.append(ExcusedLoss(1.0, 1, 2))
+    assert [oracle.is_promise(key, 2, sent_at_s) for sent_at_s in (0.9, 1.1)] == [False, True], "acknowledged"
+    assert [oracle.is_promise(key, 2, 1.1, epoch) for epoch in (2, 3)] == [False, True], "delivered"
 
 
 @pytest.mark.parametrize("is_powered", [False, True])
@@ -178,14 +178,14 @@ def test_who_joins_the_isr_without_power_vouches_for_what_its_platter_holds(is_p
     leaderships: Any = SimpleNamespace(
         states={key: alone}, observers=[], before_change=None, changed_at={}, is_deleting=lambda topic: False
     )
-    judge = Durability(World(1), brokers, leaderships, Checker(), is_flushed=False)
-    View().compare(log_of(batch(0, "a")), judge._ledger(key).truth, 1, may_extend=True)
-    judge.power_is_lost(brokers[1], lambda: None)
+    oracle = Oracle(World(1), brokers, leaderships, Checker(), is_flushed=False)
+    View().compare(log_of(batch(0, "a")), oracle._history(key).truth, 1, may_extend=True)
+    oracle.power_is_lost(brokers[1], lambda: None)
     leaderships.states[key] = both
     leaderships.observers[0](key, alone, both)
-    assert judge.is_promise(key, 0, 0.0), "the leader has it"
-    judge.power_is_lost(brokers[0], lambda: None)
-    assert judge.is_promise(key, 0, 0.0) == is_powered
+    assert oracle.is_promise(key, 0, 0.0), "the leader has it"
+    oracle.power_is_lost(brokers[0], lambda: None)
+    assert oracle.is_promise(key, 0, 0.0) == is_powered
 
 
 def a_replica(*batches: bytes, high_watermark: int, leader_epoch: int, is_leader: bool = False) -> Any:
@@ -226,70 +226,70 @@ def the_leaderships(min_in_sync: int = 1, **state: Any) -> Any:
     )
 
 
-def judged_pair(*follower_has: bytes, members: tuple[int, ...], min_in_sync: int = 1) -> tuple[World, Durability]:
+def watched_pair(*follower_has: bytes, members: tuple[int, ...], min_in_sync: int = 1) -> tuple[World, Oracle]:
     """Broker 0 leads t-0, commits "a" and "b", and 1 follows it; nobody has looked yet."""
     leader, files = a_replica(batch(0, "a"), batch(1, "b"), high_watermark=1, leader_epoch=1, is_leader=True)
     follower, copy = a_replica(*follower_has, high_watermark=0, leader_epoch=1)
     leaderships = the_leaderships(leader=0, epoch=1, in_sync=members, min_in_sync=min_in_sync)
     world = World(1)
-    judge = Durability(
+    oracle = Oracle(
         world, [a_broker(0, leader, files), a_broker(1, follower, copy)], leaderships, Checker(), is_flushed=False
     )
-    judge.look()
+    oracle.look()
     leader.log.high_watermark = 2
-    return world, judge
+    return world, oracle
 
 
 @pytest.mark.parametrize(("has", "found"), [([batch(0, "a"), batch(1, "b")], 0), ([batch(0, "a")], 1)])
 def test_a_member_of_the_isr_has_all_that_is_committed(has: list[bytes], found: int) -> None:
     """Whether or not it is ever elected."""
-    world, judge = judged_pair(*has, members=(0, 1))
-    judge.look()
+    world, oracle = watched_pair(*has, members=(0, 1))
+    oracle.look()
     assert len(world.problems) == found
     assert all("broker 1 is in the ISR, 2 was committed, and it ends at 1" in text for text in world.problems)
 
 
 def test_a_member_that_is_being_filled_may_lack_what_is_committed() -> None:
     """A fetch of its former copy has put it there, and it refuses to lead."""
-    world, judge = judged_pair(batch(0, "a"), members=(0, 1))
-    judge.brokers[1].is_filling = lambda _: True
-    judge.look()
+    world, oracle = watched_pair(batch(0, "a"), members=(0, 1))
+    oracle.brokers[1].is_filling = lambda _: True
+    oracle.look()
     assert world.problems == []
 
 
 def test_who_joins_the_isr_has_all_that_is_committed() -> None:
     key = ("t", 0)
-    world, judge = judged_pair(batch(0, "a"), members=(0,))
-    judge.look()
+    world, oracle = watched_pair(batch(0, "a"), members=(0,))
+    oracle.look()
     assert world.problems == []
-    before = judge.leaderships.states[key]
-    judge.leaderships.states[key] = after = Leadership(leader=0, epoch=1, in_sync=(0, 1), since_s=0.0)
-    judge._on_leadership(key, before, after)
+    before = oracle.leaderships.states[key]
+    oracle.leaderships.states[key] = after = Leadership(leader=0, epoch=1, in_sync=(0, 1), since_s=0.0)
+    oracle._on_leadership(key, before, after)
     assert len(world.problems) == 1
 
 
 @pytest.mark.parametrize(("min_in_sync", "found"), [(1, 0), (2, 1)])
 def test_nothing_is_committed_on_fewer_replicas_than_asked_for(min_in_sync: int, found: int) -> None:
-    world, judge = judged_pair(batch(0, "a"), members=(0,), min_in_sync=min_in_sync)
-    judge.look()
+    world, oracle = watched_pair(batch(0, "a"), members=(0,), min_in_sync=min_in_sync)
+    oracle.look()
     assert len(world.problems) == found
     assert all("only brokers [0] of at least 2 have it" in text for text in world.problems)
 
 
 def test_what_was_committed_before_an_election_may_have_lost_copies_since() -> None:
     """The leader committed it with a follower whose disk has failed, in an epoch that was over (once seed 17296)."""
-    world, judge = judged_pair(batch(0, "a"), members=(0,), min_in_sync=2)
-    (leader,) = judge.brokers[0].partitions()
+    world, oracle = watched_pair(batch(0, "a"), members=(0,), min_in_sync=2)
+    (leader,) = oracle.brokers[0].partitions()
     leader.leader_epoch = 2
-    judge.leaderships.states["t", 0] = Leadership(leader=0, epoch=2, in_sync=(0,), since_s=1.0)
-    judge.look()
+    oracle.leaderships.states["t", 0] = Leadership(leader=0, epoch=2, in_sync=(0,), since_s=1.0)
+    oracle.look()
     assert world.problems == []
 
 
 def test_what_a_leader_commits_with_one_that_the_controller_has_just_taken_out_is_on_both() -> None:
     """It has not heard yet that its ISR is smaller."""
-    world, judge = judged_pair(batch(0, "a"), batch(1, "b"), members=(0,), min_in_sync=2)
-    judge.look()
+    world, oracle = watched_pair(batch(0, "a"), batch(1, "b"), members=(0,), min_in_sync=2)
+    oracle.look()
     assert world.problems == []
 
 
@@ -346,13 +346,11 @@ def test_a_member_that_lost_power_and_leads_with_everything_keeps_every_promise(
     unflushed.entries["00000000000000000000.log"] = FileNode()
     first_file(unflushed).append(batch(0, "a"))
     brokers = [a_broker(0, follower, unflushed), a_broker(1, leader, files)]
-    judge = Durability(
-        World(1), brokers, the_leaderships(leader=1, epoch=1, in_sync=(1, 0)), Checker(), is_flushed=False
-    )
-    View().compare(files, judge._ledger(key).truth, 1, may_extend=True)
-    judge.power_is_lost(brokers[1], lambda: None)
-    judge.power_is_lost(brokers[0], lambda: None)
-    assert judge.is_promise(key, 0, 0.0)
+    oracle = Oracle(World(1), brokers, the_leaderships(leader=1, epoch=1, in_sync=(1, 0)), Checker(), is_flushed=False)
+    View().compare(files, oracle._history(key).truth, 1, may_extend=True)
+    oracle.power_is_lost(brokers[1], lambda: None)
+    oracle.power_is_lost(brokers[0], lambda: None)
+    assert oracle.is_promise(key, 0, 0.0)
 
 
 def test_what_a_leader_has_beyond_a_loss_is_not_promised_by_that() -> None:
@@ -362,15 +360,15 @@ def test_what_a_leader_has_beyond_a_loss_is_not_promised_by_that() -> None:
     returned, files = a_replica(batch(0, "a"), batch(1, "b"), high_watermark=2, leader_epoch=1, is_leader=True)
     broker = a_broker(0, returned, files)
     leaderships = the_leaderships(leader=0, epoch=1, in_sync=(0, 1))
-    judge = Durability(world, [broker], leaderships, Checker(), is_flushed=False)
-    ledger = judge._ledger(key)
-    ledger.view(0).limit = 1
-    View().compare(log_of(batch(0, "a")), ledger.truth, 1, may_extend=True)
-    judge.look()
+    oracle = Oracle(world, [broker], leaderships, Checker(), is_flushed=False)
+    history = oracle._history(key)
+    history.view(0).limit = 1
+    View().compare(log_of(batch(0, "a")), history.truth, 1, may_extend=True)
+    oracle.look()
     returned.is_leader = False
     leaderships.states[key] = Leadership(leader=1, epoch=2, in_sync=(1,), since_s=0.0)
-    View().compare(log_of(batch(0, "a"), batch(1, "c", epoch=2)), ledger.truth, 2, may_extend=True)
-    judge.look()
+    View().compare(log_of(batch(0, "a"), batch(1, "c", epoch=2)), history.truth, 2, may_extend=True)
+    oracle.look()
     assert world.problems == []
 
 
@@ -384,25 +382,25 @@ def test_who_joins_the_isr_by_the_word_of_a_leader_that_lost_power_since_is_not_
     kept, files = a_replica(batch(0, "a"), batch(1, "b"), high_watermark=2, leader_epoch=1)
     leader, platter = a_replica(batch(0, "a"), high_watermark=1, leader_epoch=2, is_leader=True)
     leaderships = the_leaderships(leader=1, epoch=1, in_sync=(1,))
-    judge = Durability(
+    oracle = Oracle(
         world, [a_broker(0, kept, files), a_broker(1, leader, platter)], leaderships, Checker(), is_flushed=False
     )
-    View().compare(files, judge._ledger(key).truth, 2, may_extend=True)
+    View().compare(files, oracle._history(key).truth, 2, may_extend=True)
 
     def becomes(**state: Any) -> None:
         before, leaderships.states[key] = leaderships.states[key], Leadership(since_s=0.0, **state)
         leaderships.observers[0](key, before, leaderships.states[key])
 
-    judge.power_is_lost(judge.brokers[1], lambda: None)
+    oracle.power_is_lost(oracle.brokers[1], lambda: None)
     if not is_late:
-        View().compare(log_of(batch(0, "a"), batch(1, "c", epoch=2)), judge._ledger(key).truth, 2, may_extend=True)
+        View().compare(log_of(batch(0, "a"), batch(1, "c", epoch=2)), oracle._history(key).truth, 2, may_extend=True)
     becomes(leader=1, epoch=1, in_sync=(1, 0))
     becomes(leader=1, epoch=2, in_sync=(1,))
     if is_late:
-        View().compare(log_of(batch(0, "a"), batch(1, "c", epoch=2)), judge._ledger(key).truth, 2, may_extend=True)
+        View().compare(log_of(batch(0, "a"), batch(1, "c", epoch=2)), oracle._history(key).truth, 2, may_extend=True)
     kept.log.high_watermark = 2
     leader.is_leader = False
-    judge.look()
+    oracle.look()
     assert bool(world.problems) is not is_late
 
 
@@ -423,9 +421,9 @@ def test_what_is_being_deleted_is_promised_no_more(is_deleting: bool) -> None:
         is_deleting=lambda topic: is_deleting,
     )
     world = World(1)
-    judge = Durability(world, [broker], leaderships, Checker(), is_flushed=False)
-    View().compare(log_of(batch(0, "a")), judge._ledger(key).truth, 1, may_extend=True)
-    judge.look()
+    oracle = Oracle(world, [broker], leaderships, Checker(), is_flushed=False)
+    View().compare(log_of(batch(0, "a")), oracle._history(key).truth, 1, may_extend=True)
+    oracle.look()
     assert bool(world.problems) is not is_deleting
 
 
@@ -453,13 +451,13 @@ def test_an_offset_is_out_of_range_only_to_a_leader_as_late_as_what_was_read(
     world = World(1)
     client: Any = SimpleNamespace(
         name="c",
-        state=ClusterState(partitions={key: PartitionState(0, 8, [0], [0])}, topic_ids={"t": bytes(16)}),
+        state=ClusterState(partitions={key: KnownPartition(0, 8, [0], [0])}, topic_ids={"t": bytes(16)}),
         leader_of=lambda _: ("10.0.0.1", 9092),
         request=request,
     )
     workload: Any = SimpleNamespace(
         world=world,
-        terms=SimpleNamespace(life_of=lambda _: 1),
+        guarantees=SimpleNamespace(life_of=lambda _: 1),
         losses=lambda _: 0,
         still_exists=lambda _: True,
         holds=lambda *_: True,

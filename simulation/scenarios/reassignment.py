@@ -10,7 +10,7 @@ import asyncio
 
 from simulation.checker import Checker
 from simulation.client import Client, Unavailable
-from simulation.cluster import Fleet
+from simulation.cluster import SimulatedFleet
 from simulation.reassignments import Reassigner
 from simulation.scenarios.replicated import run_fleet
 from simulation.workload import Workload
@@ -23,7 +23,7 @@ async def run(world: World) -> Checker:
     return await run_fleet(world, brokers=BROKERS, extra=_keep_reassigning)
 
 
-async def _keep_reassigning(fleet: Fleet, workload: Workload, client: Client) -> None:
+async def _keep_reassigning(fleet: SimulatedFleet, workload: Workload, client: Client) -> None:
     draw = fleet.world.stream("reassigning")
     reassigner = Reassigner(fleet.world, client, range(len(fleet.brokers)))
     while not workload.is_stopping:
@@ -33,4 +33,4 @@ async def _keep_reassigning(fleet: Fleet, workload: Workload, client: Client) ->
         except Unavailable:
             continue
     await reassigner.finish()
-    fleet.world.note(f"{reassigner.begun} reassignments begun, {reassigner.cancelled} taken back")
+    fleet.world.note(f"{reassigner.begun} reassignments begun, {reassigner.cancelled} cancelled")

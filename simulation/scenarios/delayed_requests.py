@@ -16,7 +16,7 @@ them; who it strikes and how long everything takes is drawn.
     leader    a broker is made leader, loses power before it hears so, and the order is repeated to its next life
 
 Whatever a replaced controller still wants must be refused, and so must what names an earlier life of a broker. The
-durability model is judged as in the scenario `fleet`; nothing is lost here but what the model gives up.
+oracle model is checked as in the scenario `fleet`; nothing is lost here but what the model gives up.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.replication.isr import Change
 from simulation.checker import Checker, Partition, Violation
 from simulation.client import Client
-from simulation.cluster import CLIENT_PORT, Fleet, SimulatedBroker
-from simulation.durability import Durability
+from simulation.cluster import CLIENT_PORT, SimulatedBroker, SimulatedFleet
 from simulation.leaderships import Leaderships
-from simulation.scenarios.fleet import brokers_agree, heal, judged, watch
+from simulation.oracle import Oracle
+from simulation.scenarios.fleet import brokers_agree, checked, heal, watch
 from simulation.scenarios.replicated import all_in_sync, replicas_are_equal
 from simulation.scenarios.single import broker_settings, verify
 from simulation.workload import Workload, create_topic, delete_topic
@@ -54,9 +54,9 @@ class Stage:
     """What a plot plays with."""
 
     world: World
-    fleet: Fleet
+    fleet: SimulatedFleet
     leaderships: Leaderships
-    durability: Durability
+    oracle: Oracle
     workload: Workload
     client: Client
     draw: random.Random
@@ -99,7 +99,7 @@ class Stage:
             self.fleet.fabric.mend(source.host, target.host)
 
     def lose_power(self, broker: SimulatedBroker) -> None:
-        self.durability.power_is_lost(broker, broker.cut_power)
+        self.oracle.power_is_lost(broker, broker.cut_power)
 
     def expire(self, broker: SimulatedBroker) -> None:
         assert broker.coordination is not None
@@ -198,7 +198,7 @@ async def _hears_at_last(stage: Stage, former: SimulatedBroker, asking: asyncio.
     await stage.wait(0.2, 0.5)
 
 
-# -- a broker's former life -------------------------------------------------------------------------------------------
+# -- a broker's former incarnation ----------------------------------------------------------------------------------
 
 
 async def joiner(stage: Stage) -> None:
@@ -287,12 +287,12 @@ async def leader(stage: Stage) -> None:
         await second.wait_started()
 
 
-PLOTS: tuple[Callable[[Stage], Awaitable[None]], ...] = (answer, order, joiner, leader)
+ORDERS: tuple[Callable[[Stage], Awaitable[None]], ...] = (answer, order, joiner, leader)
 
 
 async def run(world: World) -> Checker:
     draw = world.stream("scenario")
-    plot = draw.choice(PLOTS)
+    plot = draw.choice(ORDERS)
     other = world.stream("plot").random()
     if other < _REPEATED:
         plot = repeated
@@ -310,15 +310,15 @@ async def run(world: World) -> Checker:
         "zookeeper.session.timeout.ms": "6000",
     }
     settings.pop("log.flush.interval.messages", None)  # a loss of power is to take something
-    fleet = Fleet(world, 3, settings)
-    checker, leaderships, durability, workload = judged(world, fleet, is_flushed=False)
+    fleet = SimulatedFleet(world, 3, settings)
+    checker, leaderships, oracle, workload = checked(world, fleet, is_flushed=False)
     client = Client(world, fleet.fabric, "client-1", "10.1.0.1", fleet.bootstrap)
     await fleet.start()
-    watching = world.spawn(watch(durability), name="judge")
+    watching = world.spawn(watch(oracle), name="oracle")
     if await create_topic(workload, client, "other", 2, 3, {}):
         for number in range(2):
             workload.add_producer(client, ("other", number), acks=-1, is_idempotent=True)
-    await plot(Stage(world, fleet, leaderships, durability, workload, client, draw))
+    await plot(Stage(world, fleet, leaderships, oracle, workload, client, draw))
     workload.check()
     heal(fleet)
     await _all_is_well(fleet, workload, client)
@@ -330,12 +330,12 @@ async def run(world: World) -> Checker:
     fleet.store.remove(znodes.CONTROLLER)
     await asyncio.sleep(0.5 + draw.random())
     await _all_is_well(fleet, workload, client)
-    durability.look()
+    oracle.look()
     watching.cancel()
     return checker
 
 
-async def _all_is_well(fleet: Fleet, workload: Workload, client: Client) -> None:
+async def _all_is_well(fleet: SimulatedFleet, workload: Workload, client: Client) -> None:
     await all_in_sync(fleet, client, workload.checker)
     await verify(fleet, workload, client)
     await all_in_sync(fleet, client, workload.checker)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from bench.availability import outages
-from bench.storage.table import StorageScenario
+from bench.storage.storage_table import StorageScenario
 
 AVAILABILITY: tuple[StorageScenario, ...] = (
     StorageScenario(

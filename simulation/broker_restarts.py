@@ -18,7 +18,7 @@ from simulation.world import World
 _LOOK_S = 0.1
 
 
-class Keeper:
+class BrokerRestarts:
     """See the module. One task per broker, until `settle`."""
 
     def __init__(self, world: World, brokers: list[SimulatedBroker]) -> None:
@@ -30,7 +30,7 @@ class Keeper:
         """Brokers that somebody stops in good order; they are started again when they are down."""
         self._excuses: dict[int, int] = {}
         self._waits_until: dict[int, float] = {}
-        self._tasks = [world.spawn(self._keep(broker), name=f"keeper-{broker.broker_id}") for broker in brokers]
+        self._tasks = [world.spawn(self._keep(broker), name=f"restarts-{broker.broker_id}") for broker in brokers]
 
     @contextlib.contextmanager
     def may_halt(self, broker: SimulatedBroker) -> Iterator[None]:

@@ -15,7 +15,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from simulation.checker import Checker, Violation
 from simulation.client import Client, Unavailable
-from simulation.cluster import CLIENT_PORT, Fleet, SimulatedBroker
+from simulation.cluster import CLIENT_PORT, SimulatedBroker, SimulatedFleet
 from simulation.scenarios.replicated import run_fleet
 from simulation.workload import Workload
 from simulation.world import World
@@ -28,7 +28,7 @@ async def run(world: World) -> Checker:
     return await run_fleet(world, disks=2, extra=_keep_moving)
 
 
-async def _keep_moving(fleet: Fleet, workload: Workload, client: Client) -> None:
+async def _keep_moving(fleet: SimulatedFleet, workload: Workload, client: Client) -> None:
     draw = fleet.world.stream("moves")
     asked = 0
     while not workload.is_stopping:
