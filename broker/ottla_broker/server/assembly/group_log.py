@@ -1,7 +1,7 @@
 """ReplicatedGroupLog: the group coordinator's log on this broker's replicas of `__consumer_offsets`.
 
-Implements `groups.offsets_log.GroupLog` with the ReplicaManager. An append is what a produce request does, with a timeout;
-loading reads the local log to its end, also records above the high watermark: they are this leader's history.
+Implements `groups.offsets_log.GroupLog` with the ReplicaManager. An append is what a produce request does, with a
+timeout; loading reads the local log to its end, also records above the high watermark: they are this leader's history.
 """
 
 from __future__ import annotations
