@@ -92,6 +92,10 @@ def duplicates(paths: list[Path]) -> Iterator[str]:
         for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 types[node.name].append(f"{path}:{node.lineno}")
+    shared = {name for name, places in types.items() if len(places) > 1}
+    shared |= {name for (_, name), places in modules.items() if len(places) > 1}
+    for name in sorted(allowed - shared):
+        yield f"shared-names.txt: {name} is not shared any more: remove the line"
     for name, places in sorted(types.items()):
         if len(places) > 1 and name not in allowed:
             yield f"type {name} is defined {len(places)} times: {', '.join(places)}"

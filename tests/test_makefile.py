@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import EXTENDED, FIRST_LOOK
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -24,3 +26,9 @@ def test_the_setup_is_told_which_python_to_use() -> None:
         timeout=60,
     )
     assert asked.stdout.strip() == "/opt/other/bin/python3"
+
+
+def test_what_make_test_leaves_out_is_there() -> None:
+    """A path that was renamed would be run, or left out, unseen."""
+    assert [path for path in (*EXTENDED, *FIRST_LOOK) if not (ROOT / path).exists()] == []
+    assert all(path.startswith(EXTENDED) for path in FIRST_LOOK)

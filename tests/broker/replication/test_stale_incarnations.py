@@ -162,7 +162,7 @@ async def test_a_full_leader_and_isr_ends_the_partitions_of_a_topic_that_has_ano
     assert heard == [(0, 1), (0, 1), (1, 0)], "the end of both partitions of the deleted topic comes first"
     assert (
         manager.topic_name(OTHER_ID) == "orders"
-        and one.topics["orders"].topic_id not in manager._partitions._topic_names
+        and one.topics["orders"].topic_id not in manager._partitions.topic_names
     )
     assert manager.partition("orders", 1) is None
     one.topics["orders"].topic_id = OTHER_ID

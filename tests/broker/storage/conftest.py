@@ -1,4 +1,4 @@
-"""The fixture that the tests of logs and of log directories share."""
+"""The fixtures that the tests of files, logs and log directories share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from tests.broker.storage.log_dirs.brokers import BrokerStorage, MakeStorage
+from tests.broker.storage.logs import LogSetup, Make
 
 
 @pytest.fixture
@@ -27,3 +28,26 @@ async def make_storage(tmp_path: Path) -> AsyncIterator[MakeStorage]:
     for broker in brokers:
         broker.stop()
         await broker.workers.wait_closed()
+
+
+@pytest.fixture
+async def make(tmp_path: Path) -> AsyncIterator[Make]:
+    """Makes logs in the test's own directory; closed at the end of the test."""
+    setups: list[LogSetup] = []
+
+    def make_setup(**config: Any) -> LogSetup:
+        setup = LogSetup(str(tmp_path), {key.replace("_", "."): value for key, value in config.items()})
+        setups.append(setup)
+        return setup
+
+    yield make_setup
+    for setup in setups:
+        setup.close()
+
+
+@pytest.fixture
+async def setup(tmp_path: Path) -> AsyncIterator[LogSetup]:
+    """One log in the test's own directory."""
+    found = LogSetup(str(tmp_path))
+    yield found
+    found.close()

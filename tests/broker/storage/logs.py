@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import pytest
 
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.config import TopicValues
-from ottla_broker.ports.disk import Disk
+from ottla_broker.ports.disk import Buffer, Disk
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import batches
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.ids import TopicPartition
@@ -207,3 +211,28 @@ async def until(holds: Callable[[], object]) -> None:
     while not holds():
         assert time.monotonic() < deadline, "the condition does not become true"
         await asyncio.sleep(0.002)
+
+
+def refused(log: Log, records: memoryview) -> ErrorCode:
+    """The error code with which a leader's log refuses the batch."""
+    with pytest.raises(KafkaError) as caught:
+        log.append_as_leader(records, 0)
+    assert caught.value.message
+    return caught.value.code
+
+
+class FullDisk(DirectoryDisk):
+    """Real, but for files whose names end with `suffix`: they find no room while it `is_full`."""
+
+    is_full = False
+
+    def __init__(self, path: str, suffix: str) -> None:
+        super().__init__(path)
+        self._suffix = suffix
+
+    def append_to(self, name: str, buffers: Sequence[Buffer]) -> asyncio.Future[int]:
+        if not self.is_full or not name.endswith(self._suffix):
+            return super().append_to(name, buffers)
+        refusal: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        refusal.set_exception(OSError(errno.ENOSPC, "No space left on device", name))
+        return refusal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ottla_broker.storage.log.log import Log
-from tests.broker.storage.logs import batch, read_values, written
+from tests.broker.storage.logs import LogSetup, Make, batch, read_values, written
 
 SMALL = {"segment_bytes": 700, "index_interval_bytes": 150}
 
@@ -33,3 +33,27 @@ async def check(log: Log, count: int) -> None:
     duplicate = log.append_as_leader(batch(b"%03d" % (count - 1), producer=(4, 0, count - 1)), 0)
     assert duplicate.is_duplicate and duplicate.first_offset == count - 1
     await fill(log, count, count + 1)
+
+
+START_MS = 1_700_000_000_000
+COUNT = 45
+
+
+async def fill_in_time(log: Log) -> None:
+    """COUNT records, each one second later than the one before."""
+    for number in range(COUNT):
+        records = batch(b"%03d" % number, producer=(4, 0, number), timestamp=START_MS + 1000 * number)
+        log.append_as_leader(records, number // 10)
+    await written(log)
+
+
+async def closed(make: Make) -> tuple[LogSetup, list[int]]:
+    """A log of several segments that ended in order, and their base offsets."""
+    setup = make(**SMALL)
+    log = await setup.open()
+    await fill_in_time(log)
+    bases = [segment.base_offset for segment in log.segments]
+    await log.close()
+    setup.crash()
+    assert len(bases) > 4
+    return setup, bases

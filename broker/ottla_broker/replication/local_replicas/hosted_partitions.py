@@ -23,7 +23,8 @@ class HostedPartitions:
         self._metrics = metrics
         self.topics: dict[str, dict[int, Partition]] = {}
         """By topic and index: the hot path's look-up."""
-        self._topic_names: dict[bytes, str] = {}
+        self.topic_names: dict[bytes, str] = {}
+        """By topic id, of topics that have a partition here."""
 
     def __iter__(self) -> Iterator[Partition]:
         """As of the first step for each topic: the caller may add and remove meanwhile."""
@@ -33,9 +34,6 @@ class HostedPartitions:
     def get(self, topic: str, index: int) -> Partition | None:
         by_index = self.topics.get(topic)
         return None if by_index is None else by_index.get(index)
-
-    def topic_name(self, topic_id: bytes) -> str | None:
-        return self._topic_names.get(topic_id)
 
     def add(self, partition: Partition) -> None:
         topic = partition.topic
@@ -47,11 +45,11 @@ class HostedPartitions:
         ).inc
         self.topics.setdefault(topic, {})[partition.index] = partition
         if partition.topic_id != ZERO_UUID:
-            self._topic_names[partition.topic_id] = topic
+            self.topic_names[partition.topic_id] = topic
 
     def set_topic_id(self, partition: Partition, topic_id: bytes) -> None:
         partition.topic_id = topic_id
-        self._topic_names[topic_id] = partition.topic
+        self.topic_names[topic_id] = partition.topic
 
     def remove(self, partition: Partition, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """The requests that wait for it fail with `error`."""
@@ -59,7 +57,7 @@ class HostedPartitions:
         del by_index[partition.index]
         if not by_index:
             del self.topics[partition.topic]
-            self._topic_names.pop(partition.topic_id, None)
+            self.topic_names.pop(partition.topic_id, None)
             conversions = ("producemessageconversions", "fetchmessageconversions")
             for name in ("bytesin", "bytesout", "messagesin", *conversions):
                 self._metrics.remove(f"{_TOPIC_METRICS}{name}", topic=partition.topic)

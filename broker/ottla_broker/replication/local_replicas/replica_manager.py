@@ -95,6 +95,7 @@ class ReplicaManager:
         self._partitions = HostedPartitions(metrics)
         self.topics = self._partitions.topics
         """The partitions of this broker by topic and index: the hot path's look-up."""
+        self._topic_names = self._partitions.topic_names
         self.replicas = LocalReplicas(self._on_replica_change)
         """The state of every replica on this broker, with a partition or without."""
         log_manager.table.on_logs_offline = self._on_logs_offline
@@ -220,7 +221,7 @@ class ReplicaManager:
 
     def topic_name(self, topic_id: bytes) -> str | None:
         """By this broker's own partitions first: a leader may be asked before UpdateMetadata has come."""
-        return self._partitions.topic_name(topic_id) or self.metadata.topic_name(topic_id)
+        return self._topic_names.get(topic_id) or self.metadata.topic_name(topic_id)
 
     def now_ms(self) -> int:
         """Clock.monotonic in milliseconds."""

@@ -134,7 +134,7 @@ def _on_appended(
     partition: Partition, info: AppendInfo, acks: int, entry: PartitionProduceResponse, delayed: DelayedProduce
 ) -> None:
     """Fills the entry of an appended batch; the request waits for what `acks` says, if that has not happened yet."""
-    log = partition.log
+    log = partition.log.state
     last = info.last_offset
     entry.error_code = 0
     entry.base_offset = info.first_offset

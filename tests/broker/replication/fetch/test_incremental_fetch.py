@@ -213,7 +213,7 @@ async def test_a_session_finds_an_unknown_topic_once_it_exists(one: Fleet, sessi
     session.epoch += 1
     assert strange.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert topic_id != topic.topic_id
-    one.nodes[1].manager._partitions._topic_names[topic.topic_id] = "orders"  # as if a topic of this id came to be here
+    one.nodes[1].manager._partitions.topic_names[topic.topic_id] = "orders"  # as if a topic of this id came to be here
     found = await session._client.send(int(ApiKey.FETCH), 17, session.request({}))
     assert found.responses[0].partitions[0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
 

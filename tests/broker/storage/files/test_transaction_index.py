@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import errno
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from ottla_broker.adapters.disk import DirectoryDisk
-from ottla_broker.ports.disk import Buffer
 from ottla_broker.storage.files.transaction_index import AbortedTransaction
-from tests.broker.storage.logs import LogSetup, aborted, written
+from tests.broker.storage.logs import FullDisk, LogSetup, aborted, written
 from tests.broker.storage.transactions import ABORT, begin, end, index_file
-
-
-class CrampedDisk(DirectoryDisk):
-    """Real, but for transaction indexes that find no room while it `is_full`."""
-
-    is_full = False
-
-    def append_to(self, name: str, buffers: Sequence[Buffer]) -> asyncio.Future[int]:
-        if not self.is_full or not name.endswith(".txnindex"):
-            return super().append_to(name, buffers)
-        refused: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        refused.set_exception(OSError(errno.ENOSPC, "No space left on device", name))
-        return refused
 
 
 async def test_entries_that_found_no_room_are_written_in_order_when_there_is_room(tmp_path: Path) -> None:
     setup = LogSetup(str(tmp_path))
-    disk = setup.disk = CrampedDisk(str(tmp_path))
+    disk = setup.disk = FullDisk(str(tmp_path), ".txnindex")
     log = await setup.open()
     disk.is_full = True
     for number in range(2):

@@ -13,18 +13,10 @@ from ottla_broker.records.compression import Codec
 from ottla_broker.records.control_records import ControlType, EndTransactionMarker, build_marker
 from ottla_broker.records.record import Record, build_batch, decode_records
 from ottla_broker.storage.log.append_checks import PreparationNeeded
-from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.reader import LogRead
 from ottla_broker.storage.log.timestamps import TimestampAndOffset
 from tests.broker.storage.agreement import disagreements
-from tests.broker.storage.logs import LogSetup, Make, batch, read_bytes, read_values, written
-
-
-def refused(log: Log, records: memoryview) -> ErrorCode:
-    with pytest.raises(KafkaError) as caught:
-        log.append_as_leader(records, 0)
-    assert caught.value.message
-    return caught.value.code
+from tests.broker.storage.logs import LogSetup, Make, batch, read_bytes, read_values, refused, written
 
 
 async def test_an_append_assigns_offsets_at_once_and_moves_the_log_end_offset_when_it_is_written(make: Make) -> None:

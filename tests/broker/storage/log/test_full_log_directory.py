@@ -12,30 +12,16 @@ from pathlib import Path
 import pytest
 
 from ottla_broker.adapters import disk_calls
-from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.ports.disk import Buffer
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.storage.log.log import Log
-from tests.broker.storage.logs import LogSetup, batch, read_values, written
-
-
-class CrampedDisk(DirectoryDisk):
-    """Real, but for indexes that find no room while it `is_full`."""
-
-    is_full = False
-
-    def append_to(self, name: str, buffers: Sequence[Buffer]) -> asyncio.Future[int]:
-        if not self.is_full or not name.endswith("index"):
-            return super().append_to(name, buffers)
-        refused: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        refused.set_exception(OSError(errno.ENOSPC, "No space left on device", name))
-        return refused
+from tests.broker.storage.logs import FullDisk, LogSetup, batch, read_values, written
 
 
 async def test_appends_are_refused_until_a_truncation_that_found_no_room_is_repeated(tmp_path: Path) -> None:
     """Else old records come back between the new ones: the truncation must write the index before the log file."""
     setup = LogSetup(str(tmp_path), {"index.interval.bytes": 0})
-    disk = setup.disk = CrampedDisk(str(tmp_path))
+    disk = setup.disk = FullDisk(str(tmp_path), "index")
     log = await setup.open()
     disk.is_full = True
     for number in range(4):

@@ -12,34 +12,9 @@ from ottla_broker.storage.files.names import offset_name
 from ottla_broker.storage.files.transaction_index import AbortedTransaction
 from ottla_broker.storage.log.log import Log
 from tests.broker.storage.agreement import disagreements
-from tests.broker.storage.logs import LogSetup, Make, aborted, batch, written
-from tests.broker.storage.numbered import SMALL, check
+from tests.broker.storage.logs import LogSetup, Make, aborted, batch
+from tests.broker.storage.numbered import COUNT, START_MS, check, closed
 from tests.broker.storage.transactions import ABORT, begin, end, index_file
-
-COUNT = 45
-
-
-START_MS = 1_700_000_000_000
-
-
-async def fill_in_time(log: Log) -> None:
-    """As `fill`, each record one second later than the one before."""
-    for number in range(COUNT):
-        records = batch(b"%03d" % number, producer=(4, 0, number), timestamp=START_MS + 1000 * number)
-        log.append_as_leader(records, number // 10)
-    await written(log)
-
-
-async def closed(make: Make) -> tuple[LogSetup, list[int]]:
-    """A log of several segments that ended in order, and their base offsets."""
-    setup = make(**SMALL)
-    log = await setup.open()
-    await fill_in_time(log)
-    bases = [segment.base_offset for segment in log.segments]
-    await log.close()
-    setup.crash()
-    assert len(bases) > 4
-    return setup, bases
 
 
 async def finds_everything(log: Log) -> None:

@@ -15,8 +15,8 @@ from ottla_broker.storage.files.names import offset_name
 from ottla_broker.storage.files.segment import Segment
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.reader import LogRead
-from tests.broker.storage.logs import LogSetup, Make, batch, read_bytes, read_values, written
-from tests.broker.storage.numbered import SMALL
+from tests.broker.storage.logs import Make, batch, read_bytes, read_values, written
+from tests.broker.storage.numbered import COUNT, closed
 
 
 async def test_a_read_returns_max_bytes_or_the_whole_first_batch(make: Make) -> None:
@@ -92,32 +92,6 @@ async def test_a_file_range_stays_readable_after_retention_deletes_its_segment(m
     assert decode_records(data)[0].value == b"0"
     for chunk in read.chunks:
         chunk.release()
-
-
-COUNT = 45
-
-
-START_MS = 1_700_000_000_000
-
-
-async def fill_in_time(log: Log) -> None:
-    """As `fill`, each record one second later than the one before."""
-    for number in range(COUNT):
-        records = batch(b"%03d" % number, producer=(4, 0, number), timestamp=START_MS + 1000 * number)
-        log.append_as_leader(records, number // 10)
-    await written(log)
-
-
-async def closed(make: Make) -> tuple[LogSetup, list[int]]:
-    """A log of several segments that ended in order, and their base offsets."""
-    setup = make(**SMALL)
-    log = await setup.open()
-    await fill_in_time(log)
-    bases = [segment.base_offset for segment in log.segments]
-    await log.close()
-    setup.crash()
-    assert len(bases) > 4
-    return setup, bases
 
 
 async def test_a_read_of_a_damaged_segment_fails_and_the_log_directory_stays_online(make: Make, tmp_path: Path) -> None:

@@ -12,16 +12,8 @@ import pytest
 
 from ottla_broker.ports.disk import File
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-from ottla_broker.storage.log.log import Log
-from tests.broker.storage.logs import LogSetup, Make, batch, read_values, rolled, written
+from tests.broker.storage.logs import LogSetup, Make, batch, read_values, refused, rolled, written
 from tests.broker.storage.numbered import SMALL, fill
-
-
-def refused(log: Log, records: memoryview) -> ErrorCode:
-    with pytest.raises(KafkaError) as caught:
-        log.append_as_leader(records, 0)
-    assert caught.value.message
-    return caught.value.code
 
 
 async def test_a_truncation_drops_records_leader_epochs_and_producer_state(make: Make) -> None:

@@ -1,0 +1,1 @@
+"""The scripts that make lint and the documentation call."""

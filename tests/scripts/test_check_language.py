@@ -1,0 +1,65 @@
+"""The check of the language finds what it is there for, in a small repository."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "check_language.py"
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script over an empty repository with lists of its own."""
+    spec = importlib.util.spec_from_file_location("check_language", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    lists = tmp_path / "scripts"
+    lists.mkdir()
+    (lists / "banned-words.txt").write_text("# phrase -> term\nodd wor[d]s -> plain ones\n")
+    (lists / "shared-names.txt").write_text("# name reason\nShared both mean the same\n")
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    monkeypatch.setattr(found, "ROOT", tmp_path)
+    monkeypatch.setattr(found, "HERE", lists)
+    return found
+
+
+def add(script: ModuleType, name: str, text: str) -> None:
+    path = Path(script.ROOT) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    subprocess.run(["git", "-C", str(script.ROOT), "add", name], check=True)
+
+
+def test_a_banned_phrase_is_found_in_any_case_with_its_line_and_term(script: ModuleType) -> None:
+    add(script, "docs/page.md", "A page\nof Odd Words.\n")
+    add(script, "docs/glossary.md", "odd words\n")
+    found = list(script.banned(script.tracked([])))
+    assert found == ["docs/page.md:2: 'Odd Words': write 'plain ones'"]
+
+
+def test_two_types_and_two_modules_of_one_name_are_found(script: ModuleType) -> None:
+    add(script, "broker/ottla_broker/a/thing.py", "class Same: ...\nclass Shared: ...\n")
+    add(script, "broker/ottla_broker/b/thing.py", "class Same: ...\nclass Shared: ...\n")
+    add(script, "broker/ottla_broker/server/handlers/thing.py", "class Other: ...\n")
+    types, modules = script.duplicates(script.tracked([]))
+    assert types.startswith("type Same is defined 2 times")
+    assert modules == "module thing is there 2 times: broker/ottla_broker/a/thing.py, broker/ottla_broker/b/thing.py"
+
+
+def test_a_listed_name_that_nothing_shares_any_more_is_found(script: ModuleType) -> None:
+    add(script, "broker/ottla_broker/a/thing.py", "class Shared: ...\n")
+    assert list(script.duplicates(script.tracked([]))) == [
+        "shared-names.txt: Shared is not shared any more: remove the line"
+    ]
+
+
+def test_the_lists_of_the_repository_can_be_read(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script, "HERE", SCRIPT.parent)
+    assert all(pattern.pattern and term for pattern, term in script.banned_phrases())
+    assert script.shared_names()
