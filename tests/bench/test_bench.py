@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench import plots, report
+import pytest
+
+from bench import handlers, plots, report
 from bench.floor import write_plainly
 from bench.page_cache import PageCache
 from bench.report import entries, goal_of
@@ -133,3 +135,10 @@ def test_librdkafka_produces_to_the_null_broker_and_its_requests_are_counted(tmp
     finally:
         system.stop()
     assert not os.path.exists(tmp_path)
+
+
+def test_the_cost_of_the_handlers_is_measured_of_requests_that_succeed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "ROUNDS", 1)
+    monkeypatch.setattr(handlers, "REQUESTS", 5)
+    found = handlers.measure()
+    assert len(found) == 4 and all(spent > 0 for spent in found.values())
