@@ -13,7 +13,9 @@ from ottla_broker.config.topic_values import TopicValues
 from ottla_broker.config.types import ConfigError, ConfigSource, format_value
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 
-INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+INTERNAL_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE)
 
 
 class TopicConfig(TopicValues):

@@ -2,7 +2,7 @@
 
 Thin: rules are in `machine.py` and `offsets.py`; this module finds the group, appends its records, awaits them and
 translates errors. A group belongs to a partition of `__consumer_offsets`; whoever leads the partition coordinates the
-group. Ports used: Clock. The log is a `GroupLog`.
+group. Ports used: Clock. The log is an `InternalTopicLog`.
 
 A partition is *loading* from its election until its log has been replayed, then *owned* until the resignation. Both
 are fenced by the leader epoch: news of an older epoch than the last known is ignored. With the partition its epochs
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla_broker.config import BrokerConfig
+from ottla_broker.config.topics import CONSUMER_OFFSETS
 from ottla_broker.groups.append_errors import OF_GROUP_RECORD, OF_OFFSET_COMMIT
 from ottla_broker.groups.decisions import (
     NO_MEMBER_ID,
@@ -36,12 +37,12 @@ from ottla_broker.groups.live_group import LiveGroup
 from ottla_broker.groups.machine import Group
 from ottla_broker.groups.metrics import GroupMetrics
 from ottla_broker.groups.offsets import CommittedOffset, GroupOffsets
-from ottla_broker.groups.offsets_log import AppendOutcome, GroupLog
-from ottla_broker.groups.partition_changes import Moves
-from ottla_broker.groups.partitioning import OFFSETS_TOPIC, partition_for
-from ottla_broker.groups.records import Record, group_record, group_tombstone, offset_record, offset_tombstone
+from ottla_broker.groups.records import group_record, group_tombstone, offset_record, offset_tombstone
 from ottla_broker.groups.replay import Replay, ReplayedGroup
 from ottla_broker.groups.states import GroupState
+from ottla_broker.internal_topics.partition_loads import PartitionLoads
+from ottla_broker.internal_topics.partitioning import partition_for
+from ottla_broker.internal_topics.topic_log import AppendOutcome, InternalTopicLog, StateRecord
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports.clock import Clock, Timer
 from ottla_broker.protocol.codec import EncodeError
@@ -135,7 +136,7 @@ class GroupCoordinator:
         self,
         *,
         clock: Clock,
-        log: GroupLog,
+        log: InternalTopicLog,
         metrics: Metrics,
         config: BrokerConfig,
         partition_count: Callable[[], int],
@@ -147,7 +148,7 @@ class GroupCoordinator:
         self._partition_count = partition_count
         self._partitions: dict[int, _Partition] = {}
         self._epochs: dict[int, int] = {}
-        self._moves = Moves(clock)
+        self._loads = PartitionLoads(clock, logger, CONSUMER_OFFSETS, "group")
         self._is_active = False
         self._retention_timer: Timer | None = None
         self._metrics = GroupMetrics(metrics, self._live_groups)
@@ -165,12 +166,12 @@ class GroupCoordinator:
             self._retention_timer.cancel()
         for partition in list(self._partitions):
             self._unload(partition)
-        self._moves.tell_unloads()
+        self._loads.log_unloads()
 
     def on_election(self, partition: int, leader_epoch: int) -> None:
         """This broker leads the partition of `__consumer_offsets` from now on: its groups are loaded."""
         if leader_epoch < self._epochs.get(partition, -1):
-            logger.debug("not loading %s-%d: epoch %d is old", OFFSETS_TOPIC, partition, leader_epoch)
+            logger.debug("not loading %s-%d: epoch %d is old", CONSUMER_OFFSETS, partition, leader_epoch)
             return
         self._epochs[partition] = leader_epoch
         owned = self._partitions.get(partition)
@@ -179,8 +180,8 @@ class GroupCoordinator:
             owned.leader_epoch = leader_epoch
             return
         owned = self._partitions[partition] = _Partition(leader_epoch, leader_epoch)
-        self._moves.load_begins(partition)
-        owned.load = self._clock.spawn(self._load(partition, owned), name=f"load {OFFSETS_TOPIC}-{partition}")
+        self._loads.load_begins(partition)
+        owned.load = self._clock.spawn(self._load(partition, owned), name=f"load {CONSUMER_OFFSETS}-{partition}")
 
     def on_resignation(self, partition: int, leader_epoch: int | None) -> None:
         """Another broker leads the partition, or it is gone (`leader_epoch` None)."""
@@ -444,7 +445,7 @@ class GroupCoordinator:
 
     # Writing
 
-    def _append(self, group_id: str, records: Sequence[Record]) -> asyncio.Future[AppendOutcome] | None:
+    def _append(self, group_id: str, records: Sequence[StateRecord]) -> asyncio.Future[AppendOutcome] | None:
         """The append, which has its place in the log when this returns; None when the partition has moved away."""
         index = self.partition_for(group_id)
         owned = self._partitions.get(index)
@@ -452,7 +453,9 @@ class GroupCoordinator:
             return None
         return self._append_to(index, owned, records)
 
-    def _append_to(self, index: int, owned: _Partition, records: Sequence[Record]) -> asyncio.Future[AppendOutcome]:
+    def _append_to(
+        self, index: int, owned: _Partition, records: Sequence[StateRecord]
+    ) -> asyncio.Future[AppendOutcome]:
         return self._log.append(
             index,
             owned.leader_epoch,
@@ -525,7 +528,7 @@ class GroupCoordinator:
                 # Serving the group without its offsets would send its consumers back to the start of their topics.
                 unforeseen = None if isinstance(error, OSError | KafkaError) else error
                 text = "%s-%d could not be loaded: %s; trying again"
-                logger.error(text, OFFSETS_TOPIC, index, error, exc_info=unforeseen)
+                logger.error(text, CONSUMER_OFFSETS, index, error, exc_info=unforeseen)
                 await self._clock.sleep(LOAD_RETRY_S)
         for replayed in replay.groups():
             owned.groups[replayed.group_id] = self._restore(replayed)
@@ -536,7 +539,7 @@ class GroupCoordinator:
         owned.load = None
         elapsed = self._clock.monotonic() - started
         self._metrics.partition_load.observe(elapsed)
-        self._moves.loaded(index, len(owned.groups))
+        self._loads.loaded(index, len(owned.groups))
         for live in list(owned.groups.values()):
             live.start()
 
@@ -567,7 +570,7 @@ class GroupCoordinator:
             owned.load.cancel()
         for live in owned.groups.values():
             live.unload()
-        self._moves.unloaded(partition, len(owned.groups))
+        self._loads.unloaded(partition, len(owned.groups))
 
     # Retention
 

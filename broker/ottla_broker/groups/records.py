@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from ottla_broker.groups.decisions import GroupSnapshot, MemberSnapshot
 from ottla_broker.groups.offsets import NO_EXPIRE_TIMESTAMP, CommittedOffset
+from ottla_broker.internal_topics.topic_log import StateRecord
 from ottla_broker.protocol.codec import Chunk
 from ottla_broker.protocol.generated import group_records as schema
 from ottla_broker.records.ids import TopicPartition
@@ -29,13 +30,6 @@ _VERSION = struct.Struct(">h")
 
 class UnknownRecordVersion(ValueError):
     """A value of a version that no Kafka up to 3.9 writes."""
-
-
-class Record(NamedTuple):
-    """A record to write; `value` None is a tombstone."""
-
-    key: bytes
-    value: bytes | None
 
 
 class OffsetKey(NamedTuple):
@@ -56,7 +50,7 @@ def offset_key(group_id: str, partition: TopicPartition) -> bytes:
     return _with_version(1, schema.write_offset_commit_key(1, key))
 
 
-def offset_record(group_id: str, partition: TopicPartition, commit: CommittedOffset) -> Record:
+def offset_record(group_id: str, partition: TopicPartition, commit: CommittedOffset) -> StateRecord:
     has_expiry = commit.expire_timestamp_ms != NO_EXPIRE_TIMESTAMP
     version = OFFSET_VALUE_VERSION_WITH_EXPIRY if has_expiry else OFFSET_VALUE_VERSION
     value = schema.OffsetCommitValue(
@@ -66,13 +60,13 @@ def offset_record(group_id: str, partition: TopicPartition, commit: CommittedOff
         commit_timestamp=commit.commit_timestamp_ms,
         expire_timestamp=commit.expire_timestamp_ms,
     )
-    return Record(
+    return StateRecord(
         offset_key(group_id, partition), _with_version(version, schema.write_offset_commit_value(version, value))
     )
 
 
-def offset_tombstone(group_id: str, partition: TopicPartition) -> Record:
-    return Record(offset_key(group_id, partition), None)
+def offset_tombstone(group_id: str, partition: TopicPartition) -> StateRecord:
+    return StateRecord(offset_key(group_id, partition), None)
 
 
 def group_key(group_id: str) -> bytes:
@@ -80,7 +74,7 @@ def group_key(group_id: str) -> bytes:
     return _with_version(GROUP_KEY_VERSION, schema.write_group_metadata_key(GROUP_KEY_VERSION, key))
 
 
-def group_record(snapshot: GroupSnapshot) -> Record:
+def group_record(snapshot: GroupSnapshot) -> StateRecord:
     value = schema.GroupMetadataValue(
         protocol_type=snapshot.protocol_type,
         generation=snapshot.generation_id,
@@ -101,14 +95,14 @@ def group_record(snapshot: GroupSnapshot) -> Record:
             for member in snapshot.members
         ],
     )
-    return Record(
+    return StateRecord(
         group_key(snapshot.group_id),
         _with_version(GROUP_VALUE_VERSION, schema.write_group_metadata_value(GROUP_VALUE_VERSION, value)),
     )
 
 
-def group_tombstone(group_id: str) -> Record:
-    return Record(group_key(group_id), None)
+def group_tombstone(group_id: str) -> StateRecord:
+    return StateRecord(group_key(group_id), None)
 
 
 def read_key(key: Buffer) -> OffsetKey | GroupKey | None:

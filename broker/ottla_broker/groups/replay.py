@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from ottla_broker.groups.decisions import GroupSnapshot
 from ottla_broker.groups.offsets import GroupOffsets
-from ottla_broker.groups.offsets_log import LoadedBatch
 from ottla_broker.groups.records import (
     GroupKey,
     OffsetKey,
@@ -21,6 +20,7 @@ from ottla_broker.groups.records import (
     read_key,
     read_offset_value,
 )
+from ottla_broker.internal_topics.topic_log import LoadedBatch
 from ottla_broker.protocol.codec import DecodeError
 from ottla_broker.records.control_records import ControlType
 from ottla_broker.records.record import Record

@@ -9,8 +9,7 @@ from typing import Any
 from ottla_broker.config import BrokerConfig
 from ottla_broker.groups.coordinator import GroupCoordinator
 from ottla_broker.groups.decisions import JoinAnswer, SyncAnswer, SyncRequest
-from ottla_broker.groups.offsets_log import AppendOutcome, LoadedBatch
-from ottla_broker.groups.records import Record
+from ottla_broker.internal_topics.topic_log import AppendOutcome, LoadedBatch, StateRecord
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode
@@ -31,7 +30,7 @@ def in_virtual_time(scenario: Callable[[Clock], Coroutine[Any, Any, None]]) -> N
 
 
 class MemoryLog:
-    """A `GroupLog`: batches in memory, appended during the call, confirmed `delay_s` later."""
+    """An `InternalTopicLog`: batches in memory, appended during the call, confirmed `delay_s` later."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -47,7 +46,7 @@ class MemoryLog:
         self.epochs[partition] = leader_epoch
 
     def append(
-        self, partition: int, leader_epoch: int, records: Sequence[Record], *, required_acks: int, timeout_ms: int
+        self, partition: int, leader_epoch: int, records: Sequence[StateRecord], *, required_acks: int, timeout_ms: int
     ) -> asyncio.Future[AppendOutcome]:
         assert required_acks == -1
         assert timeout_ms == 5_000

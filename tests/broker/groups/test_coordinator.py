@@ -12,8 +12,8 @@ from ottla_broker.groups import coordinator as coordinator_module
 from ottla_broker.groups.coordinator import LOAD_RETRY_S
 from ottla_broker.groups.decisions import LeavingMember
 from ottla_broker.groups.offsets import CommittedOffset
-from ottla_broker.groups.partitioning import partition_for
 from ottla_broker.groups.records import offset_record
+from ottla_broker.internal_topics.partitioning import partition_for
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from ottla_broker.config import BrokerConfig
+from ottla_broker.config.topics import CONSUMER_OFFSETS
 from ottla_broker.coordination import znodes
-from ottla_broker.groups.partitioning import OFFSETS_TOPIC, partition_for
+from ottla_broker.internal_topics.partitioning import partition_for
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.metadata.operations import GROUP_OPERATIONS, NOT_ASKED
 from ottla_broker.ports.clock import Clock
@@ -197,9 +198,9 @@ def test_find_coordinator_names_the_leader_of_the_groups_partition(version: int)
         for _ in range(2):
             response = await server.call(ApiKey.FIND_COORDINATOR, version, **fields)
             answers.append([response] if version < 4 else response.coordinators)
-            server.add_topic(OFFSETS_TOPIC, PARTITIONS)
+            server.add_topic(CONSUMER_OFFSETS, PARTITIONS)
         missing, found = answers
-        assert server.created == [OFFSETS_TOPIC] * len(missing)
+        assert server.created == [CONSUMER_OFFSETS] * len(missing)
         assert {each.error_code for each in missing} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
         assert {(each.node_id, each.host, each.port) for each in missing} == {(-1, "", -1)}
         assert [(each.error_code, each.node_id, each.host, each.port) for each in found] == [
@@ -207,7 +208,7 @@ def test_find_coordinator_names_the_leader_of_the_groups_partition(version: int)
         ] * len(found)
         if version >= 4:
             assert [each.key for each in found] == ["g", "h"]
-        server.add_topic(OFFSETS_TOPIC, PARTITIONS, leader=-1)
+        server.add_topic(CONSUMER_OFFSETS, PARTITIONS, leader=-1)
         response = await server.call(ApiKey.FIND_COORDINATOR, version, **fields)
         headless = response if version < 4 else response.coordinators[0]
         assert headless.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -228,12 +229,12 @@ def test_a_broker_that_has_not_heard_that_it_leads_is_not_named_by_itself(versio
             return one.error_code, one.node_id
 
         coordinator = server.broker.coordinator
-        server.add_topic(OFFSETS_TOPIC, PARTITIONS)
+        server.add_topic(CONSUMER_OFFSETS, PARTITIONS)
         coordinator.on_resignation(coordinator.partition_for("g"), 1)
         assert await found() == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
-        server.add_topic(OFFSETS_TOPIC, PARTITIONS, leader=8)
+        server.add_topic(CONSUMER_OFFSETS, PARTITIONS, leader=8)
         assert await found() == (0, 8), "of another broker's turn to lead we know the metadata alone"
-        server.add_topic(OFFSETS_TOPIC, PARTITIONS)
+        server.add_topic(CONSUMER_OFFSETS, PARTITIONS)
         server.broker.elect(coordinator.partition_for("g"), 2)
         assert await found() == (0, 7)
 

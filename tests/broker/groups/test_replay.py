@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from ottla_broker.groups.decisions import GroupConfig, GroupSnapshot, LeavingMember
 from ottla_broker.groups.machine import Group
 from ottla_broker.groups.offsets import CommittedOffset, GroupOffsets
-from ottla_broker.groups.offsets_log import LoadedBatch
-from ottla_broker.groups.records import Record, offset_record, offset_tombstone
+from ottla_broker.groups.records import offset_record, offset_tombstone
 from ottla_broker.groups.replay import Replay
+from ottla_broker.internal_topics.topic_log import LoadedBatch, StateRecord
 from ottla_broker.ports.clock import Clock
 from ottla_broker.records import record
 from ottla_broker.records.batch import read_header
@@ -25,7 +25,7 @@ from tests.broker.groups.surroundings import Broker, in_virtual_time
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def batch(base_offset: int, *records: Record, producer_id: int = -1) -> LoadedBatch:
+def batch(base_offset: int, *records: StateRecord, producer_id: int = -1) -> LoadedBatch:
     return LoadedBatch(base_offset, build_records(records, 0, base_offset), producer_id, producer_id >= 0)
 
 

@@ -9,18 +9,19 @@ from typing import Any
 import pytest
 
 from ottla_broker.config import BrokerConfig
+from ottla_broker.config.topics import CONSUMER_OFFSETS
 from ottla_broker.groups.coordinator import GroupCoordinator
 from ottla_broker.groups.offsets import CommittedOffset
-from ottla_broker.groups.partitioning import OFFSETS_TOPIC
 from ottla_broker.groups.records import offset_record
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import describe_producers as describe_api
 from ottla_broker.protocol.generated import list_offsets as list_offsets_api
 from ottla_broker.protocol.generated import write_txn_markers as markers_api
+from ottla_broker.records.compression import Codec
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch, build_records
-from ottla_broker.server.assembly.group_log import ReplicatedGroupLog, follow_group_leadership
+from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog, follow_leadership
 from tests.broker.replication.fleet import CLIENT, INTERNAL, Fleet, Node, fetch_request, produce_request, until
 
 ABORT, COMMIT = False, True
@@ -213,13 +214,13 @@ ORDERS = TopicPartition("orders", 0)
 def coordinator_of(node: Node) -> GroupCoordinator:
     coordinator = GroupCoordinator(
         clock=node.clock,
-        log=ReplicatedGroupLog(node.manager, node.clock, BrokerConfig.from_mapping({})),
+        log=ReplicatedTopicLog(CONSUMER_OFFSETS, node.manager, node.clock, codec=Codec.NONE, load_bytes=5 << 20),
         metrics=node.metrics,
         config=BrokerConfig.from_mapping({}),
         partition_count=lambda: 1,
     )
     coordinator.start()
-    follow_group_leadership(node.manager, coordinator)
+    follow_leadership(CONSUMER_OFFSETS, node.manager, coordinator.on_election, coordinator.on_resignation)
     assert node.dispatcher.services is not None
     node.dispatcher.services.group_coordinator = coordinator
     return coordinator
@@ -238,9 +239,9 @@ async def test_a_marker_settles_the_offsets_that_a_leader_before_took_of_its_tra
     """As an Apache Kafka broker does, which takes transactional offset commits; ours takes none."""
     fleet = Fleet(tmp_path, {"replica.lag.time.max.ms": "3600000", "request.timeout.ms": "300"})
     await fleet.start(1, 2)
-    await fleet.create(OFFSETS_TOPIC, (1, 2))
+    await fleet.create(CONSUMER_OFFSETS, (1, 2))
     node = fleet.nodes[1]
-    partition = node.partition(OFFSETS_TOPIC)
+    partition = node.partition(CONSUMER_OFFSETS)
     now_ms = node.clock.now_ms()
 
     def taken(group_id: str, at: int, **transaction: int) -> memoryview:
@@ -252,7 +253,7 @@ async def test_a_marker_settles_the_offsets_that_a_leader_before_took_of_its_tra
         transaction = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0, "attributes": 0x10}
         partition.append(taken(group_id, 5, **transaction), -1, False, True)
     coordinator = coordinator_of(node)
-    await fleet.elect(OFFSETS_TOPIC, 1, (1, 2))
+    await fleet.elect(CONSUMER_OFFSETS, 1, (1, 2))
     groups = ("committed", "aborted", "open")
     unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
     await until(
@@ -261,11 +262,11 @@ async def test_a_marker_settles_the_offsets_that_a_leader_before_took_of_its_tra
     await until(lambda: partition.log.high_watermark == 6, "all is committed")
 
     fleet.nodes[2].kill()  # it is missed until it has been taken out of the ISR
-    markers = [end(7, COMMIT, topic=OFFSETS_TOPIC), end(8, ABORT, topic=OFFSETS_TOPIC)]
+    markers = [end(7, COMMIT, topic=CONSUMER_OFFSETS), end(8, ABORT, topic=CONSUMER_OFFSETS)]
     timed_out = [int(ErrorCode.REQUEST_TIMED_OUT)]
     assert await mark(fleet, *markers) == {7: timed_out, 8: timed_out}
     assert [stable_offset(coordinator, group_id) for group_id in groups] == [unstable] * 3
-    await fleet.elect(OFFSETS_TOPIC, 1, (1,))
+    await fleet.elect(CONSUMER_OFFSETS, 1, (1,))
     assert await mark(fleet, *markers) == {7: [0], 8: [0]}
     assert [stable_offset(coordinator, group_id) for group_id in groups] == [5, 1, unstable]
     coordinator.close()

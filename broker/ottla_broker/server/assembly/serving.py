@@ -8,19 +8,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla_broker.config import BrokerConfig
+from ottla_broker.config.topics import CONSUMER_OFFSETS
 from ottla_broker.controller.controller import Controller
 from ottla_broker.groups.coordinator import GroupCoordinator
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Ports
 from ottla_broker.protocol.api import ApiKey
+from ottla_broker.records.compression import Codec
 from ottla_broker.replication.append_queue import AppendQueues
 from ottla_broker.replication.fetch.engine import FetchEngine
 from ottla_broker.replication.fetch.fetch_values import FetchEnvironment
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.replica_selector import chooses_by_rack
 from ottla_broker.server.assembly.core import CoreParts
-from ottla_broker.server.assembly.group_log import ReplicatedGroupLog, follow_group_leadership
+from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog, follow_leadership
 from ottla_broker.server.directory_events import DirectoryEvents
 from ottla_broker.server.handler_api import Services
 from ottla_broker.server.peers.broker_client import BrokerClient
@@ -28,7 +30,7 @@ from ottla_broker.server.peers.controller_channels import NetworkControllerChann
 from ottla_broker.server.peers.controller_client import ControllerClient
 from ottla_broker.server.peers.dynamic_config import DynamicConfig
 from ottla_broker.server.peers.producer_ids import ProducerIds
-from ottla_broker.server.peers.topic_creation import CONSUMER_OFFSETS, TopicCreation
+from ottla_broker.server.peers.topic_creation import TopicCreation
 from ottla_broker.server.readmission import Readmission
 from ottla_broker.server.recreation import RecreationTask
 
@@ -92,12 +94,20 @@ def make_serving(
     recreation = RecreationTask(broker_id, coordination, clock, replica_manager, report, logger)
     group_coordinator = GroupCoordinator(
         clock=clock,
-        log=ReplicatedGroupLog(replica_manager, clock, config),
+        log=ReplicatedTopicLog(
+            CONSUMER_OFFSETS,
+            replica_manager,
+            clock,
+            codec=Codec(config.offsets_topic_compression_codec),
+            load_bytes=config.offsets_load_buffer_size,
+        ),
         metrics=metrics,
         config=config,
         partition_count=lambda: metadata.partition_count(CONSUMER_OFFSETS),
     )
-    follow_group_leadership(replica_manager, group_coordinator)
+    follow_leadership(
+        CONSUMER_OFFSETS, replica_manager, group_coordinator.on_election, group_coordinator.on_resignation
+    )
     group_coordinator.start()
     channels = NetworkControllerChannels(
         broker_id,

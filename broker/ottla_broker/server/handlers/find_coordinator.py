@@ -17,7 +17,7 @@ Versions
 
 from __future__ import annotations
 
-from ottla_broker.groups.partitioning import OFFSETS_TOPIC
+from ottla_broker.config.topics import CONSUMER_OFFSETS
 from ottla_broker.metadata.cache import BrokerEndpoint
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.find_coordinator import (
@@ -70,11 +70,11 @@ async def _find(
     if key_type != KEY_TYPE_GROUP:
         return ErrorCode.INVALID_REQUEST, -1, _NOBODY
     metadata = services.metadata
-    if metadata.partition_count(OFFSETS_TOPIC) == 0:
-        await services.auto_create_internal(OFFSETS_TOPIC)
+    if metadata.partition_count(CONSUMER_OFFSETS) == 0:
+        await services.auto_create_internal(CONSUMER_OFFSETS)
     coordinator = services.group_coordinator
     index = coordinator.partition_for(key)
-    partition = metadata.partition(OFFSETS_TOPIC, index)
+    partition = metadata.partition(CONSUMER_OFFSETS, index)
     endpoint = None if partition is None else metadata.endpoint(partition.leader, context.listener)
     if partition is None or endpoint is None:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, _NOBODY

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from ottla_broker.groups.partitioning import OFFSETS_TOPIC
+from ottla_broker.config.topics import CONSUMER_OFFSETS
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.write_txn_markers import (
     WritableTxnMarker,
@@ -82,7 +82,7 @@ def handle(
                 except KafkaError as error:
                     written.error_code = int(error.code)
                     continue
-                if topic.name == OFFSETS_TOPIC:
+                if topic.name == CONSUMER_OFFSETS:
                     is_commit = kind is ControlType.COMMIT
                     group_markers.append(_GroupMarker(index, leader_epoch, marker.producer_id, is_commit, written))
     if waiting.pending:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla_broker.config import BrokerConfig
+from ottla_broker.config.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla_broker.ports import Clock
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.create_topics import CreatableTopic, CreatableTopicConfig
@@ -20,8 +21,6 @@ from ottla_broker.protocol.generated.create_topics import CreatableTopic, Creata
 if TYPE_CHECKING:
     from ottla_broker.server.peers.controller_client import ControllerClient
 
-CONSUMER_OFFSETS = "__consumer_offsets"
-TRANSACTION_STATE = "__transaction_state"
 _TIMEOUT_MS = 5000
 
 

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from ottla_broker.adapters.lane import LaneFile
-from ottla_broker.config import BrokerConfig
+from ottla_broker.config.topics import CONSUMER_OFFSETS
 from ottla_broker.groups.offsets import CommittedOffset
-from ottla_broker.groups.offsets_log import AppendOutcome
-from ottla_broker.groups.partitioning import OFFSETS_TOPIC
 from ottla_broker.groups.records import offset_record
+from ottla_broker.internal_topics.topic_log import AppendOutcome
 from ottla_broker.ports.disk import Buffer
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import list_offsets as list_offsets_api
 from ottla_broker.protocol.generated import offset_for_leader_epoch as epoch_api
+from ottla_broker.records.compression import Codec
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.commands import LeadershipCommand
-from ottla_broker.server.assembly.group_log import ReplicatedGroupLog
+from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog
 from ottla_broker.storage.log_dirs.states import ONLINE
 from tests.broker.replication.fleet import Fleet, Node, until
 
@@ -134,10 +134,10 @@ async def test_groups_load_on_a_leader_that_had_no_room_for_assigned_records(
     one: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The load waited for that record for ever, and the group's consumers with it: none writes while groups load."""
-    await one.create(OFFSETS_TOPIC, (1,))
+    await one.create(CONSUMER_OFFSETS, (1,))
     node = one.nodes[1]
-    partition = node.partition(OFFSETS_TOPIC)
-    log = ReplicatedGroupLog(node.manager, node.clock, BrokerConfig.from_mapping({}))
+    partition = node.partition(CONSUMER_OFFSETS)
+    log = ReplicatedTopicLog(CONSUMER_OFFSETS, node.manager, node.clock, codec=Codec.NONE, load_bytes=5 << 20)
 
     def append(offset: int) -> asyncio.Future[AppendOutcome]:
         now_ms = node.clock.now_ms()
@@ -145,9 +145,9 @@ async def test_groups_load_on_a_leader_that_had_no_room_for_assigned_records(
         return log.append(0, partition.leader_epoch, [record], required_acks=-1, timeout_ms=1_000)
 
     assert (await append(7)).error == ErrorCode.NONE
-    cramped = Cramped(node, monkeypatch, OFFSETS_TOPIC)
+    cramped = Cramped(node, monkeypatch, CONSUMER_OFFSETS)
     refused = append(8)
-    await one.elect(OFFSETS_TOPIC, 1, (1,))
+    await one.elect(CONSUMER_OFFSETS, 1, (1,))
 
     async def load() -> list[int]:
         return [batch.base_offset async for batch in log.read(0, partition.leader_epoch)]

@@ -11,9 +11,10 @@ import pytest
 
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.config import BrokerConfig
+from ottla_broker.config.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.create_topics import CreatableTopic
-from ottla_broker.server.peers.topic_creation import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicCreation
+from ottla_broker.server.peers.topic_creation import TopicCreation
 
 CONFIG = BrokerConfig.from_mapping(
     {

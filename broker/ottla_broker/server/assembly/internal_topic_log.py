@@ -1,20 +1,19 @@
-"""ReplicatedGroupLog: the group coordinator's log on this broker's replicas of `__consumer_offsets`.
+"""ReplicatedTopicLog: a coordinator's log on this broker's replicas of its internal topic.
 
-Implements `groups.offsets_log.GroupLog` with the ReplicaManager. An append is what a produce request does, with a
-timeout; loading reads the local log to its end, also records above the high watermark: they are this leader's history.
+Implements `internal_topics.topic_log.InternalTopicLog` with the ReplicaManager. An append does what a produce request
+does, with a timeout. Loading reads the local log to its end, also records above the high watermark: they are this
+leader's history.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ottla_broker.groups.offsets_log import AppendOutcome, LoadedBatch
-from ottla_broker.groups.partitioning import OFFSETS_TOPIC
-from ottla_broker.groups.records import Record
+from ottla_broker.internal_topics.topic_log import AppendOutcome, LoadedBatch, StateRecord
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import FileRange
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -26,11 +25,7 @@ from ottla_broker.replication.delayed import DelayedProduce
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.partition import Partition
 
-if TYPE_CHECKING:
-    from ottla_broker.config import BrokerConfig
-    from ottla_broker.groups.coordinator import GroupCoordinator
-
-logger = logging.getLogger("ottla.groups")
+logger = logging.getLogger("ottla.server")
 
 _WRITE_POLL_S = 0.01
 """Pause before the log end is checked again while the disk is still writing it."""
@@ -46,17 +41,21 @@ class _Acknowledgement:
         self.error_code = 0
 
 
-class ReplicatedGroupLog:
-    """See `ottla_broker.groups.offsets_log.GroupLog`."""
+class ReplicatedTopicLog:
+    """See `ottla_broker.internal_topics.topic_log.InternalTopicLog`."""
 
-    def __init__(self, replica_manager: ReplicaManager, clock: Clock, config: BrokerConfig) -> None:
+    def __init__(
+        self, topic: str, replica_manager: ReplicaManager, clock: Clock, *, codec: Codec, load_bytes: int
+    ) -> None:
+        """`load_bytes`: how much of the log is read at a time."""
+        self._topic = topic
         self._replicas = replica_manager
         self._clock = clock
-        self._codec = Codec(config.offsets_topic_compression_codec)
-        self._load_bytes = config.offsets_load_buffer_size
+        self._codec = codec
+        self._load_bytes = load_bytes
 
     def append(
-        self, partition: int, leader_epoch: int, records: Sequence[Record], *, required_acks: int, timeout_ms: int
+        self, partition: int, leader_epoch: int, records: Sequence[StateRecord], *, required_acks: int, timeout_ms: int
     ) -> asyncio.Future[AppendOutcome]:
         future: asyncio.Future[AppendOutcome] = self._clock.create_future()
         batch = build_batch(build_records(records, self._clock.now_ms()), codec=self._codec)
@@ -88,7 +87,7 @@ class ReplicatedGroupLog:
     async def read(self, partition: int, leader_epoch: int) -> AsyncGenerator[LoadedBatch, None]:
         """Reads a partition's batches from its start to its end.
 
-        A batch that cannot be read is logged and skipped: one bad batch does not hide all groups.
+        A batch that cannot be read is logged and skipped: one bad batch does not hide all others.
 
         Raises:
             KafkaError: this broker is no longer the leader in that epoch.
@@ -111,33 +110,43 @@ class ReplicatedGroupLog:
             for position, header in batches(data):
                 offset = header.next_offset
                 batch = memoryview(data)[position : position + header.size]
-                loaded = _decode(partition, batch, header)
+                loaded = _decode(self._topic, partition, batch, header)
                 if loaded is not None:
                     yield loaded
             if not data:
                 return  # nothing is left up to the end: it has been compacted away
             if offset == start:
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{OFFSETS_TOPIC}-{partition}: no whole batch at {offset}")
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._topic}-{partition}: no whole batch at {offset}")
 
     def _leader(self, partition: int, leader_epoch: int) -> Partition:
-        found = self._replicas.leader_or_error(OFFSETS_TOPIC, partition, leader_epoch)
+        found = self._replicas.leader_or_error(self._topic, partition, leader_epoch)
         if isinstance(found, ErrorCode):
             is_fenced = found in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH)
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER if is_fenced else found)
         return found
 
 
-def follow_group_leadership(replica_manager: ReplicaManager, coordinator: GroupCoordinator) -> None:
-    """Reports to the coordinator which partitions of `__consumer_offsets` this broker leads."""
+def follow_leadership(
+    topic: str,
+    replica_manager: ReplicaManager,
+    on_election: Callable[[int, int], None],
+    on_resignation: Callable[[int, int | None], None],
+) -> None:
+    """Reports to a coordinator which partitions of its topic this broker leads.
+
+    Args:
+        on_election: takes the partition and the leader epoch.
+        on_resignation: the same; the epoch is None when the partition is gone.
+    """
 
     def on_change(leaders: Sequence[Partition], others: Sequence[Partition]) -> None:
         for partition in others:
-            if partition.topic == OFFSETS_TOPIC:
-                is_removed = replica_manager.partition(OFFSETS_TOPIC, partition.index) is None
-                coordinator.on_resignation(partition.index, None if is_removed else partition.leader_epoch)
+            if partition.topic == topic:
+                is_removed = replica_manager.partition(topic, partition.index) is None
+                on_resignation(partition.index, None if is_removed else partition.leader_epoch)
         for partition in leaders:
-            if partition.topic == OFFSETS_TOPIC:
-                coordinator.on_election(partition.index, partition.leader_epoch)
+            if partition.topic == topic:
+                on_election(partition.index, partition.leader_epoch)
 
     replica_manager.add_leadership_listener(on_change)
 
@@ -156,12 +165,12 @@ def _bytes(chunk: bytes | bytearray | memoryview | FileRange) -> bytes | bytearr
         chunk.release()
 
 
-def _decode(partition: int, batch: memoryview, header: Any) -> LoadedBatch | None:
+def _decode(topic: str, partition: int, batch: memoryview, header: Any) -> LoadedBatch | None:
     try:
         if not is_batch_intact(batch, header.magic):
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "its checksum does not fit")
         records = decode_batch(batch)
     except (KafkaError, RecordsError) as error:
-        logger.error("skipping the batch at %s-%d offset %d: %s", OFFSETS_TOPIC, partition, header.base_offset, error)
+        logger.error("skipping the batch at %s-%d offset %d: %s", topic, partition, header.base_offset, error)
         return None
     return LoadedBatch(header.base_offset, records, header.producer_id, header.is_transactional, header.is_control)

@@ -1,8 +1,6 @@
-"""Which partition of `__consumer_offsets` a group lives in, hence which broker coordinates it. Pure."""
+"""Which partition of an internal topic holds a group or a transactional id, hence which broker coordinates it. Pure."""
 
 from __future__ import annotations
-
-OFFSETS_TOPIC = "__consumer_offsets"
 
 
 def java_string_hash(text: str) -> int:
@@ -22,11 +20,12 @@ def java_string_hash(text: str) -> int:
     return value - 2**32 if value >= 2**31 else value
 
 
-def partition_for(group_id: str, partition_count: int) -> int:
-    """abs(hash) % count, where the absolute value of the smallest integer is 0 (Kafka's `Utils.abs`).
+def partition_for(name: str, partition_count: int) -> int:
+    """The partition of a group id or a transactional id: abs(hash) % count, where the absolute value of the smallest
+    integer is 0. Source: Utils.abs.
 
     >>> partition_for("orders", 50), partition_for("polygenelubricants", 50)
     (31, 0)
     """
-    value = java_string_hash(group_id)
+    value = java_string_hash(name)
     return (0 if value == -(2**31) else abs(value)) % partition_count
