@@ -25,10 +25,12 @@ pytestmark = pytest.mark.java
 JARS = Path(os.environ.get("OTTLA_CACHE") or Path.home() / ".cache" / "ottla") / "jars"
 CLIENTS = JARS / "kafka-clients-3.9.1.jar"
 
-COORDINATOR = JARS / "kafka-group-coordinator-3.9.1.jar"
-
-RECORDS = {"OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue"}
-"""Records of the group coordinator: described in its own jar, with names that begin with a small letter."""
+_GROUP_RECORDS = ("OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue")
+RECORDS = {
+    **dict.fromkeys(_GROUP_RECORDS, "group"),
+    **dict.fromkeys(("TransactionLogKey", "TransactionLogValue"), "transaction"),
+}
+"""Records of a coordinator: described in its own jar, those of groups with names that begin with a small letter."""
 
 MESSAGES = [message for definition in DEFINITIONS for message in definition.messages]
 
@@ -41,7 +43,8 @@ def jar() -> Path:
 
 
 def _described(jar: Path, name: str) -> dict[str, Any]:
-    text = zipfile.ZipFile(COORDINATOR if name in RECORDS else jar).read(f"common/message/{name}.json").decode()
+    described_in = JARS / f"kafka-{RECORDS[name]}-coordinator-3.9.1.jar" if name in RECORDS else jar
+    text = zipfile.ZipFile(described_in).read(f"common/message/{name}.json").decode()
     text = re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"([,{\[}\]])\s*//.*$", r"\1", text, flags=re.MULTILINE)
     described: dict[str, Any] = json.loads(text)
@@ -171,7 +174,7 @@ def _java_type(case: Case) -> str:
     """How Reencode names the message."""
     name = case.message.name
     if name in RECORDS:
-        return f"data org.apache.kafka.coordinator.group.generated.{name}"
+        return f"data org.apache.kafka.coordinator.{RECORDS[name]}.generated.{name}"
     if case.message.kind == "data":
         return f"data org.apache.kafka.common.message.{name}{'Data' if name.endswith('Header') else ''}"
     return f"{case.definition.api_key} {case.message.kind}"

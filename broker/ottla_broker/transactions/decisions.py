@@ -1,0 +1,72 @@
+"""What goes into the machine of a transactional id and what comes out of it: plain values, nothing else. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.transactions.states import TransactionState
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_TIMESTAMP: Final = -1
+MAX_PRODUCER_EPOCH: Final = 2**15 - 1
+LAST_GIVEN_EPOCH: Final = MAX_PRODUCER_EPOCH - 1
+"""The highest epoch that a producer gets: its transaction can still be aborted with the one above."""
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMetadata:
+    """A transactional id as its last record has it."""
+
+    producer_id: int
+    producer_epoch: int
+    """NO_PRODUCER_EPOCH until the first InitProducerId is stored."""
+    timeout_ms: int
+    state: TransactionState
+    last_update_timestamp_ms: int
+    start_timestamp_ms: int = NO_TIMESTAMP
+    """When the first partition was added."""
+    partitions: frozenset[TopicPartition] = frozenset()
+    """Those in the transaction; while markers are written, those without one."""
+    last_producer_id: int = NO_PRODUCER_ID
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    """Producer id and epoch before the last InitProducerId of the same producer: it may send the request again
+    (KIP-360). Not stored: after a failover it gets another epoch, or PRODUCER_FENCED."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The request is answered at once: nothing is stored."""
+
+    error: ErrorCode
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """`metadata` is appended to `__transaction_state`; the outcome comes back through `Transaction.stored`."""
+
+    metadata: TransactionMetadata
+    reason: str
+    is_fence: bool = False
+    """It aborts an open transaction with a raised epoch."""
+    is_final: bool = False
+    """The outcome cannot change any more: the record is appended again until it is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsProducerId:
+    """Asks for the same decision again, with a new producer id."""
+
+    reason: str
+
+
+Decision: TypeAlias = Answer | Transition

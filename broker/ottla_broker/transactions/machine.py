@@ -1,0 +1,319 @@
+"""The state machine of one transactional id. Everything that affects its state happens here.
+
+Pure: requests, the time and outcomes of writes go in, a decision comes out (`decisions.py`); no clock, no await.
+
+Rules
+- The states and what they answer stand in `states.py`; a transition that its table lacks is an assertion.
+- One transition at a time: from its decision until it is `stored`, everything that would change the state gets
+  CONCURRENT_TRANSACTIONS. The metadata change when the record is committed, never before.
+- The exception is the epoch of a fence: it counts from the decision on, so that the producer that is fenced cannot
+  commit meanwhile. If the record cannot be stored, the next fence uses the same epoch: no producer ever had it.
+- A producer epoch never falls within a producer id. A producer gets at most LAST_GIVEN_EPOCH; the next
+  InitProducerId gives another producer id.
+
+Example: two producers with one transactional id
+
+    in                                  state            out
+    InitProducerId (new)                Empty            producer id 7, epoch 0
+    AddPartitionsToTxn 7/0 {t-0}        Ongoing          NONE
+    InitProducerId (another producer)   PrepareAbort     CONCURRENT_TRANSACTIONS; epoch 1, markers are written
+    EndTxn 7/0 (commit)                 PrepareAbort     PRODUCER_FENCED
+    markers are written                 CompleteAbort
+    InitProducerId (tries again)        Empty            producer id 7, epoch 2
+
+Source: kafka.coordinator.transaction.TransactionMetadata and the decisions of TransactionCoordinator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.transactions.decisions import (
+    LAST_GIVEN_EPOCH,
+    MAX_PRODUCER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_TIMESTAMP,
+    Answer,
+    Decision,
+    NeedsProducerId,
+    ProducerIdAndEpoch,
+    TransactionMetadata,
+    Transition,
+)
+from ottla_broker.transactions.states import (
+    ABORT_ANSWERS,
+    ADD_ANSWERS,
+    COMMIT_ANSWERS,
+    ENDING_STATES,
+    EXPIRABLE_STATES,
+    INIT_ACTIONS,
+    STATE_NAMES,
+    EndAnswer,
+    InitAction,
+    TransactionState,
+    can_enter,
+)
+
+
+class Transaction:
+    """One transactional id. Create it with `created`, or from a record."""
+
+    def __init__(self, transactional_id: str, metadata: TransactionMetadata) -> None:
+        self.transactional_id = transactional_id
+        self.metadata = metadata
+        self.pending: TransactionState | None = None
+        """The state of the transition that is on its way to the log."""
+        self._has_failed_fence = False
+
+    @staticmethod
+    def created(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
+        """A transactional id that has no record yet: `initialize` follows."""
+        metadata = TransactionMetadata(producer_id, NO_PRODUCER_EPOCH, timeout_ms, TransactionState.EMPTY, now_ms)
+        return Transaction(transactional_id, metadata)
+
+    # Requests
+
+    def initialize(
+        self,
+        timeout_ms: int,
+        expected: ProducerIdAndEpoch | None,
+        now_ms: int,
+        new_producer_id: int | None = None,
+    ) -> Decision | NeedsProducerId:
+        """InitProducerId. Errors in order: CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
+
+        Args:
+            timeout_ms: the transaction timeout of the producer.
+            expected: what the producer has, when it continues after an error (KIP-360); None for a new one.
+            new_producer_id: one that no producer has, where the last decision was NeedsProducerId.
+
+        Returns:
+            A transition that is a fence answers CONCURRENT_TRANSACTIONS once it is stored.
+        """
+        metadata = self.metadata
+        if self.pending is not None:
+            return _concurrent(self.pending)
+        if expected is not None and not self._is_expected(expected):
+            return Answer(ErrorCode.PRODUCER_FENCED, f"the producer id is {metadata.producer_id}")
+        action = INIT_ACTIONS[metadata.state]
+        if action is InitAction.WAIT:
+            return _concurrent(metadata.state)
+        if action is InitAction.FENCE:
+            return self._fence(now_ms, "a producer initializes")
+        return self._next_epoch(timeout_ms, expected, now_ms, new_producer_id)
+
+    def add_partitions(
+        self, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition], now_ms: int
+    ) -> Decision:
+        """AddPartitionsToTxn and AddOffsetsToTxn. Errors in order: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+        CONCURRENT_TRANSACTIONS."""
+        metadata = self.metadata
+        refusal = self._refuse_producer(producer_id, producer_epoch)
+        if refusal is not None:
+            return refusal
+        if self.pending is not None:
+            return _concurrent(self.pending)
+        if ADD_ANSWERS[metadata.state] is not ErrorCode.NONE:
+            return Answer(ADD_ANSWERS[metadata.state], f"the state is {STATE_NAMES[metadata.state]}")
+        is_open = metadata.state is TransactionState.ONGOING
+        added = frozenset(partitions)
+        if is_open and added <= metadata.partitions:
+            return Answer(ErrorCode.NONE, "the partitions are in the transaction")
+        return self._prepare(
+            replace(
+                metadata,
+                state=TransactionState.ONGOING,
+                partitions=metadata.partitions | added if is_open else added,
+                start_timestamp_ms=metadata.start_timestamp_ms if is_open else now_ms,
+                last_update_timestamp_ms=now_ms,
+            ),
+            f"{len(added)} partitions are added",
+        )
+
+    def verify(
+        self, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """AddPartitionsToTxn with VerifyOnly (KIP-890): which partitions are in the open transaction.
+
+        Errors in order: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, per partition
+        TRANSACTION_ABORTABLE. A pending transition does not count: the leader of a partition checks again when it
+        appends.
+        """
+        metadata = self.metadata
+        refusal = self._refuse_producer(producer_id, producer_epoch)
+        error = ADD_ANSWERS[metadata.state] if refusal is None else refusal.error
+        if error is not ErrorCode.NONE:
+            return dict.fromkeys(partitions, error)
+        return {
+            partition: ErrorCode.NONE if partition in metadata.partitions else ErrorCode.TRANSACTION_ABORTABLE
+            for partition in partitions
+        }
+
+    def end(self, producer_id: int, producer_epoch: int, *, is_commit: bool, now_ms: int) -> Decision:
+        """EndTxn. Errors in order: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
+        INVALID_TXN_STATE."""
+        metadata = self.metadata
+        refusal = self._refuse_producer(producer_id, producer_epoch)
+        if refusal is not None:
+            return refusal
+        if self.pending is not None:
+            return _concurrent(self.pending)
+        answer = (COMMIT_ANSWERS if is_commit else ABORT_ANSWERS)[metadata.state]
+        if answer is EndAnswer.PREPARE:
+            state = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
+            return self._prepare(
+                replace(metadata, state=state, last_update_timestamp_ms=now_ms),
+                f"the producer {'commits' if is_commit else 'aborts'}",
+            )
+        name = STATE_NAMES[metadata.state]
+        if answer is EndAnswer.REPEATED:
+            return Answer(ErrorCode.NONE, f"the state is {name} already")
+        if answer is EndAnswer.IN_PROGRESS:
+            return _concurrent(metadata.state)
+        return Answer(ErrorCode.INVALID_TXN_STATE, f"the state is {name}")
+
+    # Time
+
+    def time_out(self, now_ms: int) -> Transition | None:
+        """Aborts an open transaction that has taken longer than its timeout, with a raised epoch (KIP-588)."""
+        metadata = self.metadata
+        if self.pending is not None or metadata.state is not TransactionState.ONGOING:
+            return None
+        if metadata.start_timestamp_ms + metadata.timeout_ms >= now_ms:
+            return None
+        return self._fence(now_ms, f"the transaction is open for longer than {metadata.timeout_ms} ms")
+
+    def expire(self, now_ms: int, expiration_ms: int) -> Transition | None:
+        """Ends a transactional id that nobody has used for `expiration_ms` (transactional.id.expiration.ms)."""
+        metadata = self.metadata
+        if self.pending is not None or metadata.state not in EXPIRABLE_STATES:
+            return None
+        if metadata.last_update_timestamp_ms > now_ms - expiration_ms:
+            return None
+        return self._prepare(
+            replace(metadata, state=TransactionState.DEAD, partitions=frozenset()),
+            f"it was not used for {expiration_ms} ms",
+        )
+
+    # Markers
+
+    @property
+    def awaits_markers(self) -> bool:
+        """Its outcome is decided and stored, and not written to all of its partitions."""
+        return self.metadata.state in ENDING_STATES and bool(self.metadata.partitions)
+
+    def confirm(self) -> Transition:
+        """Stores the outcome that was loaded once more.
+
+        The loaded record may be on this broker alone. Were a marker written now and this broker lost, the next
+        coordinator could decide otherwise.
+        """
+        assert self.metadata.state in ENDING_STATES and self.pending is None, self
+        self.pending = self.metadata.state
+        return Transition(self.metadata, f"it was loaded in state {STATE_NAMES[self.metadata.state]}", is_final=True)
+
+    def markers_written(self, partitions: Iterable[TopicPartition]) -> None:
+        """These partitions have their marker, or need none."""
+        assert self.metadata.state in ENDING_STATES, self
+        self.metadata = replace(self.metadata, partitions=self.metadata.partitions.difference(partitions))
+
+    def complete(self, now_ms: int) -> Transition:
+        """All markers are written."""
+        metadata = self.metadata
+        assert not metadata.partitions, metadata.partitions
+        target = replace(metadata, state=ENDING_STATES[metadata.state], last_update_timestamp_ms=now_ms)
+        return replace(self._prepare(target, "all markers are written"), is_final=True)
+
+    # Writes
+
+    def stored(self, transition: Transition, error: ErrorCode) -> None:
+        """The record of the pending transition is committed (`error` NONE) or is not; one that is final always is."""
+        assert self.pending is transition.metadata.state, (self.pending, transition)
+        assert error is ErrorCode.NONE or not transition.is_final, transition
+        self.pending = None
+        if error is ErrorCode.NONE:
+            self.metadata = transition.metadata
+            self._has_failed_fence = False
+        elif transition.is_fence:
+            self._has_failed_fence = True
+
+    def __repr__(self) -> str:
+        pending = "" if self.pending is None else f" -> {STATE_NAMES[self.pending]}"
+        return f"{self.transactional_id}: {STATE_NAMES[self.metadata.state]}{pending}"
+
+    # Parts
+
+    def _is_expected(self, expected: ProducerIdAndEpoch) -> bool:
+        """The producer id is the current one; or the one before it, used up, whose response was lost; or there is none
+        yet, and the coordinator has forgotten the transactional id. The epoch is compared later."""
+        metadata = self.metadata
+        if metadata.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_id == metadata.producer_id:
+            return True
+        return expected.producer_id == metadata.last_producer_id and expected.producer_epoch >= LAST_GIVEN_EPOCH
+
+    def _refuse_producer(self, producer_id: int, producer_epoch: int) -> Answer | None:
+        metadata = self.metadata
+        if producer_id != metadata.producer_id:
+            return Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"the producer id is {metadata.producer_id}")
+        if producer_epoch != metadata.producer_epoch:
+            return Answer(ErrorCode.PRODUCER_FENCED, f"the producer epoch is {metadata.producer_epoch}")
+        return None
+
+    def _next_epoch(
+        self, timeout_ms: int, expected: ProducerIdAndEpoch | None, now_ms: int, new_producer_id: int | None
+    ) -> Decision | NeedsProducerId:
+        """KIP-360. `last_producer_epoch` is known only to a producer that named its own: a new producer fences the
+        former one's repeated request too."""
+        metadata = self.metadata
+        producer_id, epoch, last_epoch = metadata.producer_id, metadata.producer_epoch, metadata.last_producer_epoch
+        is_new = epoch == NO_PRODUCER_EPOCH
+        if expected is not None and not is_new and expected.producer_epoch != epoch:
+            if expected.producer_epoch != last_epoch:
+                return Answer(ErrorCode.PRODUCER_FENCED, f"the producer epoch is {epoch}")
+            reason = "the request is sent again"
+        elif epoch >= LAST_GIVEN_EPOCH:
+            if new_producer_id is None:
+                return NeedsProducerId(f"epoch {epoch} of producer id {producer_id} is the last")
+            producer_id, last_epoch = new_producer_id, NO_PRODUCER_EPOCH if expected is None else epoch
+            epoch = 0
+            reason = "the epochs of the former producer id are used up"
+        else:
+            last_epoch = NO_PRODUCER_EPOCH if expected is None else epoch
+            epoch += 1
+            reason = "a producer initializes" if expected is None else "a producer continues"
+        return self._prepare(
+            TransactionMetadata(
+                producer_id,
+                epoch,
+                timeout_ms,
+                TransactionState.EMPTY,
+                now_ms,
+                last_producer_id=metadata.producer_id,
+                last_producer_epoch=last_epoch,
+            ),
+            reason,
+        )
+
+    def _fence(self, now_ms: int, reason: str) -> Transition:
+        metadata = self.metadata
+        epoch = metadata.producer_epoch if self._has_failed_fence else metadata.producer_epoch + 1
+        assert epoch <= MAX_PRODUCER_EPOCH, epoch
+        assert can_enter(TransactionState.PREPARE_EPOCH_FENCE, metadata.state), metadata.state
+        self.metadata = replace(metadata, producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
+        self.pending = TransactionState.PREPARE_ABORT
+        target = replace(self.metadata, state=TransactionState.PREPARE_ABORT, last_update_timestamp_ms=now_ms)
+        return Transition(target, reason, is_fence=True)
+
+    def _prepare(self, target: TransactionMetadata, reason: str) -> Transition:
+        assert self.pending is None, self
+        assert can_enter(target.state, self.metadata.state), (self.metadata.state, target.state)
+        assert target.state is not TransactionState.EMPTY or target.start_timestamp_ms == NO_TIMESTAMP, target
+        self.pending = target.state
+        return Transition(target, reason)
+
+
+def _concurrent(state: TransactionState) -> Answer:
+    return Answer(ErrorCode.CONCURRENT_TRANSACTIONS, f"{STATE_NAMES[state]} is under way")

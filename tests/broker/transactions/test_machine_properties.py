@@ -1,0 +1,186 @@
+"""Random lives of a transactional id: whatever producers, time, writes and failovers do, its promises hold.
+
+The model knows the log: which records are committed and which may be lost. It holds the machine to
+- one outcome for each transaction: markers of both kinds are never written for one;
+- the decision is committed before the first marker;
+- a producer epoch never falls within a producer id, and no two InitProducerIds give the same one;
+- only the newest producer changes anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.transactions.decisions import (
+    LAST_GIVEN_EPOCH,
+    Decision,
+    NeedsProducerId,
+    ProducerIdAndEpoch,
+    TransactionMetadata,
+    Transition,
+)
+from ottla_broker.transactions.machine import Transaction
+from ottla_broker.transactions.records import read_value, transaction_record
+from ottla_broker.transactions.states import ENDING_STATES, TransactionState, can_enter
+
+PARTITIONS = [TopicPartition("t", index) for index in range(3)]
+TIMEOUT_MS = 1_000
+
+
+@dataclass
+class Producer:
+    id: int = -1
+    epoch: int = -1
+
+
+class Lives(RuleBasedStateMachine):
+    """The coordinator's side of one transactional id, with two producers that both believe to be the one."""
+
+    @initialize(epoch=st.sampled_from([0, LAST_GIVEN_EPOCH - 2]))
+    def begin(self, epoch: int) -> None:
+        self.now_ms = 1_000
+        self.next_producer_id = 8
+        self.producers = [Producer(), Producer()]
+        first = TransactionMetadata(7, epoch, TIMEOUT_MS, TransactionState.EMPTY, self.now_ms)
+        self.log = [first]
+        self.committed = 1
+        self.transaction = Transaction("id", first)
+        self.written: Transition | None = None
+        self.on_commit: Producer | None = None
+        self.number = 0
+        self.outcomes: dict[int, set[TransactionState]] = {}
+        self.given = {(7, epoch)}
+        self.highest: dict[int, int] = {7: epoch}
+
+    # Requests
+
+    @rule(who=st.integers(0, 1), continues=st.booleans())
+    def initialize_producer(self, who: int, continues: bool) -> None:
+        producer = self.producers[who]
+        expected = ProducerIdAndEpoch(producer.id, producer.epoch) if continues and producer.id >= 0 else None
+        decision = self.transaction.initialize(TIMEOUT_MS, expected, self.now_ms)
+        if isinstance(decision, NeedsProducerId):
+            decision = self.transaction.initialize(TIMEOUT_MS, expected, self.now_ms, self.next_producer_id)
+            self.next_producer_id += 1
+        if self.append(decision) and self.written is not None and not self.written.is_fence:
+            self.on_commit = producer
+
+    @rule(who=st.integers(0, 1), partitions=st.sets(st.sampled_from(PARTITIONS), min_size=1))
+    def add_partitions(self, who: int, partitions: set[TopicPartition]) -> None:
+        producer, before = self.producers[who], self.transaction.metadata
+        appended = self.append(self.transaction.add_partitions(producer.id, producer.epoch, partitions, self.now_ms))
+        if appended:
+            assert (producer.id, producer.epoch) == (before.producer_id, before.producer_epoch)
+
+    @rule(who=st.integers(0, 1), is_commit=st.booleans())
+    def end(self, who: int, is_commit: bool) -> None:
+        producer, before = self.producers[who], self.transaction.metadata
+        decision = self.transaction.end(producer.id, producer.epoch, is_commit=is_commit, now_ms=self.now_ms)
+        if self.append(decision):
+            assert (producer.id, producer.epoch) == (before.producer_id, before.producer_epoch)
+
+    @rule(passed_ms=st.sampled_from([1, 2 * TIMEOUT_MS]))
+    def time_passes(self, passed_ms: int) -> None:
+        self.now_ms += passed_ms
+        timed_out = self.transaction.time_out(self.now_ms)
+        if timed_out is not None:
+            self.append(timed_out)
+
+    # Markers
+
+    @precondition(lambda self: self.written is None and self.transaction.metadata.state in ENDING_STATES)
+    @rule(count=st.integers(1, 3))
+    def write_markers(self, count: int) -> None:
+        metadata = self.transaction.metadata
+        decided = [one.state for one in self.log[: self.committed] if one.state in ENDING_STATES]
+        assert decided and decided[-1] is metadata.state, "a marker before its decision is committed"
+        done = sorted(metadata.partitions)[:count]
+        if done:
+            self.outcomes.setdefault(self.number, set()).add(metadata.state)
+        self.transaction.markers_written(done)
+        if not self.transaction.metadata.partitions:
+            self.append(self.transaction.complete(self.now_ms))
+
+    # The log
+
+    @precondition(lambda self: self.written is not None)
+    @rule(is_committed=st.booleans())
+    def acknowledge(self, is_committed: bool) -> None:
+        """Without acknowledgement the record stays in this leader's log: it may be committed later."""
+        transition = self.written
+        assert transition is not None
+        if transition.is_final and not is_committed:
+            return  # appended again until it is
+        self.written = None
+        if is_committed:
+            self.committed = len(self.log)
+        self.transaction.stored(transition, ErrorCode.NONE if is_committed else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if is_committed and transition.metadata.state in ENDING_STATES.values():
+            self.number += 1
+        producer, self.on_commit = self.on_commit, None
+        if producer is not None and is_committed:
+            self.give(producer, transition.metadata)
+
+    @rule(survives=st.booleans())
+    def fail_over(self, survives: bool) -> None:
+        """Another broker has the committed records and may have the others; it loads what it has."""
+        if not survives:
+            del self.log[self.committed :]
+        self.written, self.on_commit = None, None
+        last = self.log[-1]
+        value = transaction_record("id", last).value
+        assert value is not None
+        self.transaction = Transaction("id", read_value(value))
+        self.highest[last.producer_id] = max(
+            (epoch for id_, epoch in self.given if id_ == last.producer_id), default=-1
+        )
+        if self.transaction.metadata.state in ENDING_STATES:
+            self.append(self.transaction.confirm())
+
+    # Parts
+
+    def append(self, decision: Decision | NeedsProducerId) -> bool:
+        if not isinstance(decision, Transition):
+            return False
+        assert self.written is None, "a second transition"
+        former, target = self.transaction.metadata, decision.metadata
+        assert can_enter(target.state, former.state) or target == former
+        self.written = decision
+        self.log.append(target)
+        return True
+
+    def give(self, producer: Producer, metadata: TransactionMetadata) -> None:
+        given = (metadata.producer_id, metadata.producer_epoch)
+        assert metadata.producer_epoch <= LAST_GIVEN_EPOCH
+        is_repeated = (producer.id, producer.epoch) == (metadata.last_producer_id, metadata.last_producer_epoch)
+        assert given not in self.given or is_repeated
+        self.given.add(given)
+        producer.id, producer.epoch = given
+
+    @invariant()
+    def a_transaction_has_one_outcome(self) -> None:
+        assert all(len(kinds) == 1 for kinds in getattr(self, "outcomes", {}).values())
+
+    @invariant()
+    def an_epoch_never_falls(self) -> None:
+        if hasattr(self, "transaction"):
+            metadata = self.transaction.metadata
+            assert metadata.producer_epoch >= self.highest.get(metadata.producer_id, -1)
+            self.highest[metadata.producer_id] = metadata.producer_epoch
+
+    @invariant()
+    def only_a_transaction_has_partitions(self) -> None:
+        if hasattr(self, "transaction"):
+            has_partitions = bool(self.transaction.metadata.partitions)
+            may_have = {TransactionState.ONGOING, *ENDING_STATES}
+            assert not has_partitions or self.transaction.metadata.state in may_have
+
+
+TestLives = Lives.TestCase
+TestLives.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
