@@ -419,6 +419,7 @@ class Broker:
             # The active controller stays it: a flush may take minutes, and the cluster is not to be without one.
             serving.controller.withdraw()
             serving.group_coordinator.close()
+            serving.transactions.close()
             await serving.replica_manager.stop()
         await self._core.log_cleaner.close()
 

@@ -13,9 +13,6 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.server.edge.dispatch import LISTED
 
 NOT_LISTED = {
-    24: "its feature comes first: transactions",
-    25: "its feature comes first: transactions",
-    26: "its feature comes first: transactions",
     28: "its feature comes first: transactions",
     49: "its feature comes first: what it stores would be in force nowhere",
     51: "its feature comes first: what it stores would be in force nowhere",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
     from ottla_broker.server.peers.dynamic_config import DynamicConfig
     from ottla_broker.server.peers.producer_ids import ProducerIds
+    from ottla_broker.transactions.coordinator import TransactionCoordinator
 
 
 _Response = TypeVar("_Response")
@@ -81,6 +82,7 @@ class Services:
     workers: Workers
     controller: Controller
     group_coordinator: GroupCoordinator
+    transaction_coordinator: TransactionCoordinator
     producer_ids: ProducerIds
     dynamic_config: DynamicConfig
     auto_create: Callable[[Sequence[str]], Awaitable[dict[str, int]]]

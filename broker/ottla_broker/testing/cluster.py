@@ -39,6 +39,7 @@ QUICK = {
     "zookeeper.session.timeout.ms": "2000",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
     "replica.lag.time.max.ms": "3000",
 }
 """Broker keys of a test cluster, so that no test waits for a session to end, a first rebalance or fifty logs."""

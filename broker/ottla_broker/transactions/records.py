@@ -13,7 +13,7 @@ import struct
 from typing import TypeAlias
 
 from ottla_broker.internal_topics.topic_log import StateRecord
-from ottla_broker.protocol.codec import Chunk
+from ottla_broker.protocol.codec import Chunk, EncodeError
 from ottla_broker.protocol.generated import transaction_records as schema
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.transactions.decisions import TransactionMetadata
@@ -31,6 +31,15 @@ _STATES = {int(state): state for state in STORED_STATES}
 
 class UnreadableValue(ValueError):
     """A value of a version, or with a state, that no Kafka writes."""
+
+
+def fits_a_record(transactional_id: str) -> bool:
+    """Whether the key can hold it: at most 32767 bytes of UTF-8. Flexible requests can carry a longer one."""
+    try:
+        transaction_key(transactional_id)
+    except EncodeError:
+        return False
+    return True
 
 
 def transaction_key(transactional_id: str) -> bytes:

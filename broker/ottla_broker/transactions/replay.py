@@ -18,7 +18,7 @@ from ottla_broker.transactions.records import UnreadableValue, read_key, read_va
 logger = logging.getLogger("ottla.transactions")
 
 
-class Replay:
+class TransactionReplay:
     """Feed `add` with every batch, then take `found`."""
 
     def __init__(self) -> None:

@@ -143,6 +143,7 @@ class Node:
             workers=self.workers,
             controller=absent,
             group_coordinator=absent,
+            transaction_coordinator=absent,
             producer_ids=absent,
             dynamic_config=no_overrides,
             auto_create=self.fleet.auto_create,

@@ -17,6 +17,7 @@ from ottla_broker.records.record import build_batch, build_records
 from ottla_broker.transactions.decisions import TransactionMetadata
 from ottla_broker.transactions.records import (
     UnreadableValue,
+    fits_a_record,
     read_key,
     read_value,
     transaction_key,
@@ -75,6 +76,8 @@ def test_what_no_kafka_writes_is_refused() -> None:
 
 
 def test_a_transactional_id_that_fits_no_record_is_refused() -> None:
+    assert fits_a_record("x" * 32_767) and not fits_a_record("x" * 32_768)
+    assert not fits_a_record("\ud800")
     with pytest.raises(EncodeError):
         transaction_key("x" * 32_768)
 

@@ -10,7 +10,7 @@ from ottla_broker.internal_topics.topic_log import LoadedBatch, StateRecord
 from ottla_broker.records.record import build_batch, build_records, decode_records
 from ottla_broker.transactions.decisions import TransactionMetadata
 from ottla_broker.transactions.records import transaction_key, transaction_record, transaction_tombstone
-from ottla_broker.transactions.replay import Replay
+from ottla_broker.transactions.replay import TransactionReplay
 from ottla_broker.transactions.states import TransactionState
 
 FIRST = TransactionMetadata(7, 0, 60_000, TransactionState.EMPTY, 1)
@@ -18,7 +18,7 @@ SECOND = TransactionMetadata(7, 1, 60_000, TransactionState.EMPTY, 2)
 
 
 def replayed(*records: StateRecord) -> dict[str, TransactionMetadata]:
-    replay = Replay()
+    replay = TransactionReplay()
     for offset, record in enumerate(records):
         batch = build_batch(build_records([record], 1, offset))
         replay.add(LoadedBatch(offset, decode_records(memoryview(batch))))

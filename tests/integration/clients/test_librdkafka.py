@@ -45,15 +45,6 @@ def consumer(bootstrap: str, group: str, **config: str | int | bool) -> Consumer
     )
 
 
-def test_a_transaction_is_refused_for_good(bootstrap: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t"})
-    with pytest.raises(KafkaException) as raised:
-        producer.init_transactions(LIMIT_S)
-    error = raised.value.args[0]
-    assert error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert error.fatal() and not error.retriable()
-
-
 def test_offsets_by_time(bootstrap: str, name: str) -> None:
     create(bootstrap, name)
     start = 1_700_000_000_000

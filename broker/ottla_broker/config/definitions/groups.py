@@ -424,7 +424,6 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "Time between searches for transactions that ran out of time.",
         at_least(1),
-        note=NO_TRANSACTIONS_YET,
     ),
     key(
         "transaction.max.timeout.ms",
@@ -434,7 +433,6 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "Longest transaction timeout a producer may ask for.",
         at_least(1),
-        note=NO_TRANSACTIONS_YET,
     ),
     key(
         "transaction.partition.verification.enable",
@@ -453,7 +451,6 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "Time between searches for expired transactional ids.",
         at_least(1),
-        note=NO_TRANSACTIONS_YET,
     ),
     key(
         "transaction.state.log.load.buffer.size",
@@ -463,7 +460,6 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "Bytes read at a time when transactions are loaded.",
         at_least(1),
-        note=NO_TRANSACTIONS_YET,
     ),
     key(
         "transaction.state.log.min.isr",
@@ -473,7 +469,6 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "min.insync.replicas of the transaction topic.",
         at_least(1),
-        note=NO_TRANSACTIONS_YET,
     ),
     key(
         "transaction.state.log.num.partitions",
@@ -483,7 +478,6 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "Partitions of the transaction topic; must not change once it exists.",
         at_least(1),
-        note=NO_TRANSACTIONS_YET,
     ),
     key(
         "transaction.state.log.replication.factor",
@@ -493,7 +487,6 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "Replicas of the transaction topic.",
         at_least(1),
-        note=NO_TRANSACTIONS_YET,
     ),
     key(
         "transaction.state.log.segment.bytes",
@@ -503,7 +496,6 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "Segment size of the transaction topic.",
         at_least(1),
-        note=NO_TRANSACTIONS_YET,
     ),
     key(
         "transactional.id.expiration.ms",
@@ -513,6 +505,5 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "Time an idle transactional id is remembered.",
         at_least(1),
-        note=NO_TRANSACTIONS_YET,
     ),
 )

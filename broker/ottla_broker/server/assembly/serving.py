@@ -23,6 +23,7 @@ from ottla_broker.replication.local_replicas.replica_manager import ReplicaManag
 from ottla_broker.replication.replica_selector import chooses_by_rack
 from ottla_broker.server.assembly.core import CoreParts
 from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog, follow_leadership
+from ottla_broker.server.assembly.transactions import TransactionParts, make_transactions
 from ottla_broker.server.directory_events import DirectoryEvents
 from ottla_broker.server.handler_api import Services
 from ottla_broker.server.peers.broker_client import BrokerClient
@@ -53,6 +54,7 @@ class ServingParts:
     readmission: Readmission
     recreation: RecreationTask
     group_coordinator: GroupCoordinator
+    transactions: TransactionParts
     controller: Controller
     services: Services
 
@@ -109,6 +111,10 @@ def make_serving(
         CONSUMER_OFFSETS, replica_manager, group_coordinator.on_election, group_coordinator.on_resignation
     )
     group_coordinator.start()
+    producer_ids = ProducerIds(broker_id, coordination)
+    transactions = make_transactions(
+        broker_id, config, ports, metrics, metadata, replica_manager, producer_ids.next_for_producer
+    )
     channels = NetworkControllerChannels(
         broker_id,
         ports.network,
@@ -148,7 +154,8 @@ def make_serving(
         workers=ports.workers,
         controller=controller,
         group_coordinator=group_coordinator,
-        producer_ids=ProducerIds(broker_id, coordination),
+        transaction_coordinator=transactions.coordinator,
+        producer_ids=producer_ids,
         dynamic_config=dynamic_config,
         auto_create=creation.create,
         auto_create_internal=creation.create_internal,
@@ -161,6 +168,7 @@ def make_serving(
         readmission=readmission,
         recreation=recreation,
         group_coordinator=group_coordinator,
+        transactions=transactions,
         controller=controller,
         services=services,
     )

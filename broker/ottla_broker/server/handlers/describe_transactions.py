@@ -1,23 +1,25 @@
 """DescribeTransactions (key 65, at the coordinators; KIP-664): describes transactions by transactional id.
 
 Behaviour
-    No broker of this release coordinates transactions (FindCoordinator refuses every transactional id), so it is not
-    the coordinator of any id.
+    One result for each id, in the order of the request. The partitions are those of the open transaction; while it is
+    ending, those that have no marker yet.
 Errors, in this order, for each id
-    INVALID_REQUEST (an empty one), NOT_COORDINATOR.
+    COORDINATOR_NOT_AVAILABLE (the broker is stopping), INVALID_REQUEST (an empty one), COORDINATOR_LOAD_IN_PROGRESS,
+    NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND.
 Versions
     0 is the only one, and flexible.
 """
 
 from __future__ import annotations
 
-from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TopicData,
     TransactionState,
 )
 from ottla_broker.server.handler_api import RequestContext, Services
+from ottla_broker.transactions.states import STATE_NAMES
 
 
 async def handle(
@@ -25,11 +27,23 @@ async def handle(
 ) -> DescribeTransactionsResponse:
     """Answers at once."""
     return DescribeTransactionsResponse(
-        transaction_states=[
-            TransactionState(
-                transactional_id=name,
-                error_code=int(ErrorCode.NOT_COORDINATOR if name else ErrorCode.INVALID_REQUEST),
-            )
-            for name in request.transactional_ids
-        ]
+        transaction_states=[_describe(services, transactional_id) for transactional_id in request.transactional_ids]
+    )
+
+
+def _describe(services: Services, transactional_id: str) -> TransactionState:
+    error, metadata = services.transaction_coordinator.describe(transactional_id)
+    if metadata is None:
+        return TransactionState(transactional_id=transactional_id, error_code=int(error))
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(metadata.partitions):
+        topics.setdefault(topic, []).append(index)
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=STATE_NAMES[metadata.state],
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_start_time_ms=metadata.start_timestamp_ms,
+        producer_id=metadata.producer_id,
+        producer_epoch=metadata.producer_epoch,
+        topics=[TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
     )

@@ -1,15 +1,14 @@
 """FindCoordinator (key 10).
 
 Behaviour
-    Names the broker that leads the group's partition of `__consumer_offsets`, with its endpoint on the listener of
-    the request. If the topic does not exist, it is created, and the client gets COORDINATOR_NOT_AVAILABLE until the
-    partition has a leader. It also does while this broker is the leader and has not loaded the partition: the
-    controller's UpdateMetadata may come before its LeaderAndIsr, and a client that comes here too early would get
-    NOT_COORDINATOR, which not every client retries (librdkafka reports it to the application).
-    Key type 0 is a group. Transactions (1) are not served: their ids are refused with an error that every client takes
-    as final. Share groups (2) do not exist here.
+    Names the broker that leads the partition of `__consumer_offsets` (key type 0, a group) or of
+    `__transaction_state` (1, a transactional id), with its endpoint on the listener of the request. If the topic does
+    not exist, it is created, and the client gets COORDINATOR_NOT_AVAILABLE until the partition has a leader. It also
+    does while this broker is the leader and has not loaded the partition: the controller's UpdateMetadata may come
+    before its LeaderAndIsr, and a client that comes here too early would get NOT_COORDINATOR, which not every client
+    retries (librdkafka reports it to the application). Share groups (2) do not exist here.
 Errors, per key
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED (type 1), INVALID_REQUEST (any other type), COORDINATOR_NOT_AVAILABLE.
+    INVALID_REQUEST (another key type), COORDINATOR_NOT_AVAILABLE.
 Versions
     1: key types, throttle time, error message (KIP-98). 3: flexible. 4: several keys (KIP-699). 5: one more error of
     transactions (KIP-890). 6: share groups (KIP-932).
@@ -17,7 +16,8 @@ Versions
 
 from __future__ import annotations
 
-from ottla_broker.config.topics import CONSUMER_OFFSETS
+from ottla_broker.config.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from ottla_broker.groups.coordinator import GroupCoordinator
 from ottla_broker.metadata.cache import BrokerEndpoint
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.find_coordinator import (
@@ -26,6 +26,7 @@ from ottla_broker.protocol.generated.find_coordinator import (
     FindCoordinatorResponse,
 )
 from ottla_broker.server.handler_api import RequestContext, Services
+from ottla_broker.transactions.coordinator import TransactionCoordinator
 
 KEY_TYPE_GROUP = 0
 KEY_TYPE_TRANSACTION = 1
@@ -36,7 +37,7 @@ _NOBODY = BrokerEndpoint("", -1, 0)
 async def handle(
     services: Services, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    """Waits only for the creation of `__consumer_offsets`."""
+    """Waits only for the creation of the topic."""
     if context.api_version < 4:
         error, node_id, endpoint = await _find(services, context, request.key_type, request.key)
         return FindCoordinatorResponse(
@@ -65,16 +66,18 @@ async def handle(
 async def _find(
     services: Services, context: RequestContext, key_type: int, key: str
 ) -> tuple[ErrorCode, int, BrokerEndpoint]:
-    if key_type == KEY_TYPE_TRANSACTION:
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, _NOBODY
-    if key_type != KEY_TYPE_GROUP:
+    coordinator: GroupCoordinator | TransactionCoordinator
+    if key_type == KEY_TYPE_GROUP:
+        topic, coordinator = CONSUMER_OFFSETS, services.group_coordinator
+    elif key_type == KEY_TYPE_TRANSACTION:
+        topic, coordinator = TRANSACTION_STATE, services.transaction_coordinator
+    else:
         return ErrorCode.INVALID_REQUEST, -1, _NOBODY
     metadata = services.metadata
-    if metadata.partition_count(CONSUMER_OFFSETS) == 0:
-        await services.auto_create_internal(CONSUMER_OFFSETS)
-    coordinator = services.group_coordinator
+    if metadata.partition_count(topic) == 0:
+        await services.auto_create_internal(topic)
     index = coordinator.partition_for(key)
-    partition = metadata.partition(CONSUMER_OFFSETS, index)
+    partition = metadata.partition(topic, index)
     endpoint = None if partition is None else metadata.endpoint(partition.leader, context.listener)
     if partition is None or endpoint is None:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, _NOBODY

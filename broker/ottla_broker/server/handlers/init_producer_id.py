@@ -1,50 +1,53 @@
 """InitProducerId (key 22).
 
 Behaviour
-    Gives an idempotent producer a new id, with epoch 0, on any broker; also one that names its former id (KIP-360).
-    Transactions are not served: a transactional id is refused with an error that every client takes as final.
+    Without a transactional id any broker gives a new producer id with epoch 0, also to a producer that names its
+    former one (KIP-360). With a transactional id the transaction coordinator answers: the producer id of the
+    transactional id with a raised epoch, which fences every other producer that uses the transactional id. An open
+    transaction is aborted first; until its markers are written the producer gets CONCURRENT_TRANSACTIONS.
 Errors, in this order
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_REQUEST (producer id without epoch, or the other way round),
-    COORDINATOR_LOAD_IN_PROGRESS (no ids can be allocated from ZooKeeper at the moment: clients retry).
+    INVALID_REQUEST (producer id without epoch or the other way round; an empty transactional id),
+    INVALID_TRANSACTION_TIMEOUT, UNKNOWN_SERVER_ERROR (a transactional id of more than 32767 bytes),
+    COORDINATOR_LOAD_IN_PROGRESS (the partition is loading, or no producer ids can be allocated from ZooKeeper at the
+    moment), NOT_COORDINATOR, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, COORDINATOR_NOT_AVAILABLE (the record is not
+    committed).
 Versions
-    1: throttling before the response. 2: flexible. 3: producer id and epoch (KIP-360). 4: PRODUCER_FENCED (KIP-588).
-    5: TRANSACTION_ABORTABLE (KIP-890).
+    1: throttling before the response. 2: flexible. 3: producer id and epoch (KIP-360). 4: PRODUCER_FENCED, which is
+    INVALID_PRODUCER_EPOCH before (KIP-588). 5: TRANSACTION_ABORTABLE (KIP-890).
 """
 
 from __future__ import annotations
 
-import logging
-
-from ottla_broker.coordination.producer_id_blocks import ProducerIdsExhausted
-from ottla_broker.coordination.znodes import ZnodeError
-from ottla_broker.ports.coordination import CoordinationError
-from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
 from ottla_broker.server.handler_api import RequestContext, Services
-
-logger = logging.getLogger("ottla.server")
-
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
+from ottla_broker.transactions.decisions import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
 
 
 async def handle(services: Services, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    if request.transactional_id is not None:
-        return _failed(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    """With a transactional id it waits until the record is committed."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _failed(ErrorCode.INVALID_REQUEST)
-    try:
-        producer_id = await services.producer_ids.next()
-    except CoordinationError as error:
-        logger.warning("no producer id for %s: %s", context.client_id, error)
-        return _failed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    except (ZnodeError, ProducerIdsExhausted) as error:
-        logger.error("no producer id for %s: %s", context.client_id, error)
-        return _failed(ErrorCode.UNKNOWN_SERVER_ERROR)
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+    if request.transactional_id is None:
+        try:
+            producer_id = await services.producer_ids.next_for_producer()
+        except KafkaError as error:
+            return _failed(error.code)
+        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+    expected = None
+    if request.producer_id != NO_PRODUCER_ID:
+        expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    answer = await services.transaction_coordinator.initialize(
+        request.transactional_id, request.transaction_timeout_ms, expected
+    )
+    if context.api_version < 4 and answer.error is ErrorCode.PRODUCER_FENCED:
+        return _failed(ErrorCode.INVALID_PRODUCER_EPOCH)
+    return InitProducerIdResponse(
+        error_code=int(answer.error), producer_id=answer.producer_id, producer_epoch=answer.producer_epoch
+    )
 
 
 def _failed(error: ErrorCode) -> InitProducerIdResponse:

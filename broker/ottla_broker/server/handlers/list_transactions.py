@@ -1,10 +1,9 @@
-"""ListTransactions (key 66, KIP-664): the transactions that this broker coordinates.
+"""ListTransactions (key 66, KIP-664): the transactional ids that this broker coordinates.
 
 Behaviour
-    No broker of this release coordinates transactions: there are none, whatever the filters say. Unknown states
-    are named in the response.
+    The filters are joined by "and". States that are unknown are named in the response, and match nothing.
 Errors, in this order
-    None.
+    COORDINATOR_NOT_AVAILABLE (the broker is stopping), COORDINATOR_LOAD_IN_PROGRESS.
 Versions
     0: flexible. 1: DurationFilter (KIP-994).
 """
@@ -13,25 +12,37 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla_broker.protocol.generated.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from ottla_broker.server.handler_api import RequestContext, Services
-
-STATES: Final = frozenset(
-    {
-        "Empty",
-        "Ongoing",
-        "PrepareCommit",
-        "PrepareAbort",
-        "CompleteCommit",
-        "CompleteAbort",
-        "Dead",
-        "PrepareEpochFence",
-    }
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
 )
+from ottla_broker.server.handler_api import RequestContext, Services
+from ottla_broker.transactions.states import STATE_NAMES
+
+_STATES: Final = {name: state for state, name in STATE_NAMES.items()}
 
 
 async def handle(
     services: Services, context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
     """Answers at once."""
-    return ListTransactionsResponse(unknown_state_filters=sorted(set(request.state_filters) - STATES))
+    names = set(request.state_filters)
+    states = {_STATES[name] for name in names if name in _STATES} if names else None
+    error, found = services.transaction_coordinator.list(
+        set(request.producer_id_filters), states, request.duration_filter
+    )
+    if error is not ErrorCode.NONE:
+        return ListTransactionsResponse(error_code=int(error))
+    return ListTransactionsResponse(
+        unknown_state_filters=sorted(names - _STATES.keys()),
+        transaction_states=[
+            TransactionState(
+                transactional_id=one.transactional_id,
+                producer_id=one.producer_id,
+                transaction_state=STATE_NAMES[one.state],
+            )
+            for one in found
+        ],
+    )

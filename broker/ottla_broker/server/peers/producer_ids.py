@@ -6,9 +6,14 @@ Source: kafka.server.ProducerIdManager in ZooKeeper mode.
 from __future__ import annotations
 
 import asyncio
+import logging
 
-from ottla_broker.coordination.producer_id_blocks import take_block
-from ottla_broker.ports.coordination import Coordination
+from ottla_broker.coordination.producer_id_blocks import ProducerIdsExhausted, take_block
+from ottla_broker.coordination.znodes import ZnodeError
+from ottla_broker.ports.coordination import Coordination, CoordinationError
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger("ottla.server")
 
 
 class ProducerIds:
@@ -35,3 +40,19 @@ class ProducerIds:
         producer_id = self._next
         self._next += 1
         return producer_id
+
+    async def next_for_producer(self) -> int:
+        """`next` with the error that a producer gets.
+
+        Raises:
+            KafkaError: COORDINATOR_LOAD_IN_PROGRESS while the coordination store is away: producers try again;
+                UNKNOWN_SERVER_ERROR when there are no ids.
+        """
+        try:
+            return await self.next()
+        except CoordinationError as error:
+            logger.warning("no producer id: %s", error)
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from error
+        except (ZnodeError, ProducerIdsExhausted) as error:
+            logger.error("no producer id: %s", error)
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error

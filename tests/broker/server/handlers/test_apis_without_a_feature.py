@@ -22,10 +22,8 @@ from ottla_broker.protocol.generated import delete_acls as delete
 from ottla_broker.protocol.generated import describe_acls as describe
 from ottla_broker.protocol.generated import describe_client_quotas as quotas
 from ottla_broker.protocol.generated import describe_delegation_token as tokens
-from ottla_broker.protocol.generated import describe_transactions as transactions
 from ottla_broker.protocol.generated import describe_user_scram_credentials as scram
 from ottla_broker.protocol.generated import expire_delegation_token as expire
-from ottla_broker.protocol.generated import list_transactions as listing
 from ottla_broker.protocol.generated import renew_delegation_token as renew
 from ottla_broker.protocol.generated import update_features as features
 from ottla_broker.server.edge.dispatch import LISTED, Dispatcher
@@ -137,21 +135,6 @@ EVERY_VERSION: list[tuple[ApiKey, Any, Any]] = [
                 )
             ]
         ),
-    ),
-    (
-        ApiKey.DESCRIBE_TRANSACTIONS,
-        transactions.DescribeTransactionsRequest(transactional_ids=["a", ""]),
-        transactions.DescribeTransactionsResponse(
-            transaction_states=[
-                transactions.TransactionState(transactional_id="a", error_code=16),
-                transactions.TransactionState(transactional_id="", error_code=42),
-            ]
-        ),
-    ),
-    (
-        ApiKey.LIST_TRANSACTIONS,
-        listing.ListTransactionsRequest(state_filters=["Ongoing", "ongoing", "nope", "nope"]),
-        listing.ListTransactionsResponse(unknown_state_filters=["nope", "ongoing"]),
     ),
     (
         ApiKey.CONSUMER_GROUP_HEARTBEAT,

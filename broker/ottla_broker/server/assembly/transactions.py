@@ -1,0 +1,61 @@
+"""Makes the transaction coordinator of a broker, with its log and its way to other brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from ottla_broker.config import BrokerConfig
+from ottla_broker.config.topics import TRANSACTION_STATE
+from ottla_broker.metadata.cache import MetadataCache
+from ottla_broker.metrics import Metrics
+from ottla_broker.ports import Ports
+from ottla_broker.records.compression import Codec
+from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
+from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog, follow_leadership
+from ottla_broker.server.peers.marker_requests import MarkerRequests
+from ottla_broker.transactions.coordinator import TransactionCoordinator
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionParts:
+    """The coordinator, and its connections to the leaders of partitions."""
+
+    coordinator: TransactionCoordinator
+    marker_requests: MarkerRequests
+
+    def close(self) -> None:
+        self.coordinator.close()
+        self.marker_requests.close()
+
+
+def make_transactions(
+    broker_id: int,
+    config: BrokerConfig,
+    ports: Ports,
+    metrics: Metrics,
+    metadata: MetadataCache,
+    replica_manager: ReplicaManager,
+    next_producer_id: Callable[[], Awaitable[int]],
+) -> TransactionParts:
+    """Makes it and starts its background tasks; it coordinates what `replica_manager` leads from then on."""
+    marker_requests = MarkerRequests(broker_id, ports.network, ports.clock, metadata, config)
+    coordinator = TransactionCoordinator(
+        clock=ports.clock,
+        log=ReplicatedTopicLog(
+            TRANSACTION_STATE,
+            replica_manager,
+            ports.clock,
+            codec=Codec.NONE,
+            load_bytes=config.transaction_state_log_load_buffer_size,
+        ),
+        leaders=marker_requests,
+        metrics=metrics,
+        config=config,
+        next_producer_id=next_producer_id,
+        partition_count=lambda: metadata.partition_count(TRANSACTION_STATE),
+    )
+    follow_leadership(TRANSACTION_STATE, replica_manager, coordinator.on_election, coordinator.on_resignation)
+    metadata.add_listener(coordinator.on_metadata)
+    coordinator.start()
+    return TransactionParts(coordinator, marker_requests)

@@ -1,0 +1,94 @@
+"""AddPartitionsToTxn (key 24), at the transaction coordinator: adds partitions to a transaction, or verifies them.
+
+Behaviour
+    Versions 0 to 3 come from producers and name one transaction. Versions 4 and above come from brokers and name any
+    number; each is handled on its own, and with VerifyOnly nothing is added: the leader of a partition asks whether
+    it is in the transaction (KIP-890). One partition that does not exist keeps out all others of its transaction.
+Errors, in this order, per partition
+    UNKNOWN_TOPIC_OR_PARTITION, OPERATION_NOT_ATTEMPTED (another one of the transaction is unknown), INVALID_REQUEST,
+    COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+    CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE (VerifyOnly, and not in the transaction), COORDINATOR_NOT_AVAILABLE
+    (the record is not committed).
+Versions
+    1: throttling before the response. 2: PRODUCER_FENCED, which is INVALID_PRODUCER_EPOCH before (KIP-588).
+    3: flexible. 4: several transactions, VerifyOnly. 5: TRANSACTION_ABORTABLE (both KIP-890).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.server.handler_api import RequestContext, Services
+from ottla_broker.server.handlers.shared.transaction_errors import error_code
+
+
+async def handle(
+    services: Services, context: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    """Waits until the records of all transactions are committed."""
+    version = context.api_version
+    if version < 4:
+        transaction = AddPartitionsToTxnTransaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        )
+        errors = await _handle_transaction(services, transaction)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(errors, version))
+    running = [
+        services.clock.spawn(_handle_transaction(services, transaction), name="add partitions to a transaction")
+        for transaction in request.transactions
+    ]
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id, topic_results=_results(await errors, version)
+            )
+            for transaction, errors in zip(request.transactions, running, strict=True)
+        ]
+    )
+
+
+async def _handle_transaction(
+    services: Services, transaction: AddPartitionsToTxnTransaction
+) -> Mapping[TopicPartition, ErrorCode]:
+    partitions = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
+    unknown = _unknown(services, partitions)
+    if unknown:
+        return {
+            partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if partition in unknown
+            else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for partition in partitions
+        }
+    coordinator = services.transaction_coordinator
+    producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
+    if transaction.verify_only:
+        return coordinator.verify_partitions(*producer, partitions)
+    return dict.fromkeys(partitions, await coordinator.add_partitions(*producer, partitions))
+
+
+def _unknown(services: Services, partitions: Sequence[TopicPartition]) -> set[TopicPartition]:
+    metadata = services.metadata
+    return {one for one in partitions if metadata.partition(one.topic, one.partition) is None}
+
+
+def _results(errors: Mapping[TopicPartition, ErrorCode], version: int) -> list[AddPartitionsToTxnTopicResult]:
+    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+    for (topic, index), error in errors.items():
+        result = AddPartitionsToTxnPartitionResult(
+            partition_index=index, partition_error_code=error_code(error, version)
+        )
+        topics.setdefault(topic, []).append(result)
+    return [AddPartitionsToTxnTopicResult(name=name, results_by_partition=results) for name, results in topics.items()]

@@ -1,0 +1,107 @@
+"""MarkerRequests: finds the leaders of partitions in the metadata, and sends WriteTxnMarkers to them.
+
+Implements `transactions.marker_sender.PartitionLeaders`. One connection to each broker, opened when it is first needed;
+this broker reaches itself by the same path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ottla_broker.config import BrokerConfig
+from ottla_broker.config.inter_broker import inter_broker_versions
+from ottla_broker.metadata.cache import BrokerEndpoint, MetadataCache
+from ottla_broker.ports import Clock, Network
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.server.peers.broker_client import BrokerClient, BrokerDisconnected
+from ottla_broker.transactions.markers import NO_LEADER, Marker
+
+
+class MarkerRequests:
+    """See `ottla_broker.transactions.marker_sender.PartitionLeaders`."""
+
+    def __init__(
+        self, broker_id: int, network: Network, clock: Clock, metadata: MetadataCache, config: BrokerConfig
+    ) -> None:
+        self._network = network
+        self._clock = clock
+        self._metadata = metadata
+        self._client_id = f"broker-{broker_id}-txn-marker-sender"
+        self._listener = config.listeners.inter_broker
+        self._timeout_s = config.request_timeout_ms / 1000
+        self._version = inter_broker_versions(config.inter_broker_protocol_version).write_txn_markers
+        self._clients: dict[int, BrokerClient] = {}
+
+    def leader(self, partition: TopicPartition) -> int | None:
+        """Before the first UpdateMetadata no partition is known, and none counts as deleted."""
+        if not self._metadata.is_ready:
+            return NO_LEADER
+        found = self._metadata.partition(partition.topic, partition.partition)
+        if found is None:
+            return None
+        return NO_LEADER if self._metadata.endpoint(found.leader, self._listener) is None else found.leader
+
+    async def write_markers(
+        self, broker_id: int, markers: Sequence[Marker]
+    ) -> Mapping[int, Mapping[TopicPartition, ErrorCode]]:
+        """Waits for the response for request.timeout.ms at most."""
+        endpoint = self._metadata.endpoint(broker_id, self._listener)
+        if endpoint is None:
+            raise BrokerDisconnected(f"broker {broker_id} is not alive")
+        client = self._client(broker_id, endpoint)
+        await client.connect()
+        request = WriteTxnMarkersRequest(markers=[_entry(marker) for marker in markers])
+        return _errors(await client.send(ApiKey.WRITE_TXN_MARKERS, self._version, request))
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+
+    def _client(self, broker_id: int, endpoint: BrokerEndpoint) -> BrokerClient:
+        client = self._clients.get(broker_id)
+        if client is not None and (client.host, client.port) != (endpoint.host, endpoint.port):
+            client.close()
+            client = None
+        if client is None:
+            client = self._clients[broker_id] = BrokerClient(
+                self._network,
+                self._clock,
+                endpoint.host,
+                endpoint.port,
+                client_id=self._client_id,
+                connect_timeout_s=self._timeout_s,
+                request_timeout_s=self._timeout_s,
+            )
+        return client
+
+
+def _entry(marker: Marker) -> WritableTxnMarker:
+    topics: dict[str, list[int]] = {}
+    for topic, index in marker.partitions:
+        topics.setdefault(topic, []).append(index)
+    return WritableTxnMarker(
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        transaction_result=marker.is_commit,
+        topics=[WritableTxnMarkerTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
+        coordinator_epoch=marker.coordinator_epoch,
+    )
+
+
+def _errors(response: Any) -> dict[int, dict[TopicPartition, ErrorCode]]:
+    return {
+        result.producer_id: {
+            TopicPartition(topic.name, one.partition_index): ErrorCode.of(one.error_code)
+            for topic in result.topics
+            for one in topic.partitions
+        }
+        for result in response.markers
+    }

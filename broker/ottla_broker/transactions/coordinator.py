@@ -1,0 +1,586 @@
+"""The transaction coordinator of one broker: which transactional ids it has, loading and unloading, their requests.
+
+Thin: rules are in `machine.py` and `markers.py`; this module finds the transactional id, appends its records, awaits
+them and sends markers. A transactional id belongs to a partition of `__transaction_state`; whoever leads the partition
+coordinates it. Ports used: Clock. The log is an `InternalTopicLog`, the way to other brokers a `PartitionLeaders`.
+
+The order that a transaction depends on:
+
+    EndTxn ─▶ append PrepareCommit ─▶ committed ─▶ answer ─▶ markers ─▶ append CompleteCommit ─▶ committed
+
+No marker is sent before the outcome is committed in `__transaction_state`, also after a failover: an outcome that was
+loaded is appended once more first. From there on nothing changes the outcome, and each step is repeated until it
+succeeds or the partition moves away; then the next coordinator repeats it.
+
+A partition is *loading* from its election until its log has been replayed, then *owned* until the resignation. Both are
+fenced by the leader epoch, which is the coordinator epoch in markers. What was begun for a partition that has been
+unloaded since ends with NOT_COORDINATOR.
+
+Source: kafka.coordinator.transaction.TransactionCoordinator and TransactionStateManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ottla_broker.config import BrokerConfig
+from ottla_broker.config.topics import TRANSACTION_STATE
+from ottla_broker.internal_topics.partition_loads import PartitionLoads
+from ottla_broker.internal_topics.partitioning import partition_for
+from ottla_broker.internal_topics.topic_log import AppendOutcome, InternalTopicLog, StateRecord
+from ottla_broker.metrics import Metrics
+from ottla_broker.ports.clock import Clock, Timer
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.transactions.decisions import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    Answer,
+    Decision,
+    NeedsProducerId,
+    ProducerIdAndEpoch,
+    TransactionMetadata,
+    Transition,
+)
+from ottla_broker.transactions.machine import Transaction
+from ottla_broker.transactions.marker_sender import MarkerSender, PartitionLeaders
+from ottla_broker.transactions.markers import Marker, MarkerOutcome
+from ottla_broker.transactions.metrics import TransactionMetrics
+from ottla_broker.transactions.record_errors import OF_TRANSACTION_RECORD
+from ottla_broker.transactions.records import fits_a_record, transaction_record, transaction_tombstone
+from ottla_broker.transactions.replay import TransactionReplay
+from ottla_broker.transactions.states import ENDING_STATES, STATE_NAMES, TransactionState
+
+logger = logging.getLogger("ottla.transactions")
+
+LOAD_RETRY_S = 1.0
+"""Pause before a partition whose log could not be read is tried again."""
+APPEND_RETRY_S = 0.1
+"""Pause before a final record that could not be stored is appended again."""
+BATCHES_PER_TURN = 50
+"""Loading lets the loop do other work after so many batches."""
+IDS_PER_TURN = 10_000
+"""The searches for timed out transactions and expired ids do so after so many."""
+TOMBSTONE_BATCH_BYTES = 16_384
+"""Keys of expired transactional ids in one batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionConfig:
+    """Broker configuration of transactions; every field is named after its key."""
+
+    transaction_max_timeout_ms: int
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
+    transactional_id_expiration_ms: int
+    transaction_state_log_num_partitions: int
+    request_timeout_ms: int
+
+    @staticmethod
+    def from_config(config: BrokerConfig) -> TransactionConfig:
+        """The values of a broker."""
+        return TransactionConfig(
+            config.transaction_max_timeout_ms,
+            config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            config.transaction_remove_expired_transaction_cleanup_interval_ms,
+            config.transactional_id_expiration_ms,
+            config.transaction_state_log_num_partitions,
+            config.request_timeout_ms,
+        )
+
+
+class InitAnswer(NamedTuple):
+    """Of InitProducerId; with an error there is neither id nor epoch."""
+
+    error: ErrorCode
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+class TransactionListing(NamedTuple):
+    """One line of ListTransactions."""
+
+    transactional_id: str
+    producer_id: int
+    state: TransactionState
+
+
+@dataclass(slots=True)
+class _OwnedPartition:
+    """A partition that this broker leads, from one load to the next unload."""
+
+    index: int
+    leader_epoch: int
+    first_epoch: int
+    """The one in which it was loaded: markers of an earlier one are of an earlier load."""
+    is_loading: bool = True
+    transactions: dict[str, Transaction] = field(default_factory=dict)
+    load: asyncio.Task[None] | None = None
+
+
+class TransactionCoordinator:
+    """Made once per broker.
+
+    Args:
+        next_producer_id: gives an id that no producer has; raises KafkaError with the error for the producer.
+        partition_count: how many partitions `__transaction_state` has, 0 while it does not exist (then
+            `transaction.state.log.num.partitions` counts).
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        log: InternalTopicLog,
+        leaders: PartitionLeaders,
+        metrics: Metrics,
+        config: BrokerConfig,
+        next_producer_id: Callable[[], Awaitable[int]],
+        partition_count: Callable[[], int],
+    ) -> None:
+        self._clock = clock
+        self._log = log
+        self._config = TransactionConfig.from_config(config)
+        self._next_producer_id = next_producer_id
+        self._partition_count = partition_count
+        self._partitions: dict[int, _OwnedPartition] = {}
+        self._epochs: dict[int, int] = {}
+        self._loads = PartitionLoads(clock, logger, TRANSACTION_STATE, "transactional id")
+        self._sender = MarkerSender(clock, leaders, self._on_marker_outcome)
+        self._is_active = False
+        self._timers: dict[str, Timer] = {}
+        self._append_retries = 0
+        self._metrics = TransactionMetrics(
+            metrics, lambda: self._sender.without_leader_count, lambda: self._append_retries
+        )
+
+    # Life
+
+    def start(self) -> None:
+        self._is_active = True
+        config = self._config
+        self._repeat(
+            "abort timed out transactions",
+            config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            self.abort_timed_out,
+        )
+        self._repeat(
+            "remove expired transactional ids",
+            config.transaction_remove_expired_transaction_cleanup_interval_ms,
+            self.remove_expired,
+        )
+
+    def close(self) -> None:
+        """Answers NOT_COORDINATOR from now on."""
+        self._is_active = False
+        for timer in self._timers.values():
+            timer.cancel()
+        for index in list(self._partitions):
+            self._unload(index)
+        self._sender.close()
+        self._loads.log_unloads()
+
+    def on_election(self, partition: int, leader_epoch: int) -> None:
+        """This broker leads the partition of `__transaction_state` from now on: its transactional ids are loaded."""
+        if leader_epoch < self._epochs.get(partition, -1):
+            logger.debug("not loading %s-%d: epoch %d is old", TRANSACTION_STATE, partition, leader_epoch)
+            return
+        self._epochs[partition] = leader_epoch
+        owned = self._partitions.get(partition)
+        if owned is not None:
+            # Elected again without having followed in between: what is in memory, or on its way there, is the log.
+            owned.leader_epoch = leader_epoch
+            return
+        owned = self._partitions[partition] = _OwnedPartition(partition, leader_epoch, leader_epoch)
+        self._loads.load_begins(partition)
+        owned.load = self._clock.spawn(self._load(owned), name=f"load {TRANSACTION_STATE}-{partition}")
+
+    def on_resignation(self, partition: int, leader_epoch: int | None) -> None:
+        """Another broker leads the partition, or it is gone (`leader_epoch` None)."""
+        if leader_epoch is None:
+            self._epochs.pop(partition, None)  # one that is created again begins with the first epoch
+        elif leader_epoch < self._epochs.get(partition, -1):
+            return
+        else:
+            self._epochs[partition] = leader_epoch
+        self._unload(partition)
+
+    def on_metadata(self) -> None:
+        """The metadata have changed: partitions may have a leader again, or be deleted."""
+        self._sender.find_leaders()
+
+    def owns(self, partition: int) -> bool:
+        """Whether the ids of this partition of `__transaction_state` are here, or on their way from its log."""
+        return partition in self._partitions
+
+    def partition_for(self, transactional_id: str) -> int:
+        count = self._partition_count() or self._config.transaction_state_log_num_partitions
+        return partition_for(transactional_id, count)
+
+    # Requests
+
+    async def initialize(
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
+    ) -> InitAnswer:
+        """InitProducerId. Errors in order: INVALID_REQUEST (empty id), INVALID_TRANSACTION_TIMEOUT,
+        UNKNOWN_SERVER_ERROR (an id that fits no record), COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, those of
+        `Transaction.initialize`; CONCURRENT_TRANSACTIONS when an open transaction had to be aborted first;
+        COORDINATOR_NOT_AVAILABLE when the record is not committed."""
+        if not transactional_id:
+            return InitAnswer(ErrorCode.INVALID_REQUEST)
+        if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
+            return InitAnswer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        if not fits_a_record(transactional_id):
+            return InitAnswer(ErrorCode.UNKNOWN_SERVER_ERROR)
+        try:
+            owned, transaction, decision = await self._decide_initialize(transactional_id, timeout_ms, expected)
+            error = await self._carry_out(owned, transaction, decision)
+        except KafkaError as failure:
+            return InitAnswer(failure.code)
+        if error is not ErrorCode.NONE:
+            return InitAnswer(error)
+        if not isinstance(decision, Transition) or decision.is_fence:
+            return InitAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return InitAnswer(ErrorCode.NONE, decision.metadata.producer_id, decision.metadata.producer_epoch)
+
+    async def add_partitions(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
+    ) -> ErrorCode:
+        """AddPartitionsToTxn and AddOffsetsToTxn. Before the errors of `Transaction.add_partitions`: INVALID_REQUEST,
+        COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING (unknown id)."""
+        try:
+            owned, transaction = self._known(transactional_id)
+            decision = transaction.add_partitions(producer_id, producer_epoch, partitions, self._clock.now_ms())
+            return await self._carry_out(owned, transaction, decision)
+        except KafkaError as failure:
+            return failure.code
+
+    def verify_partitions(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """AddPartitionsToTxn with VerifyOnly (KIP-890), with the errors of `add_partitions` and those of
+        `Transaction.verify`."""
+        try:
+            _, transaction = self._known(transactional_id)
+        except KafkaError as failure:
+            return dict.fromkeys(partitions, failure.code)
+        return transaction.verify(producer_id, producer_epoch, partitions)
+
+    async def end(self, transactional_id: str, producer_id: int, producer_epoch: int, *, is_commit: bool) -> ErrorCode:
+        """EndTxn: answered when the outcome is committed; the markers follow. Errors as `add_partitions`, and those of
+        `Transaction.end`."""
+        try:
+            owned, transaction = self._known(transactional_id)
+            decision = transaction.end(producer_id, producer_epoch, is_commit=is_commit, now_ms=self._clock.now_ms())
+            return await self._carry_out(owned, transaction, decision)
+        except KafkaError as failure:
+            return failure.code
+
+    def describe(self, transactional_id: str) -> tuple[ErrorCode, TransactionMetadata | None]:
+        """DescribeTransactions (KIP-664), one id. Errors in order: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST,
+        COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND."""
+        if not self._is_active:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST, None
+        try:
+            transaction = self._owned(transactional_id).transactions.get(transactional_id)
+        except KafkaError as failure:
+            return failure.code, None
+        if transaction is None:
+            return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, None
+        return ErrorCode.NONE, transaction.metadata
+
+    def list(
+        self, producer_ids: Collection[int], states: Collection[TransactionState] | None, duration_ms: int
+    ) -> tuple[ErrorCode, list[TransactionListing]]:
+        """ListTransactions (KIP-664, KIP-994). Errors in order: COORDINATOR_NOT_AVAILABLE,
+        COORDINATOR_LOAD_IN_PROGRESS while any partition is loading.
+
+        Args:
+            producer_ids: only those; empty for all.
+            states: only those; None for all.
+            duration_ms: only those that began longer ago; negative for all.
+        """
+        if not self._is_active:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
+        if any(owned.is_loading for owned in self._partitions.values()):
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []
+        latest_start_ms = self._clock.now_ms() - duration_ms
+        return ErrorCode.NONE, [
+            TransactionListing(transaction.transactional_id, metadata.producer_id, metadata.state)
+            for _, transaction in self._all()
+            for metadata in (transaction.metadata,)
+            if (not producer_ids or metadata.producer_id in producer_ids)
+            and (states is None or metadata.state in states)
+            and (duration_ms < 0 or metadata.start_timestamp_ms < latest_start_ms)
+        ]
+
+    # Time
+
+    async def abort_timed_out(self) -> None:
+        """Aborts every transaction that is open for longer than its timeout, and fences its producer."""
+        async for owned, transaction in self._turns():
+            decision = transaction.time_out(self._clock.now_ms())
+            if decision is not None:
+                name = f"abort {transaction.transactional_id}"
+                self._clock.spawn(self._store(owned, transaction, decision), name=name)
+
+    async def remove_expired(self) -> None:
+        """Removes the transactional ids that were not used for transactional.id.expiration.ms."""
+        expiration_ms = self._config.transactional_id_expiration_ms
+        batch: list[tuple[Transaction, Transition]] = []
+        batch_owned: _OwnedPartition | None = None
+        batch_bytes = 0
+        async for owned, transaction in self._turns():
+            decision = transaction.expire(self._clock.now_ms(), expiration_ms)
+            if decision is None:
+                continue
+            if batch_owned is not None and (owned is not batch_owned or batch_bytes >= TOMBSTONE_BATCH_BYTES):
+                self._spawn_removal(batch_owned, batch)
+                batch, batch_bytes = [], 0
+            batch_owned = owned
+            batch.append((transaction, decision))
+            batch_bytes += len(transaction.transactional_id)
+        if batch_owned is not None:
+            self._spawn_removal(batch_owned, batch)
+
+    # Finding
+
+    def _owned(self, transactional_id: str) -> _OwnedPartition:
+        """Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR."""
+        owned = self._partitions.get(self.partition_for(transactional_id))
+        if owned is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if owned.is_loading:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return owned
+
+    def _known(self, transactional_id: str) -> tuple[_OwnedPartition, Transaction]:
+        """Raises KafkaError: INVALID_REQUEST, those of `_owned`, INVALID_PRODUCER_ID_MAPPING."""
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        owned = self._owned(transactional_id)
+        transaction = owned.transactions.get(transactional_id)
+        if transaction is None:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return owned, transaction
+
+    async def _decide_initialize(
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
+    ) -> tuple[_OwnedPartition, Transaction, Decision]:
+        """Decides, anew each time after a producer id had to be awaited: everything may have changed meanwhile."""
+        producer_id: int | None = None
+        while True:
+            owned = self._owned(transactional_id)
+            now_ms = self._clock.now_ms()
+            transaction = owned.transactions.get(transactional_id)
+            if transaction is None and producer_id is not None:
+                transaction = Transaction.created(transactional_id, producer_id, timeout_ms, now_ms)
+                owned.transactions[transactional_id] = transaction
+            if transaction is not None:
+                decision = transaction.initialize(timeout_ms, expected, now_ms, producer_id)
+                if not isinstance(decision, NeedsProducerId):
+                    return owned, transaction, decision
+            producer_id = await self._next_producer_id()
+
+    def _is_current(self, owned: _OwnedPartition) -> bool:
+        return self._partitions.get(owned.index) is owned
+
+    def _all(self) -> Iterator[tuple[_OwnedPartition, Transaction]]:
+        for owned in self._partitions.values():
+            for transaction in owned.transactions.values():
+                yield owned, transaction
+
+    async def _turns(self) -> AsyncIterator[tuple[_OwnedPartition, Transaction]]:
+        """Every transactional id that is still here when its turn comes; lets the loop do other work in between."""
+        for number, (owned, transaction) in enumerate(list(self._all()), 1):
+            if self._is_current(owned) and owned.transactions.get(transaction.transactional_id) is transaction:
+                yield owned, transaction
+            if number % IDS_PER_TURN == 0:
+                await self._clock.sleep(0)
+
+    # Storing
+
+    async def _carry_out(self, owned: _OwnedPartition, transaction: Transaction, decision: Decision) -> ErrorCode:
+        if isinstance(decision, Answer):
+            logger.debug("%s: %s: %s", transaction.transactional_id, decision.error.name, decision.reason)
+            return decision.error
+        return await self._store(owned, transaction, decision)
+
+    async def _store(self, owned: _OwnedPartition, transaction: Transaction, transition: Transition) -> ErrorCode:
+        """Appends the record, waits until it is committed, and goes on with the markers, if it was an outcome."""
+        name = transaction.transactional_id
+        log = logger.info if transition.is_fence else logger.debug
+        log("%s: %s, since %s", name, STATE_NAMES[transition.metadata.state], transition.reason)
+        appended = await self._append_metadata(owned, name, transition.metadata)
+        if not self._is_current(owned):
+            return ErrorCode.NOT_COORDINATOR
+        error = OF_TRANSACTION_RECORD.get(appended, appended)
+        if error is not ErrorCode.NONE:
+            state = STATE_NAMES[transition.metadata.state]
+            logger.warning("%s: %s could not be stored: %s", name, state, appended.name)
+        transaction.stored(transition, error)
+        if error is ErrorCode.NONE and transaction.metadata.state in ENDING_STATES:
+            self._send_markers(owned, transaction, transaction.metadata.partitions)
+        return error
+
+    async def _store_final(self, owned: _OwnedPartition, transaction: Transaction, transition: Transition) -> None:
+        """The same for a record that is appended again until it is committed."""
+        name, state = transaction.transactional_id, STATE_NAMES[transition.metadata.state]
+        while True:
+            error = await self._append_metadata(owned, name, transition.metadata)
+            if not self._is_current(owned):
+                return
+            if error is ErrorCode.NONE:
+                break
+            logger.warning("%s: %s could not be stored, trying again: %s", name, state, error.name)
+            self._append_retries += 1
+            try:
+                await self._clock.sleep(APPEND_RETRY_S)
+            finally:
+                self._append_retries -= 1
+            if not self._is_current(owned):
+                return
+        transaction.stored(transition, ErrorCode.NONE)
+        logger.debug("%s: %s", name, state)
+        if transaction.metadata.state in ENDING_STATES:
+            self._send_markers(owned, transaction, transaction.metadata.partitions)
+
+    async def _append_metadata(
+        self, owned: _OwnedPartition, transactional_id: str, metadata: TransactionMetadata
+    ) -> ErrorCode:
+        record = transaction_record(transactional_id, metadata)
+        return (await self._append(owned, [record], metadata.timeout_ms)).error
+
+    def _append(
+        self, owned: _OwnedPartition, records: Sequence[StateRecord], timeout_ms: int
+    ) -> asyncio.Future[AppendOutcome]:
+        """Records of transactions are always written with acks=all."""
+        return self._log.append(owned.index, owned.leader_epoch, records, required_acks=-1, timeout_ms=timeout_ms)
+
+    def _spawn_removal(self, owned: _OwnedPartition, batch: Sequence[tuple[Transaction, Transition]]) -> None:
+        name = f"remove transactional ids of {TRANSACTION_STATE}-{owned.index}"
+        self._clock.spawn(self._remove(owned, batch), name=name)
+
+    async def _remove(self, owned: _OwnedPartition, batch: Sequence[tuple[Transaction, Transition]]) -> None:
+        tombstones = [transaction_tombstone(transaction.transactional_id) for transaction, _ in batch]
+        error = (await self._append(owned, tombstones, self._config.request_timeout_ms)).error
+        if not self._is_current(owned):
+            return
+        for transaction, transition in batch:
+            transaction.stored(transition, error)
+            if error is ErrorCode.NONE:
+                del owned.transactions[transaction.transactional_id]
+        text = "%d expired transactional ids of %s-%d: %s"
+        logger.info(text, len(batch), TRANSACTION_STATE, owned.index, "removed" if not error else error.name)
+
+    # Markers
+
+    def _send_markers(
+        self,
+        owned: _OwnedPartition,
+        transaction: Transaction,
+        partitions: Iterable[TopicPartition],
+        *,
+        later: bool = False,
+    ) -> None:
+        metadata = transaction.metadata
+        marker = Marker(
+            owned.index,
+            transaction.transactional_id,
+            metadata.producer_id,
+            metadata.producer_epoch,
+            owned.leader_epoch,
+            metadata.state is TransactionState.PREPARE_COMMIT,
+            tuple(sorted(partitions)),
+        )
+        if later:
+            self._sender.send_later(marker)
+        elif marker.partitions:
+            self._sender.send(marker)
+        else:
+            self._complete(owned, transaction)
+
+    def _on_marker_outcome(self, marker: Marker, outcome: MarkerOutcome) -> None:
+        owned = self._partitions.get(marker.coordinator_partition)
+        transaction = None if owned is None else owned.transactions.get(marker.transactional_id)
+        if owned is None or transaction is None or marker.coordinator_epoch < owned.first_epoch:
+            return  # the partition was unloaded while the request was under way
+        name = marker.transactional_id
+        if outcome.is_cancelled:
+            # Whoever raised the epoch there ends the transaction.
+            logger.warning("%s: no more markers are sent: %s", name, outcome.reason)
+            return
+        if outcome.reason:
+            logger.info("%s: markers: %s", name, outcome.reason)
+        if outcome.done:
+            transaction.markers_written(outcome.done)
+        if outcome.retry:
+            self._send_markers(owned, transaction, outcome.retry, later=True)
+        if not transaction.metadata.partitions:
+            self._complete(owned, transaction)
+
+    def _complete(self, owned: _OwnedPartition, transaction: Transaction) -> None:
+        transition = transaction.complete(self._clock.now_ms())
+        name = f"complete {transaction.transactional_id}"
+        self._clock.spawn(self._store_final(owned, transaction, transition), name=name)
+
+    # Loading
+
+    async def _load(self, owned: _OwnedPartition) -> None:
+        started = self._clock.monotonic()
+        while True:
+            try:
+                replay = await self._replay(owned)
+                break
+            except Exception as error:
+                # Without its transactional ids the coordinator would give producers epochs that are used.
+                unforeseen = None if isinstance(error, OSError | KafkaError) else error
+                text = "%s-%d could not be loaded: %s; trying again"
+                logger.error(text, TRANSACTION_STATE, owned.index, error, exc_info=unforeseen)
+                await self._clock.sleep(LOAD_RETRY_S)
+        for transactional_id, metadata in replay.found.items():
+            owned.transactions[transactional_id] = Transaction(transactional_id, metadata)
+        owned.is_loading = False
+        owned.load = None
+        self._metrics.partition_load.observe(self._clock.monotonic() - started)
+        self._loads.loaded(owned.index, len(owned.transactions))
+        for transaction in list(owned.transactions.values()):
+            if transaction.metadata.state in ENDING_STATES:
+                name = f"end {transaction.transactional_id}"
+                self._clock.spawn(self._store_final(owned, transaction, transaction.confirm()), name=name)
+
+    async def _replay(self, owned: _OwnedPartition) -> TransactionReplay:
+        replay = TransactionReplay()
+        count = 0
+        async with aclosing(self._log.read(owned.index, owned.leader_epoch)) as batches:
+            async for batch in batches:
+                replay.add(batch)
+                count += 1
+                if count % BATCHES_PER_TURN == 0:
+                    await self._clock.sleep(0)
+        return replay
+
+    def _unload(self, partition: int) -> None:
+        owned = self._partitions.pop(partition, None)
+        if owned is None:
+            return
+        if owned.load is not None:
+            owned.load.cancel()
+        self._sender.remove(partition)
+        self._loads.unloaded(partition, len(owned.transactions))
+
+    # Background tasks
+
+    def _repeat(self, name: str, interval_ms: int, act: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        def fire() -> None:
+            self._clock.spawn(act(), name=name)
+            self._repeat(name, interval_ms, act)
+
+        self._timers[name] = self._clock.call_later(interval_ms / 1000, fire)
