@@ -136,7 +136,7 @@ public class JavaClients {
                 case "delete": delete(request); break;
                 case "topics": topics(request, answer); break;
                 case "operations": operations(request, answer); break;
-                case "transaction": transaction(request); break;
+                case "transactions": transactions(request); break;
                 case "commit": commit(request, answer); break;
                 case "seek": seek(request, answer); break;
                 case "times": times(request, answer); break;
@@ -397,9 +397,25 @@ public class JavaClients {
         }
     }
 
-    static void transaction(JsonNode request) {
+    /** Transactions one after the other: each has values, one record to each partition in turn, and an outcome. */
+    static void transactions(JsonNode request) throws IOException {
+        String topic = request.get("topic").asText();
+        int partitions = request.get("partitions").asInt();
         try (KafkaProducer<byte[], byte[]> producer = producer(request)) {
             producer.initTransactions();
+            for (JsonNode transaction : request.get("transactions")) {
+                producer.beginTransaction();
+                int next = 0;
+                for (JsonNode value : transaction.get("values")) {
+                    producer.send(new ProducerRecord<>(topic, next++ % partitions, null, bytes(value)));
+                }
+                if (transaction.get("commit").asBoolean()) {
+                    producer.commitTransaction();
+                } else {
+                    producer.flush();
+                    producer.abortTransaction();
+                }
+            }
         }
     }
 

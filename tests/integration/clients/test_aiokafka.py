@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError, OffsetOutOfRangeError, TransactionalIdAuthorizationFailed
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import OffsetOutOfRangeError
 from aiokafka.structs import OffsetAndMetadata
 
 from tests.integration.clients.aiokafka_client import Aiokafka, with_admin
@@ -14,17 +14,6 @@ from tests.integration.clients.driver import LIMIT_S, Record
 from tests.integration.clients.topics import await_groups, create, numbered
 
 DRIVER = Aiokafka()
-
-
-async def test_a_transaction_is_refused_for_good(bootstrap: str) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id="t")
-    with pytest.raises((TransactionalIdAuthorizationFailed, KafkaError)) as raised:
-        async with asyncio.timeout(LIMIT_S):
-            await producer.start()
-            await producer.begin_transaction()
-            await producer.send_and_wait("unused", b"x")
-    assert "TransactionalIdAuthorizationFailed" in repr(raised.value)
-    await producer.stop()
 
 
 async def test_offsets_by_time_and_committed_metadata(bootstrap: str, name: str) -> None:

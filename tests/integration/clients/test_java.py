@@ -16,12 +16,6 @@ def java(machine: JavaMachine) -> Java:
     return Java(machine)
 
 
-def test_a_transaction_is_refused_for_good(java: Java, bootstrap: str) -> None:
-    with pytest.raises(JavaError) as raised:
-        java.machine.ask("transaction", bootstrap=bootstrap, config={"transactional.id": "t", "max.block.ms": "100000"})
-    assert raised.value.kind == "TransactionalIdAuthorizationException"
-
-
 def test_offsets_by_time(java: Java, bootstrap: str, name: str) -> None:
     create(bootstrap, name)
     start = 1_700_000_000_000

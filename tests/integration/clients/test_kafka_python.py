@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.admin import ConfigResource
-from kafka.errors import KafkaError, NonEmptyGroupError, TransactionalIdAuthorizationFailedError
+from kafka.errors import KafkaError, NonEmptyGroupError
 
 from tests.integration.clients.driver import LIMIT_S, Gathering, GroupMember, Record, await_that
 from tests.integration.clients.kafka_python import KafkaPython
@@ -17,13 +17,6 @@ DRIVER = KafkaPython()
 @pytest.fixture
 def servers(bootstrap: str) -> list[str]:
     return bootstrap.split(",")
-
-
-def test_a_transaction_is_refused_for_good(servers: list[str]) -> None:
-    producer = KafkaProducer(bootstrap_servers=servers, transactional_id="t", max_block_ms=LIMIT_S * 1000)
-    with pytest.raises(TransactionalIdAuthorizationFailedError):
-        producer.init_transactions()  # were it tried again and again, this would end with a timeout
-    producer.close(timeout=1)
 
 
 def test_offsets_by_time_and_committed_metadata(servers: list[str], bootstrap: str, name: str) -> None:
