@@ -15,7 +15,7 @@ from ottla_broker.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
-from tests.beside.requests import IDENTITIES, TOPICS, Request
+from tests.beside.requests import IDENTITIES, IN_TRANSACTIONS, TOPICS, Request
 from tests.integration.apache_kafka import ApacheKafka
 from tests.integration.local_fleet import eventually
 from tests.integration.processes import BrokerProcess
@@ -26,6 +26,9 @@ _CONFIG = {
     "num.partitions": "2",
     "default.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
     "auto.create.topics.enable": "false",
     "log.cleaner.enable": "false",
     "log.retention.ms": "-1",
@@ -46,6 +49,7 @@ UNLIKE = {
     "port": "theirs",
     "node_endpoints": "theirs",
     "aborted_transactions": "null and empty mean the same",
+    "transaction_start_time_ms": "time",
     "log_append_time_ms": "of a batch that it has already, Apache Kafka tells the largest timestamp",
     "is_default": "Apache Kafka 3.9 says False of every topic's setting in version 0",
 }
@@ -154,7 +158,15 @@ def both(directory: Path, zookeeper: ZooKeeperServer) -> Iterator[Callable[[Requ
             cleanup.callback(broker.close)
             _set_up(broker)
             brokers.append(broker)
-        yield lambda request: (brokers[0].ask(request), brokers[1].ask(request))
+
+        def ask(request: Request) -> tuple[Any, Any]:
+            answers = brokers[0].ask(request), brokers[1].ask(request)
+            if request.api_key in (ApiKey.END_TXN, ApiKey.INIT_PRODUCER_ID):
+                for broker in brokers:
+                    _await_markers(broker)
+            return answers
+
+        yield ask
 
 
 def _chroot(zookeeper: ZooKeeperServer) -> str:
@@ -169,16 +181,30 @@ def _chroot(zookeeper: ZooKeeperServer) -> str:
 
 def _set_up(broker: Broker) -> None:
     create, find = codec.module(ApiKey.CREATE_TOPICS), codec.module(ApiKey.FIND_COORDINATOR)
-    for name, partitions in TOPICS.items():
+    for name, partitions in {**TOPICS, IN_TRANSACTIONS: 1}.items():
         configs = [create.CreatableTopicConfig(name="cleanup.policy", value="compact")] if name == "compacted" else []
         topic = create.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=configs)
         request = Request(ApiKey.CREATE_TOPICS, 7, create.CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
         _until(broker, request, lambda answer: answer["topics"][0]["error_code"] in (0, 36))
     coordinator = Request(ApiKey.FIND_COORDINATOR, 3, find.FindCoordinatorRequest(key="g1"))
     _until(broker, coordinator, lambda answer: answer["error_code"] == 0)
+    transactions = Request(ApiKey.FIND_COORDINATOR, 3, find.FindCoordinatorRequest(key="a", key_type=1))
+    _until(broker, transactions, lambda answer: answer["error_code"] == 0)
+    _await_markers(broker)
+    # The first one of Apache Kafka's brokers has yet to get its block of producer ids.
+    init = codec.module(ApiKey.INIT_PRODUCER_ID).InitProducerIdRequest(transactional_id=None)
+    _until(broker, Request(ApiKey.INIT_PRODUCER_ID, 4, init), lambda answer: answer["error_code"] == 0)
     heartbeat = codec.module(ApiKey.HEARTBEAT).HeartbeatRequest(group_id="g1", generation_id=1, member_id="m")
     unknown = int(ErrorCode.UNKNOWN_MEMBER_ID)
     _until(broker, Request(ApiKey.HEARTBEAT, 4, heartbeat), lambda answer: answer["error_code"] == unknown)
+
+
+def _await_markers(broker: Broker) -> None:
+    """Until its coordinator has loaded, and no transaction is being ended."""
+    states = ["PrepareCommit", "PrepareAbort"]
+    request = codec.module(ApiKey.LIST_TRANSACTIONS).ListTransactionsRequest(state_filters=states)
+    ended = {"error_code": 0, "unknown_state_filters": [], "transaction_states": []}
+    _until(broker, Request(ApiKey.LIST_TRANSACTIONS, 0, request), lambda answer: answer == ended)
 
 
 def _until(broker: Broker, request: Request, holds: Callable[[Any], bool]) -> None:

@@ -17,9 +17,13 @@ from ottla_broker.server.edge.dispatch import LISTED
 
 TOPICS = {"t": 2, "u": 1, "compacted": 1}
 """Name to partitions; "compacted" is."""
+IN_TRANSACTIONS = "transactions"
+"""One more, with a partition, which nothing but transactions names: their markers have the time of the broker."""
 _NAMES = ("t", "t", "t", "u", "u", "compacted", "new1", "new2", "nope", "bad name", "", "x" * 250, "..")
 _GROUPS = ("g1", "g2", "", "nope")
 _TIME_MS = 1_700_000_000_000
+_TRANSACTIONAL_IDS = ("a", "a", "b", "b", "")
+_PRODUCER_IDS = (1, 1, 1, 2, 2, 3, -1)
 _KEYS = (
     "retention.ms",
     "retention.bytes",
@@ -75,12 +79,17 @@ _APIS = {
     ApiKey.DESCRIBE_CLIENT_QUOTAS: 2,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 1,
     ApiKey.UPDATE_FEATURES: 2,
-    ApiKey.DESCRIBE_TRANSACTIONS: 1,
-    ApiKey.LIST_TRANSACTIONS: 1,
+    ApiKey.INIT_PRODUCER_ID: 2,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 6,
+    ApiKey.ADD_OFFSETS_TO_TXN: 1,
+    ApiKey.END_TXN: 5,
+    ApiKey.DESCRIBE_TRANSACTIONS: 2,
+    ApiKey.LIST_TRANSACTIONS: 2,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: 1,
     ApiKey.CONSUMER_GROUP_DESCRIBE: 1,
 }
 """How often each is asked, in proportion."""
+_OF_PRODUCERS = (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN)
 
 
 _LOWEST = {ApiKey.LIST_OFFSETS: 1, ApiKey.OFFSET_COMMIT: 1, ApiKey.PRODUCE: 3, ApiKey.FETCH: 4}
@@ -105,8 +114,9 @@ class Requests:
     that are empty inside a request, election types, resource types and isolation levels that do not exist, a broker's
     configuration under a name that is no id, an exact match of a quota's entity without its name, match types that do
     not exist, users of SCRAM whose names are no part of a path, the owner of a token without a type. Not drawn either:
-    transactions, which are not served yet, fetch sessions, whose ids are random, what creates topics anew, whose ids
-    are, and the offset of the largest timestamp, where Apache Kafka names records that have been deleted.
+    records in transactions, requests about one that is being ended, fetch sessions, whose ids are random, what creates
+    topics anew, whose ids are, and the offset of the largest timestamp, where Apache Kafka names records that have been
+    deleted.
     """
 
     def __init__(self, seed: int) -> None:
@@ -121,6 +131,8 @@ class Requests:
             version = self._random.randint(max(listing.lowest, _LOWEST.get(api_key, 0)), listing.highest)
             module = codec.module(api_key)
             body = self._object(module, _class_of(module, api_key), api_key)
+            if api_key is ApiKey.ADD_PARTITIONS_TO_TXN:
+                body = _of_one_sender(body, version)
             try:
                 codec.frame_request(int(api_key), version, 1, "beside", body)
             except ValueError:
@@ -171,6 +183,10 @@ class Requests:
             return (ZERO_UUID, ZERO_UUID, ZERO_UUID, b"\1" * 16)
         if api_key is ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS and field == "name":
             return ("a", "b", "")
+        if api_key is ApiKey.ADD_PARTITIONS_TO_TXN and field == "name":
+            return (IN_TRANSACTIONS, IN_TRANSACTIONS, IN_TRANSACTIONS, "nope", "")
+        if api_key in _OF_PRODUCERS and field.endswith("epoch"):
+            return (0, 0, 1, 1, 2, 3, 4, -1)
         if field in ("topic", "name", "topic_name", "topics", "topic_names", "resource_name"):
             return _NAMES
         if field in _POOLS:
@@ -275,12 +291,19 @@ _POOLS: dict[str, Sequence[Any]] = {
     "max_version_level": (-1, 0, 1, 2),
     "allow_downgrade": (False, True),
     "upgrade_type": (0, 1, 1, 2, 3, 4),
-    "transactional_ids": ("a", "b", ""),
-    "state_filters": ("Ongoing", "Empty", "nope", ""),
-    "producer_id_filters": (1, -5),
-    "duration_filter": (-1, 0, 5),
+    "transactional_id": _TRANSACTIONAL_IDS,
+    "transactional_ids": _TRANSACTIONAL_IDS,
+    "v3_and_below_transactional_id": _TRANSACTIONAL_IDS,
+    "producer_id": _PRODUCER_IDS,
+    "v3_and_below_producer_id": _PRODUCER_IDS,
+    "transaction_timeout_ms": (900_000, 900_000, 900_000, 0, -1, 900_001),
+    "committed": (False, True),
+    "verify_only": (False, False, True),
+    "state_filters": ("Ongoing", "Empty", "CompleteCommit", "CompleteAbort", "nope", ""),
+    "producer_id_filters": (1, 2, -5),
+    "duration_filter": (-1, -1, 3_600_000),
     "group_ids": _GROUPS,
-    "key_type": (0,),
+    "key_type": (0, 0, 1),
     "committed_metadata": ("", "a"),
 }
 """Field to what it may be."""
@@ -291,12 +314,21 @@ IDENTITIES = (
     "topic",
     "resource_name",
     "group_id",
+    "transactional_id",
     "partition_index",
     "partition",
     "index",
     "partition_id",
 )
 _LEFT_EMPTY = ("forgotten_topics_data", "assignments")
+
+
+def _of_one_sender(body: Any, version: int) -> Any:
+    """An AddPartitionsToTxn of a producer, which has one transaction, or of a broker."""
+    kind = type(body)
+    if version >= 4:
+        return kind(transactions=body.transactions)
+    return kind(**{name: getattr(body, name) for name in kind.__slots__ if name != "transactions"})
 
 
 def _identity(value: Any) -> Any:
