@@ -141,6 +141,8 @@ class MixedFleet:
             "inter.broker.protocol.version": protocol,
             "offsets.topic.replication.factor": str(SIZE),
             "offsets.topic.num.partitions": "3",
+            "transaction.state.log.replication.factor": str(SIZE),
+            "transaction.state.log.num.partitions": "1",
             "group.initial.rebalance.delay.ms": "0",
             "replica.lag.time.max.ms": "10000",
             "num.network.threads": "1",

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 from kafka import KafkaProducer
 
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.testing import RunningCluster, cluster
+from tests.integration.clients.committed import read_committed
 from tests.integration.clients.driver import LIMIT_S, await_that
 from tests.integration.clients.java import JavaMachine
 from tests.integration.clients.topics import create, metadata
@@ -97,36 +97,6 @@ def send(producer: Producer, topic: str, values: Sequence[bytes]) -> None:
         producer.produce(topic, value, partition=number % PARTITIONS)
 
 
-def read_committed(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> list[bytes]:
-    """Every value up to the last stable offset of each partition, which is awaited to be the end of the log."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "unused",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
-    found: list[bytes] = []
-    at_end: set[int] = set()
-    deadline = time.monotonic() + LIMIT_S
-    while len(at_end) < partitions:
-        assert time.monotonic() < deadline, (topic, at_end, len(found))
-        message = consumer.poll(0.5)
-        if message is None:
-            continue
-        error = message.error()
-        if error is None:
-            value = message.value()
-            assert isinstance(value, bytes)
-            found.append(value)
-        elif error.code() == KafkaError._PARTITION_EOF:
-            at_end.add(message.partition() or 0)
-    consumer.close()
-    return sorted(found)
-
-
 def committed(lots: Sequence[Lot]) -> list[bytes]:
     return sorted(value for lot in lots if lot.is_committed for value in lot.values)
 
@@ -172,7 +142,7 @@ def test_a_consumer_reads_what_is_committed_and_nothing_else(
 ) -> None:
     create(bootstrap, name, partitions=PARTITIONS)
     write(request, bootstrap, name, LOTS)
-    assert read_committed(bootstrap, name) == committed(LOTS)
+    assert read_committed(bootstrap, name, PARTITIONS) == committed(LOTS)
 
 
 def test_a_second_producer_fences_the_first_and_aborts_what_it_has_open(bootstrap: str, name: str) -> None:
@@ -191,7 +161,7 @@ def test_a_second_producer_fences_the_first_and_aborts_what_it_has_open(bootstra
     second.begin_transaction()
     send(second, name, [b"of the second"] * 3)
     second.commit_transaction(LIMIT_S)
-    assert read_committed(bootstrap, name) == [b"of the second"] * 3
+    assert read_committed(bootstrap, name, PARTITIONS) == [b"of the second"] * 3
 
 
 @pytest.mark.java
@@ -231,7 +201,7 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted(own_fleet: RunningCl
     await_that(lambda: state_of(own_fleet, name) == "CompleteAbort", "the transaction is aborted")
     with pytest.raises(KafkaException):
         producer.commit_transaction(LIMIT_S)
-    assert read_committed(bootstrap, name) == []
+    assert read_committed(bootstrap, name, PARTITIONS) == []
 
 
 def test_a_transaction_goes_on_when_its_coordinator_dies(own_fleet: RunningCluster, name: str) -> None:
@@ -247,7 +217,7 @@ def test_a_transaction_goes_on_when_its_coordinator_dies(own_fleet: RunningClust
     send(producer, name, [b"after"] * 3)
     producer.commit_transaction(LIMIT_S)
     own_fleet.start(victim)
-    assert read_committed(bootstrap, name) == [b"after"] * 3 + [b"before"] * 3
+    assert read_committed(bootstrap, name, PARTITIONS) == [b"after"] * 3 + [b"before"] * 3
 
 
 @pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
@@ -278,4 +248,4 @@ def test_the_next_coordinator_ends_what_the_last_one_had_decided(
     complete = "CompleteCommit" if is_commit else "CompleteAbort"
     await_that(lambda: state_of(own_fleet, transactional_id) == complete, "the next coordinator ends it")
     own_fleet.start(coordinator)
-    assert read_committed(bootstrap, name) == ([b"decided"] if is_commit else [])
+    assert read_committed(bootstrap, name, PARTITIONS) == ([b"decided"] if is_commit else [])
