@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ottla_broker.records.control_records import ControlType, EndTransactionMarker
 from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log.verification import FROM_CLIENT
 from simulation.batches import Batch, build_batch, read_batches
 from simulation.checker import Checker, Violation
 from simulation.scenarios.log import Action, Life, LogModel, LogScenario
@@ -69,7 +70,7 @@ class _ProducerIncarnation(Life):
             base_sequence=sequence,
             is_transactional=True,
         )
-        info = log.append_as_leader(memoryview(bytearray(data)), mirror.epoch, is_transactional=True)
+        info = log.append_as_leader(memoryview(bytearray(data)), mirror.epoch, transaction=FROM_CLIENT)
         if info.is_duplicate or info.first_offset != mirror.end:
             raise Violation(f"{mirror.partition}: appended at {info!r}, expected {mirror.end}")
         placed = info.first_offset.to_bytes(8, "big") + data[8:12] + mirror.epoch.to_bytes(4, "big") + data[16:]

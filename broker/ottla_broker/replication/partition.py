@@ -32,6 +32,7 @@ from ottla_broker.replication.isr import AlterPartitionOutcome, Change, Follower
 from ottla_broker.replication.local_replicas.local_replica import NO_EPOCH, LocalReplica
 from ottla_broker.storage.log.append_checks import AppendInfo
 from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log.verification import TransactionalAppend
 
 CONSUMER = -1
 """Replica id of a consumer's fetch."""
@@ -272,20 +273,25 @@ class Partition:
     # Writing
 
     def append(
-        self, records: memoryview, acks: int, is_prepared: bool = False, is_transactional: bool = False
+        self,
+        records: memoryview,
+        acks: int,
+        is_prepared: bool = False,
+        transaction: TransactionalAppend | None = None,
     ) -> AppendInfo:
         """Appends a client's batch as leader; offsets are assigned when it returns, the write follows.
 
-        `is_transactional`: the request named a transactional id. Raises PreparationNeeded when the batch has to go
-        through the `AppendQueues` first, unless it `is_prepared`, and KafkaError: NOT_LEADER_OR_FOLLOWER,
-        NOT_ENOUGH_REPLICAS (acks=-1 and the ISR is below min.insync.replicas), or what the log refuses.
+        `transaction`: given when the request names a transactional id. Raises PreparationNeeded when the batch has to
+        go through the `AppendQueues` first, unless it `is_prepared`, VerificationNeeded when its transaction has to be
+        verified first, and KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=-1 and the ISR is below
+        min.insync.replicas), or what the log refuses.
         """
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         # A full ISR is never too small, and that is the case of almost every append.
         if acks == -1 and len(self.in_sync.committed) < len(self.replicas) and self.is_under_min_isr:
             raise self._not_enough_replicas()
-        info = self.log.append_as_leader(records, self.leader_epoch, is_prepared, is_transactional)
+        info = self.log.append_as_leader(records, self.leader_epoch, is_prepared, transaction)
         self.bytes_in(len(records))
         self.messages_in(info.last_offset - info.first_offset + 1)
         return info

@@ -7,6 +7,7 @@ from pathlib import Path
 from ottla_broker.records.control_records import ControlType, EndTransactionMarker
 from ottla_broker.storage.files.transaction_index import AbortedTransaction, decode_entries
 from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log.verification import FROM_CLIENT
 from tests.broker.storage.logs import transactional
 
 ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
@@ -22,7 +23,7 @@ def end(log: Log, kind: ControlType, producer_id: int = 7, epoch: int = 0, coord
 def begin(log: Log, producer_id: int = 7, sequence: int = 0, values: int = 1) -> int:
     """Appends a batch of a transaction; returns its first offset."""
     records = transactional((producer_id, 0, sequence), *[b"v"] * values)
-    return log.append_as_leader(records, 0, is_transactional=True).first_offset
+    return log.append_as_leader(records, 0, transaction=FROM_CLIENT).first_offset
 
 
 def index_file(tmp_path: Path, base: int) -> list[AbortedTransaction]:

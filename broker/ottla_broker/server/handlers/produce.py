@@ -46,6 +46,7 @@ from ottla_broker.replication.partition import Partition
 from ottla_broker.server.handler_api import RequestContext, Respond, Services
 from ottla_broker.server.handlers.shared.leader_hints import NodeHints, current_leader
 from ottla_broker.storage.log.append_checks import AppendInfo, PreparationNeeded
+from ottla_broker.storage.log.verification import FROM_CLIENT, TransactionalAppend
 
 logger = logging.getLogger("ottla.server")
 
@@ -86,7 +87,7 @@ def handle(
         respond(_refusal_of_all(request, ErrorCode.INVALID_REQUIRED_ACKS))
         return
     version = context.api_version
-    is_transactional = request.transactional_id is not None
+    transaction = None if request.transactional_id is None else FROM_CLIENT
     response = ProduceResponse(responses=[])
     delayed = DelayedProduce(partial(_finish, services, context, respond, response, acks))
     delayed.pending = 1  # this function, until it has handled every partition
@@ -112,7 +113,7 @@ def handle(
                 continue
             assert records is not None
             try:
-                info = partition.append(records, acks, False, is_transactional)
+                info = partition.append(records, acks, False, transaction)
             except KafkaError as refusal:
                 _refuse(entry, refusal, context, acks, name, partition)
             except PreparationNeeded:
@@ -120,7 +121,7 @@ def handle(
                     _refuse(entry, _OLD_FORMAT, context, acks, name)
                     continue
                 if queued is None:
-                    queued = _QueuedBatches(services, context, acks, is_transactional, delayed)
+                    queued = _QueuedBatches(services, context, acks, transaction, delayed)
                 queued.add(partition, records, entry)
             else:
                 _on_appended(partition, info, acks, entry, delayed)
@@ -152,15 +153,20 @@ def _on_appended(
 class _QueuedBatches:
     """The partitions of one request whose batches go through the append queues, in order with others of theirs."""
 
-    __slots__ = ("_acks", "_context", "_delayed", "_is_transactional", "_services")
+    __slots__ = ("_acks", "_context", "_delayed", "_services", "_transaction")
 
     def __init__(
-        self, services: Services, context: RequestContext, acks: int, is_transactional: bool, delayed: DelayedProduce
+        self,
+        services: Services,
+        context: RequestContext,
+        acks: int,
+        transaction: TransactionalAppend | None,
+        delayed: DelayedProduce,
     ) -> None:
         self._services = services
         self._context = context
         self._acks = acks
-        self._is_transactional = is_transactional
+        self._transaction = transaction
         self._delayed = delayed
 
     def add(self, partition: Partition, records: memoryview, entry: PartitionProduceResponse) -> None:
@@ -176,7 +182,7 @@ class _QueuedBatches:
         try:
             if isinstance(outcome, KafkaError):
                 raise outcome
-            info = partition.append(outcome, self._acks, True, self._is_transactional)
+            info = partition.append(outcome, self._acks, True, self._transaction)
         except KafkaError as error:
             _refuse(entry, error, self._context, self._acks, partition.topic, partition)
         except Exception as error:

@@ -48,6 +48,7 @@ from ottla_broker.storage.log.append_checks import (
 )
 from ottla_broker.storage.log.flushing import LogFlusher
 from ottla_broker.storage.log.state import LogState
+from ottla_broker.storage.log.verification import AppendOrigin, TransactionalAppend
 
 _MAX_CODEC = 4
 _CODEC_MASK = 0x07
@@ -101,7 +102,11 @@ class LogAppender:
         )
 
     def append_as_leader(
-        self, records: memoryview, leader_epoch: int, is_prepared: bool = False, is_transactional: bool = False
+        self,
+        records: memoryview,
+        leader_epoch: int,
+        is_prepared: bool = False,
+        transaction: TransactionalAppend | None = None,
     ) -> AppendInfo:
         """Checks a producer's batch, assigns its offsets, patches it in place and queues its write.
 
@@ -112,15 +117,17 @@ class LogAppender:
             records: one batch, as received.
             leader_epoch: of the partition's leader, which is this broker.
             is_prepared: `records.preparation` has checked and converted the records.
-            is_transactional: the request has a transactional id, so the batch may be part of a transaction.
+            transaction: given when the request has a transactional id, so that the batch may be part of one.
 
         Raises:
             PreparationNeeded: the batch has format 0 or 1, or the topic's configuration asks for more than a look at
                 the header, or earlier batches are being prepared.
+            VerificationNeeded: the batch would begin a transaction, and `transaction` does not verify it.
             KafkaError: in this order: KAFKA_STORAGE_ERROR; INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE,
                 RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (structure);
-                CORRUPT_MESSAGE (checksum); INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
-                DUPLICATE_SEQUENCE_NUMBER or NOT_ENOUGH_REPLICAS_AFTER_APPEND (see `producers`), INVALID_TXN_STATE
+                CORRUPT_MESSAGE (checksum); OUT_OF_ORDER_SEQUENCE_NUMBER (see `verification`);
+                INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER or
+                NOT_ENOUGH_REPLICAS_AFTER_APPEND (see `producers`), INVALID_TXN_STATE
                 (KIP-98). The produce handler checks the codec against the request's version.
         """
         state = self._state
@@ -129,7 +136,7 @@ class LogAppender:
         config = state.config
         size = len(records)
         if size < HEADER_BYTES:
-            raise self._unusual(records, is_transactional)
+            raise self._unusual(records, transaction)
         (
             _,
             length,
@@ -150,14 +157,14 @@ class LogAppender:
             or magic != MAGIC
             or last_delta + 1 != count
             or count <= 0
-            or attributes & (UNUSUAL_IN_TRANSACTION if is_transactional else UNUSUAL_MASK)
+            or attributes & (UNUSUAL_MASK if transaction is None else UNUSUAL_IN_TRANSACTION)
             or attributes & _CODEC_MASK > _MAX_CODEC
             or size > config.max_message_bytes
             or size > config.segment_bytes
             or max_timestamp < base_timestamp
             or producer_id < -1
         ):
-            raise self._unusual(records, is_transactional)
+            raise self._unusual(records, transaction)
         if crc32c(records[CRC_START:]) != crc:
             raise CorruptBatch(f"the checksum of the batch for {state.topic_partition} does not fit")
         append_time = -1
@@ -174,9 +181,15 @@ class LogAppender:
             check_sequence(base_sequence, producer_id)
             last_sequence = (base_sequence + last_delta) & MAX_SEQUENCE
             in_transaction = attributes & TRANSACTIONAL_MASK != 0
-            original = state.producers.check(
-                producer_id, producer_epoch, base_sequence, last_sequence, in_transaction, state.high_watermark
-            )
+            if in_transaction and transaction is not None and config.verifies_transactions:
+                state.producers.check_verified(producer_id, producer_epoch, base_sequence, transaction)
+            if transaction is not None and transaction.origin is AppendOrigin.COORDINATOR:
+                state.producers.check_epoch(producer_id, producer_epoch)
+                original = None
+            else:
+                original = state.producers.check(
+                    producer_id, producer_epoch, base_sequence, last_sequence, in_transaction, state.high_watermark
+                )
             if original is not None:
                 repeated_at = -1 if append_time < 0 else original.timestamp
                 return AppendInfo(original.first_offset, original.last_offset, True, repeated_at)
@@ -205,12 +218,12 @@ class LogAppender:
         self._track_or_sync(segment, write)
         return AppendInfo(first, last, False, append_time)
 
-    def _unusual(self, records: memoryview, is_transactional: bool) -> Exception:
+    def _unusual(self, records: memoryview, transaction: TransactionalAppend | None) -> Exception:
         """What to raise for records that are not one ordinary batch of format 2."""
         is_old = len(records) > MAGIC_OFFSET and records[MAGIC_OFFSET] < MAGIC
         if is_old and self._state.topic_partition.topic not in INTERNAL_TOPICS:
             return PreparationNeeded()
-        return refusal(records, self._state.config, is_transactional)
+        return refusal(records, self._state.config, transaction is not None)
 
     def _needs_preparation(self, attributes: int, max_timestamp: int, now_ms: int) -> bool:
         """Whether the batch's records must be decoded, or it must wait for earlier batches whose records are."""

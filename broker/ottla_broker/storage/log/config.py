@@ -64,6 +64,7 @@ class LogConfig:
         values: topic-level names to typed values (a `TopicConfig`, or a plain dict in which absent keys have
             Kafka's defaults). `cleanup.policy` is a list or a comma-separated string.
         validates_records: the broker's ottla.validate.records is `always`.
+        verifies_transactions: the broker's transaction.partition.verification.enable.
     """
 
     __slots__ = (
@@ -97,10 +98,18 @@ class LogConfig:
         "throttled_by_follower",
         "throttled_by_leader",
         "unclean_leader_election_enable",
+        "verifies_transactions",
     )
 
-    def __init__(self, topic: TopicValues | None = None, *, validates_records: bool = False) -> None:
+    def __init__(
+        self,
+        topic: TopicValues | None = None,
+        *,
+        validates_records: bool = False,
+        verifies_transactions: bool = False,
+    ) -> None:
         topic = TopicValues() if topic is None else topic
+        self.verifies_transactions = verifies_transactions
         self.segment_bytes: int = topic.segment_bytes
         self.segment_ms: int = topic.segment_ms
         self.segment_jitter_ms: int = topic.segment_jitter_ms

@@ -11,6 +11,9 @@ The rules, in the order of checking, for a batch of a producer with epoch e and 
 5. an unknown producer (new, expired) may begin with any sequence;
 6. while the producer has an open transaction in this log, a batch outside of it gets INVALID_TXN_STATE.
 
+A batch that begins a transaction must be verified before (`verification.py`). The group coordinator's batches have no
+sequences of their own: of these rules 2 and 6 hold for them.
+
 A transaction marker has no sequence: an older epoch gets INVALID_PRODUCER_EPOCH, an older coordinator epoch
 TRANSACTION_COORDINATOR_FENCED; a repeated marker, which ends nothing, is appended.
 
@@ -38,6 +41,7 @@ from ottla_broker.records.control_records import ControlType, EndTransactionMark
 from ottla_broker.storage.files.checkpoints import CheckpointError
 from ottla_broker.storage.files.transaction_index import AbortedTransaction
 from ottla_broker.storage.log.open_transactions import OpenTransactions
+from ottla_broker.storage.log.verification import TransactionalAppend, Verification, Verifications
 
 _KEPT_BATCHES = 5
 _SNAPSHOT_HEAD = Struct(">hI")
@@ -135,7 +139,7 @@ class ProducerEntry:
 class ProducerStates:
     """All producers of one log. The state includes the batches below `end_offset`."""
 
-    __slots__ = ("_entries", "end_offset", "known_from", "transactions")
+    __slots__ = ("_entries", "end_offset", "known_from", "transactions", "verifications")
 
     def __init__(self, end_offset: int = 0) -> None:
         self._entries: dict[int, ProducerEntry] = {}
@@ -143,6 +147,8 @@ class ProducerStates:
         self.known_from = end_offset
         """Transactions that ended below it are unknown: a snapshot does not have them."""
         self.transactions = OpenTransactions()
+        self.verifications = Verifications()
+        """Of the transactions that are about to begin here; neither written to a file nor replicated."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -200,10 +206,7 @@ class ProducerStates:
                     f"{entry.last_sequence}",
                 )
         elif producer_epoch < entry.epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {producer_id}: epoch {producer_epoch} is older than {entry.epoch}",
-            )
+            raise _fenced(entry, producer_epoch)
         elif first_sequence != 0 and entry.epoch != NO_PRODUCER_EPOCH:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -216,6 +219,32 @@ class ProducerStates:
                 "a batch that is not part of it",
             )
         return None
+
+    def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        """Checks a transactional batch of the group coordinator before the append. Raises INVALID_PRODUCER_EPOCH."""
+        entry = self._entries.get(producer_id)
+        if entry is not None and producer_epoch < entry.epoch:
+            raise _fenced(entry, producer_epoch)
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer has begun a transaction with this epoch here, and no marker has ended it."""
+        entry = self._entries.get(producer_id)
+        return entry is not None and entry.current_txn_first_offset != NO_OFFSET and entry.epoch == producer_epoch
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int
+    ) -> Verification | None:
+        """The verification that a transactional append needs; None when its transaction has begun here."""
+        if self.has_open_transaction(producer_id, producer_epoch):
+            return None
+        return self.verifications.begin(producer_id, producer_epoch, sequence, now_ms)
+
+    def check_verified(
+        self, producer_id: int, producer_epoch: int, sequence: int, transaction: TransactionalAppend
+    ) -> None:
+        """Checks that the batch's transaction has begun here, or is verified. Raises as `Verifications.check`."""
+        if not self.has_open_transaction(producer_id, producer_epoch):
+            self.verifications.check(producer_id, producer_epoch, sequence, transaction)
 
     def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
         """Checks a marker before the append. Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
@@ -256,6 +285,7 @@ class ProducerStates:
         if is_transactional and entry.current_txn_first_offset == NO_OFFSET:
             entry.current_txn_first_offset = last_offset - offset_delta
             self.transactions.begin(producer_id, last_offset - offset_delta)
+            self.verifications.end(producer_id)
 
     def update_from_header(self, header: BatchHeader) -> None:
         """Adds a data batch that a leader has checked: replication, recovery, replay. Markers: `end_from_header`."""
@@ -282,6 +312,7 @@ class ProducerStates:
         elif entry.epoch != producer_epoch:
             entry.epoch = producer_epoch
             entry.batches.clear()
+        self.verifications.end(producer_id)
         first_offset = entry.current_txn_first_offset
         entry.current_txn_first_offset = NO_OFFSET
         entry.coordinator_epoch = marker.coordinator_epoch
@@ -308,6 +339,7 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self._entries[producer_id]
+        self.verifications.remove_expired(now_ms, expiration_ms)
 
     def dump(self) -> ProducersDump:
         """Everything, also the unreplicated transactions, which the snapshot file does not have."""
@@ -404,3 +436,10 @@ class ProducerStates:
             raise CheckpointError(f"{name}: {error}") from None
         states._begin_known_transactions()
         return states
+
+
+def _fenced(entry: ProducerEntry, producer_epoch: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"producer {entry.producer_id}: epoch {producer_epoch} is older than {entry.epoch}",
+    )

@@ -11,6 +11,7 @@ import pytest
 from ottla_broker.local.jars import find_java, kafka_class_path
 from ottla_broker.records.control_records import ControlType, EndTransactionMarker
 from ottla_broker.storage.files.transaction_index import decode_entries
+from ottla_broker.storage.log.verification import FROM_CLIENT
 from tests.broker.storage.logs import LogSetup, batch, transactional, written
 
 pytestmark = pytest.mark.java
@@ -23,10 +24,10 @@ async def write(path: Path) -> list[Path]:
     """Segments with transactions of three producers, one of which stays open: their indexes and snapshots."""
     setup = LogSetup(str(path), {"segment.bytes": 1000, "index.interval.bytes": 100})
     log = await setup.open()
-    log.append_as_leader(transactional((3, 1, 0), b"open"), 0, is_transactional=True)
+    log.append_as_leader(transactional((3, 1, 0), b"open"), 0, transaction=FROM_CLIENT)
     for number in range(12):
-        log.append_as_leader(transactional((1, 0, 2 * number), b"a", b"b"), 0, is_transactional=True)
-        log.append_as_leader(transactional((2, 0, number), b"c"), 0, is_transactional=True)
+        log.append_as_leader(transactional((1, 0, 2 * number), b"a", b"b"), 0, transaction=FROM_CLIENT)
+        log.append_as_leader(transactional((2, 0, number), b"c"), 0, transaction=FROM_CLIENT)
         log.append_as_leader(batch(b"plain", producer=(4, 0, number)), 0)
         log.append_marker(EndTransactionMarker(ABORT, 7), 1, 0, 0)
         log.append_marker(EndTransactionMarker(ABORT if number % 3 == 0 else COMMIT, 8), 2, 0, 0)

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ottla_broker.records.control_records import ControlType, EndTransactionMarker
 from ottla_broker.storage.files.transaction_index import AbortedTransaction, decode_entries
 from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log.verification import FROM_CLIENT
 from tests.broker.storage.logs import LogSetup, aborted, batch, transactional, written
 
 _T = TypeVar("_T")
@@ -100,7 +101,7 @@ class TransactionModel(RuleBasedStateMachine):
             in_transaction = is_transactional or producer in derive(self.events).open
             make = transactional if in_transaction else _plain
             records = make((producer, 0, self.sequence(producer)), *[b"v"] * count)
-            info = self.log.append_as_leader(records, 0, is_transactional=in_transaction)
+            info = self.log.append_as_leader(records, 0, transaction=FROM_CLIENT if in_transaction else None)
             assert info.first_offset == self.end and not info.is_duplicate
             kind = "transactional" if in_transaction else "plain"
             self.events.append(Event(info.first_offset, info.last_offset + 1, producer, kind))

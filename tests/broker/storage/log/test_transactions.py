@@ -12,6 +12,7 @@ from ottla_broker.records.control_records import EndTransactionMarker, read_mark
 from ottla_broker.records.record import decode_records
 from ottla_broker.storage.files.transaction_index import AbortedTransaction
 from ottla_broker.storage.log.producers import ProducerStates
+from ottla_broker.storage.log.verification import FROM_CLIENT
 from tests.broker.storage.logs import LogSetup, aborted, batch, read_bytes, transactional, written
 from tests.broker.storage.transactions import ABORT, COMMIT, SMALL_SEGMENTS, begin, end
 
@@ -63,7 +64,7 @@ async def test_a_marker_of_an_older_epoch_is_fenced(setup: LogSetup) -> None:
     fails(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: begin(log, sequence=1))
     assert log.assigned_offset == 2
     end(log, ABORT, epoch=2, coordinator_epoch=5)
-    log.append_as_leader(transactional((7, 2, 0), b"v"), 0, is_transactional=True)
+    log.append_as_leader(transactional((7, 2, 0), b"v"), 0, transaction=FROM_CLIENT)
     assert log.assigned_offset == 4
 
 
@@ -76,13 +77,13 @@ async def test_a_batch_outside_of_the_producers_open_transaction_is_refused(setu
         lambda: log.append_as_leader(transactional((7, 0, 1), b"v"), 0),
     )
     fails(
-        ErrorCode.INVALID_RECORD, lambda: log.append_as_leader(batch(b"v", attributes=0x30), 0, is_transactional=True)
+        ErrorCode.INVALID_RECORD, lambda: log.append_as_leader(batch(b"v", attributes=0x30), 0, transaction=FROM_CLIENT)
     )
     fails(
         ErrorCode.INVALID_RECORD,
-        lambda: log.append_as_leader(transactional((7, 0, -1), b"v"), 0, is_transactional=True),
+        lambda: log.append_as_leader(transactional((7, 0, -1), b"v"), 0, transaction=FROM_CLIENT),
     )
-    assert log.append_as_leader(transactional((7, 0, 0), b"v"), 0, is_transactional=True).is_duplicate
+    assert log.append_as_leader(transactional((7, 0, 0), b"v"), 0, transaction=FROM_CLIENT).is_duplicate
     end(log, COMMIT)
     assert log.append_as_leader(batch(b"v", producer=(7, 0, 1)), 0).first_offset == 2
 

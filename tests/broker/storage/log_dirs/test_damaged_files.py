@@ -11,6 +11,7 @@ import pytest
 from ottla_broker.records.control_records import EndTransactionMarker
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.files.checkpoints import decode_partition_metadata
+from ottla_broker.storage.log.verification import FROM_CLIENT
 from ottla_broker.storage.log_dirs.log_directory import LogDirectoryError
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from tests.broker.storage.log_dirs.brokers import T0, TOPIC_ID, BrokerStorage, MakeStorage
@@ -49,7 +50,7 @@ async def _filled(broker: BrokerStorage) -> LogManager:
         log = await manager.get_or_create(partition, TOPIC_ID, True)
         for number in range(6):
             log.append_as_leader(batch(b"%d" % number * 60, producer=(7, 0, number)), number // 2)
-        log.append_as_leader(transactional((8, 0, 0), b"aborted"), 3, is_transactional=True)
+        log.append_as_leader(transactional((8, 0, 0), b"aborted"), 3, transaction=FROM_CLIENT)
         log.append_marker(EndTransactionMarker(False, 0), 8, 0, 3)
         await written(log)
         log.maybe_advance_high_watermark(log.log_end_offset)

@@ -1,0 +1,141 @@
+"""Verification of transactions before their first append to a log (KIP-890). Pure.
+
+A batch that was delayed in the network could reach the log after its transaction has ended, and would open a new one
+there that nobody ends: a hanging transaction. So before the first append of a transaction the leader asks the
+transaction coordinator whether the partition belongs to the transaction. The answer may be outdated when it comes, for
+a marker may have been appended meanwhile. So each question has a `Verification`, and the append names it: a marker, or
+the first append, ends it, and then it verifies nothing any more.
+
+    append of producer 7   no open transaction: VerificationNeeded
+    begin                  verification A; the coordinator is asked
+    marker of producer 7   A ends
+    the coordinator: yes   append with A: A is not the verification of producer 7, nothing is appended
+
+It also holds the lowest sequence that came without being appended: when that batch is refused and a later one verified,
+the later one must not be appended before it.
+Source: VerificationGuard, VerificationStateEntry, ProducerStateManager and UnifiedLog of Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.batch import MAX_SEQUENCE
+
+
+class AppendOrigin(Enum):
+    """Who appends a batch of a transaction."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    """The group coordinator, for a client that commits offsets: the sequence is not checked."""
+
+
+class Verification:
+    """One verification of a producer's transaction; compared by identity."""
+
+    __slots__ = ("lowest_sequence", "producer_epoch", "started_ms")
+
+    def __init__(self, producer_epoch: int, sequence: int, started_ms: int) -> None:
+        self.producer_epoch = producer_epoch
+        self.lowest_sequence = sequence
+        self.started_ms = started_ms
+
+    def add(self, producer_epoch: int, sequence: int) -> None:
+        """Another batch waits for this verification. A newer epoch begins with sequences of its own.
+
+        >>> verification = Verification(3, 20, 0)
+        >>> verification.add(3, 10); verification.add(2, 0); verification.lowest_sequence
+        10
+        >>> verification.add(4, 15); verification.lowest_sequence
+        15
+        """
+        if producer_epoch > self.producer_epoch:
+            self.producer_epoch = producer_epoch
+            self.lowest_sequence = sequence
+        elif producer_epoch == self.producer_epoch and is_before(sequence, self.lowest_sequence):
+            self.lowest_sequence = sequence
+
+
+class TransactionalAppend(NamedTuple):
+    """What an append says about its transaction. `verification`: of the producer, None when there was no need."""
+
+    verification: Verification | None = None
+    origin: AppendOrigin = AppendOrigin.CLIENT
+
+
+FROM_CLIENT = TransactionalAppend()
+"""A produce request with a transactional id; nothing has been verified yet."""
+
+
+class VerificationNeeded(Exception):
+    """A batch that would begin a transaction which is not verified: `replication.transaction_verification` takes it.
+
+    An exception because it is rare, and so costs an ordinary append nothing.
+    """
+
+    def __init__(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        super().__init__(f"producer {producer_id} epoch {producer_epoch} is not verified")
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+
+
+class Verifications:
+    """Those of one log, by producer id."""
+
+    __slots__ = ("_by_producer",)
+
+    def __init__(self) -> None:
+        self._by_producer: dict[int, Verification] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_producer)
+
+    def begin(self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int) -> Verification:
+        """The producer's verification, which is a new one unless one is under way."""
+        found = self._by_producer.get(producer_id)
+        if found is None:
+            found = self._by_producer[producer_id] = Verification(producer_epoch, sequence, now_ms)
+        else:
+            found.add(producer_epoch, sequence)
+        return found
+
+    def check(self, producer_id: int, producer_epoch: int, sequence: int, transaction: TransactionalAppend) -> None:
+        """Checks a batch that would begin a transaction.
+
+        Raises VerificationNeeded, and KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER when an earlier batch is still missing.
+        """
+        known = self._by_producer.get(producer_id)
+        if known is None or known is not transaction.verification:
+            raise VerificationNeeded(producer_id, producer_epoch, sequence)
+        if transaction.origin is AppendOrigin.CLIENT and is_before(known.lowest_sequence, sequence):
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} epoch {producer_epoch}: sequence {sequence} comes before "
+                f"{known.lowest_sequence} is appended",
+            )
+
+    def end(self, producer_id: int) -> None:
+        """The producer's transaction has begun in this log, or a marker has ended it."""
+        self._by_producer.pop(producer_id, None)
+
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
+        """Forgets those whose batches were never appended."""
+        for producer_id in [
+            producer_id
+            for producer_id, verification in self._by_producer.items()
+            if now_ms - verification.started_ms >= expiration_ms
+        ]:
+            del self._by_producer[producer_id]
+
+
+def is_before(sequence: int, other: int) -> bool:
+    """Whether a sequence comes before another one; 0 follows 2^31-1.
+
+    >>> is_before(3, 4), is_before(4, 4), is_before(2**31 - 1, 0), is_before(0, 2**31 - 1)
+    (True, False, True, False)
+    """
+    return 0 < (other - sequence) & MAX_SEQUENCE <= MAX_SEQUENCE // 2
