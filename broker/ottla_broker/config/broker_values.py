@@ -111,6 +111,7 @@ class BrokerValues:
     producer_id_expiration_ms: int
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int
     transaction_max_timeout_ms: int
+    transaction_partition_verification_enable: bool
     transaction_remove_expired_transaction_cleanup_interval_ms: int
     transaction_state_log_load_buffer_size: int
     transaction_state_log_min_isr: int

@@ -47,6 +47,9 @@ _CONTROLLED_SHUTDOWN: Final = (((2, 4, 1), 3),)
 """3: flexible."""
 _WRITE_TXN_MARKERS: Final = (((2, 8, 0), 1),)
 """1: flexible."""
+_NOT_SENT: Final = -1
+_ADD_PARTITIONS_TO_TXN: Final = (((3, 8, 0), 5), ((3, 6, 0), 4), ((2, 8, 0), _NOT_SENT))
+"""5: TRANSACTION_ABORTABLE. 4: verification (KIP-890). Coordinators of earlier releases verify nothing."""
 _FEATURE_ZNODE: Final = (((3, 3, 0), 2), ((2, 7, 0), 1))
 """Of the JSON in /feature. 2: no minimum levels (KIP-778)."""
 _LEADER_RECOVERY: Final = (3, 2, 0)
@@ -65,6 +68,8 @@ class InterBrokerVersions:
     stop_replica: int
     controlled_shutdown: int
     write_txn_markers: int
+    add_partitions_to_txn: int | None
+    """To verify transactions; None when they cannot be verified."""
     feature_znode: int
     has_leader_recovery: bool
     """Whether an unclean election leaves the partition RECOVERING, in its state znode and in LeaderAndIsr (KIP-704)."""
@@ -84,6 +89,7 @@ def inter_broker_versions(inter_broker_protocol: str) -> InterBrokerVersions:
     def since(table: tuple[tuple[tuple[int, int, int], int], ...]) -> int:
         return next(version for first, version in table if found >= first)
 
+    verification = since(_ADD_PARTITIONS_TO_TXN)
     return InterBrokerVersions(
         fetch=since(_FETCH),
         list_offsets=since(_LIST_OFFSETS),
@@ -94,6 +100,7 @@ def inter_broker_versions(inter_broker_protocol: str) -> InterBrokerVersions:
         stop_replica=since(_STOP_REPLICA),
         controlled_shutdown=since(_CONTROLLED_SHUTDOWN),
         write_txn_markers=since(_WRITE_TXN_MARKERS),
+        add_partitions_to_txn=None if verification == _NOT_SENT else verification,
         feature_znode=since(_FEATURE_ZNODE),
         has_leader_recovery=found >= _LEADER_RECOVERY,
     )

@@ -466,7 +466,11 @@ class Broker:
             values = self.config.topic_config({})
         else:
             values = self._dynamic_config.topic_config(topic)
-        return LogConfig(values, validates_records=self.config.ottla_validate_records == "always")
+        return LogConfig(
+            values,
+            validates_records=self.config.ottla_validate_records == "always",
+            verifies_transactions=self.config.transaction_partition_verification_enable,
+        )
 
     def _on_config_change(self, changed: tuple[str, ...]) -> None:
         """Applies the keys that take effect while the broker runs."""
@@ -474,6 +478,8 @@ class Broker:
         self.log_manager.cordoned = config.cordoned_log_dirs
         copying = self.log_manager.future_replicas.copying
         copying.max_bytes_per_second = config.replica_alter_log_dirs_io_max_bytes_per_second
+        if "transaction.partition.verification.enable" in changed:
+            self.log_manager.reconfigure_all()
         if serving is None:
             return
         if FORGOTTEN in changed and self.is_ready:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ottla_broker.replication.append_queue import AppendQueues
     from ottla_broker.replication.fetch.engine import FetchEngine
     from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
+    from ottla_broker.replication.transaction_verification import TransactionVerification
     from ottla_broker.server.peers.dynamic_config import DynamicConfig
     from ottla_broker.server.peers.producer_ids import ProducerIds
     from ottla_broker.transactions.coordinator import TransactionCoordinator
@@ -78,6 +79,7 @@ class Services:
     metadata: MetadataCache
     replica_manager: ReplicaManager
     append_queues: AppendQueues
+    transaction_verification: TransactionVerification
     fetch_engine: FetchEngine
     workers: Workers
     controller: Controller

@@ -33,6 +33,7 @@ from ottla_broker.protocol.generated import leader_and_isr as leader_and_isr_api
 from ottla_broker.protocol.generated import produce as produce_api
 from ottla_broker.protocol.generated import update_metadata as update_metadata_api
 from ottla_broker.records.batch import batches
+from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch, decode_records
 from ottla_broker.replication.append_queue import AppendQueues
 from ottla_broker.replication.fetch.engine import FetchEngine
@@ -40,6 +41,7 @@ from ottla_broker.replication.fetch.fetch_values import FetchEnvironment
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.partition import Partition
 from ottla_broker.replication.replica_selector import chooses_by_rack
+from ottla_broker.replication.transaction_verification import TransactionVerification
 from ottla_broker.server.edge.dispatch import Dispatcher
 from ottla_broker.server.edge.socket_server import SocketServer
 from ottla_broker.server.handler_api import Services
@@ -57,6 +59,34 @@ class _NoOverrides:
 
     async def load_topic(self, topic: str) -> None:
         return
+
+
+class Coordinator:
+    """A `TransactionVerifier` in the transaction coordinator's place, to whom every partition is in the transaction."""
+
+    def __init__(self, clock: LoopClock) -> None:
+        self._clock = clock
+        self.asked: list[tuple[str, int, int, TopicPartition]] = []
+        self.error = ErrorCode.NONE
+        self.is_silent = False
+        self.unanswered: list[asyncio.Future[ErrorCode]] = []
+
+    def verify(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> asyncio.Future[ErrorCode]:
+        self.asked.append((transactional_id, producer_id, producer_epoch, partition))
+        answer: asyncio.Future[ErrorCode] = self._clock.create_future()
+        if self.is_silent:
+            self.unanswered.append(answer)
+        else:
+            answer.set_result(self.error)
+        return answer
+
+    def answer(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """To everybody who was not answered yet."""
+        for answer in self.unanswered:
+            answer.set_result(error)
+        self.unanswered.clear()
 
 
 class Node:
@@ -93,7 +123,10 @@ class Node:
             self.clock,
             self.workers,
             LogManagerSettings(),
-            lambda topic: LogConfig(self.config.topic_config(self.overrides)),
+            lambda topic: LogConfig(
+                self.config.topic_config(self.overrides),
+                verifies_transactions=self.config.transaction_partition_verification_enable,
+            ),
             on_directory_failure=lambda path, error: self.failures.append(error),
         )
         self.dispatcher = Dispatcher(self.clock)
@@ -134,6 +167,7 @@ class Node:
             metadata=self.metadata,
             replica_manager=self.manager,
             append_queues=AppendQueues(self.workers, self.clock, self.metrics),
+            transaction_verification=TransactionVerification(self.fleet.coordinator),
             fetch_engine=FetchEngine(
                 FetchEnvironment(self.manager, self.metadata, self.clock, self.workers, self.metrics),
                 self.config.max_incremental_fetch_session_cache_slots,
@@ -196,6 +230,7 @@ class Fleet:
         self.is_controller_answering = True
         self.controller_failure: Exception = ConnectionError("the controller is away")
         """What comes of AlterPartition while it does not."""
+        self.coordinator = Coordinator(self.clock)
         self.unanswered = 0
         """AlterPartition requests that the controller did not answer."""
         self._clients: list[BrokerClient] = []

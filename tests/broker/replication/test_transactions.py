@@ -22,6 +22,7 @@ from ottla_broker.records.compression import Codec
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch, build_records
 from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog, follow_leadership
+from ottla_broker.storage.log.verification import FROM_CLIENT
 from tests.broker.replication.fleet import CLIENT, INTERNAL, Fleet, Node, fetch_request, produce_request, until
 
 ABORT, COMMIT = False, True
@@ -214,7 +215,14 @@ ORDERS = TopicPartition("orders", 0)
 def coordinator_of(node: Node) -> GroupCoordinator:
     coordinator = GroupCoordinator(
         clock=node.clock,
-        log=ReplicatedTopicLog(CONSUMER_OFFSETS, node.manager, node.clock, codec=Codec.NONE, load_bytes=5 << 20),
+        log=ReplicatedTopicLog(
+            CONSUMER_OFFSETS,
+            node.manager,
+            node.clock,
+            codec=Codec.NONE,
+            load_bytes=5 << 20,
+            verifier=node.fleet.coordinator,
+        ),
         metrics=node.metrics,
         config=BrokerConfig.from_mapping({}),
         partition_count=lambda: 1,
@@ -236,8 +244,8 @@ def stable_offset(coordinator: GroupCoordinator, group_id: str) -> int | ErrorCo
 
 
 async def test_a_marker_settles_the_offsets_that_a_leader_before_took_of_its_transaction(tmp_path: Path) -> None:
-    """As an Apache Kafka broker does, which takes transactional offset commits; ours takes none."""
-    fleet = Fleet(tmp_path, {"replica.lag.time.max.ms": "3600000", "request.timeout.ms": "300"})
+    settings = {"replica.lag.time.max.ms": "3600000", "request.timeout.ms": "300"}
+    fleet = Fleet(tmp_path, settings | {"transaction.partition.verification.enable": "false"})
     await fleet.start(1, 2)
     await fleet.create(CONSUMER_OFFSETS, (1, 2))
     node = fleet.nodes[1]
@@ -249,9 +257,9 @@ async def test_a_marker_settles_the_offsets_that_a_leader_before_took_of_its_tra
         return memoryview(build_batch(build_records([record], now_ms), **transaction))
 
     for group_id, producer_id in (("committed", 7), ("aborted", 8), ("open", 9)):
-        partition.append(taken(group_id, 1), -1, False, True)
+        partition.append(taken(group_id, 1), -1)
         transaction = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0, "attributes": 0x10}
-        partition.append(taken(group_id, 5, **transaction), -1, False, True)
+        partition.append(taken(group_id, 5, **transaction), -1, False, FROM_CLIENT)
     coordinator = coordinator_of(node)
     await fleet.elect(CONSUMER_OFFSETS, 1, (1, 2))
     groups = ("committed", "aborted", "open")

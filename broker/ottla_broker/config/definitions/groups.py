@@ -440,8 +440,7 @@ KEYS: tuple[ConfigKey, ...] = (
         True,
         LOW,
         CLUSTER_WIDE,
-        "Whether a partition checks that it takes part in a transaction.",
-        note=NO_TRANSACTIONS_YET,
+        "Whether a leader asks the transaction coordinator before the first record of a transaction (KIP-890).",
     ),
     key(
         "transaction.remove.expired.transaction.cleanup.interval.ms",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla_broker.config import BrokerConfig
+from ottla_broker.config.inter_broker import inter_broker_versions
 from ottla_broker.config.topics import CONSUMER_OFFSETS
 from ottla_broker.controller.controller import Controller
 from ottla_broker.groups.coordinator import GroupCoordinator
@@ -21,6 +22,7 @@ from ottla_broker.replication.fetch.engine import FetchEngine
 from ottla_broker.replication.fetch.fetch_values import FetchEnvironment
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.replica_selector import chooses_by_rack
+from ottla_broker.replication.transaction_verification import TransactionVerification
 from ottla_broker.server.assembly.core import CoreParts
 from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog, follow_leadership
 from ottla_broker.server.assembly.transactions import TransactionParts, make_transactions
@@ -32,6 +34,7 @@ from ottla_broker.server.peers.controller_client import ControllerClient
 from ottla_broker.server.peers.dynamic_config import DynamicConfig
 from ottla_broker.server.peers.producer_ids import ProducerIds
 from ottla_broker.server.peers.topic_creation import TopicCreation
+from ottla_broker.server.peers.transaction_verifier import NetworkTransactionVerifier
 from ottla_broker.server.readmission import Readmission
 from ottla_broker.server.recreation import RecreationTask
 
@@ -94,6 +97,16 @@ def make_serving(
     report = directory_events.report
     readmission = Readmission(broker_id, coordination, clock, replica_manager, dynamic_config, report, logger)
     recreation = RecreationTask(broker_id, coordination, clock, replica_manager, report, logger)
+    verifier = NetworkTransactionVerifier(
+        broker_id,
+        ports.network,
+        clock,
+        metadata,
+        metrics,
+        listener=listener,
+        api_version=inter_broker_versions(config.inter_broker_protocol_version).add_partitions_to_txn,
+        request_timeout_ms=config.request_timeout_ms,
+    )
     group_coordinator = GroupCoordinator(
         clock=clock,
         log=ReplicatedTopicLog(
@@ -145,6 +158,7 @@ def make_serving(
         metadata=metadata,
         replica_manager=replica_manager,
         append_queues=AppendQueues(ports.workers, clock, metrics),
+        transaction_verification=TransactionVerification(verifier),
         fetch_engine=FetchEngine(
             FetchEnvironment(replica_manager, metadata, clock, ports.workers, metrics),
             config.max_incremental_fetch_session_cache_slots,

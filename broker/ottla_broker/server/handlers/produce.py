@@ -7,14 +7,18 @@ Behaviour
     slows its clients and does not fill the memory; an error closes the connection, so that the client looks up the
     leader again.
     Message formats 0 and 1 (v0-v2) are stored as format 2. They, and batches of topics with another codec or
-    with checks of single records, go through `replication.append_queue`, where they may wait for a worker.
+    with checks of single records, go through `replication.append_queue`, where they may wait for a worker. A batch
+    that begins a transaction in its partition goes through `replication.transaction_verification`, where it waits for
+    the transaction coordinator (KIP-890).
 Errors, in this order
-    whole request: INVALID_REQUIRED_ACKS.
+    whole request: INVALID_REQUIRED_ACKS, INVALID_PRODUCER_ID_MAPPING (transactional batches of several producers).
     partition: INVALID_TOPIC_EXCEPTION (an internal topic, from another client than Kafka's admin client),
     UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR (as NOT_LEADER_OR_FOLLOWER before v4),
     INVALID_RECORD (from v3: no batch, or format 0 or 1), UNSUPPORTED_COMPRESSION_TYPE (zstd before v7),
     NOT_ENOUGH_REPLICAS, then what the log refuses (`storage.Log.append_as_leader`; a transactional batch without a
-    transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED), then what `records.preparation` refuses
+    transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED), then what the verification says of a transaction
+    (INVALID_TXN_STATE, or TRANSACTION_ABORTABLE from v11; INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING;
+    NOT_ENOUGH_REPLICAS when the transaction coordinator cannot say now), then what `records.preparation` refuses
     (MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, with record errors from v8); later
     REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER.
 Versions
@@ -28,6 +32,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from typing import NamedTuple
 
 from ottla_broker.config.topics import INTERNAL_TOPICS
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -40,13 +45,15 @@ from ottla_broker.protocol.generated.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla_broker.records.batch import HEADER_BYTES, MAGIC, read_header
 from ottla_broker.records.errors import NotOneBatch, RecordsRejected
 from ottla_broker.replication.delayed import DelayedProduce
 from ottla_broker.replication.partition import Partition
+from ottla_broker.replication.transaction_verification import not_in_transaction
 from ottla_broker.server.handler_api import RequestContext, Respond, Services
 from ottla_broker.server.handlers.shared.leader_hints import NodeHints, current_leader
 from ottla_broker.storage.log.append_checks import AppendInfo, PreparationNeeded
-from ottla_broker.storage.log.verification import FROM_CLIENT, TransactionalAppend
+from ottla_broker.storage.log.verification import FROM_CLIENT, TransactionalAppend, VerificationNeeded
 
 logger = logging.getLogger("ottla.server")
 
@@ -61,6 +68,7 @@ _FIRST_VERSION_OF_FORMAT_2 = 3
 _FIRST_VERSION_WITH_STORAGE_ERRORS = 4
 _FIRST_VERSION_WITH_ZSTD = 7
 _FIRST_VERSION_WITH_HINTS = 10
+_FIRST_VERSION_WITH_ABORTABLE = 11
 _KNOWN_REFUSALS = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.MESSAGE_TOO_LARGE,
@@ -87,11 +95,16 @@ def handle(
         respond(_refusal_of_all(request, ErrorCode.INVALID_REQUIRED_ACKS))
         return
     version = context.api_version
-    transaction = None if request.transactional_id is None else FROM_CLIENT
+    transaction = None
+    if request.transactional_id is not None:
+        transaction = FROM_CLIENT
+        if _has_several_producers(request):
+            respond(_refusal_of_all(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+            return
     response = ProduceResponse(responses=[])
     delayed = DelayedProduce(partial(_finish, services, context, respond, response, acks))
     delayed.pending = 1  # this function, until it has handled every partition
-    queued: _QueuedBatches | None = None
+    waiting: _WaitingBatches | None = None
     for topic in request.topic_data:
         name = topic.name
         by_index = manager.topics.get(name)
@@ -116,19 +129,29 @@ def handle(
                 info = partition.append(records, acks, False, transaction)
             except KafkaError as refusal:
                 _refuse(entry, refusal, context, acks, name, partition)
-            except PreparationNeeded:
+            except (PreparationNeeded, VerificationNeeded) as needed:
                 if version >= _FIRST_VERSION_OF_FORMAT_2 and records[_MAGIC_OFFSET] < 2:
                     _refuse(entry, _OLD_FORMAT, context, acks, name)
                     continue
-                if queued is None:
-                    queued = _QueuedBatches(services, context, acks, transaction, delayed)
-                queued.add(partition, records, entry)
+                if waiting is None:
+                    waiting = _WaitingBatches(services, context, acks, request.transactional_id, delayed)
+                waiting.add(_WaitingBatch(partition, records, entry, transaction), needed)
             else:
                 _on_appended(partition, info, acks, entry, delayed)
     if acks == -1 and delayed.pending > 1:
         # 0 and 1 wait for this broker's own disk alone: a write, or its failure, always ends that.
         manager.wheel.arm(delayed, max(0, request.timeout_ms) / 1000)
     delayed.one_done()
+
+
+class _WaitingBatch(NamedTuple):
+    """One that waits, and its place in the response."""
+
+    partition: Partition
+    records: memoryview
+    entry: PartitionProduceResponse
+    transaction: TransactionalAppend | None
+    is_prepared: bool = False
 
 
 def _on_appended(
@@ -150,48 +173,97 @@ def _on_appended(
         entry.error_code = partition.acknowledgement()
 
 
-class _QueuedBatches:
-    """The partitions of one request whose batches go through the append queues, in order with others of theirs."""
+class _WaitingBatches:
+    """The partitions of one request whose batches are not appended at once: they are prepared, or their transaction is
+    verified, in order with others of their partitions."""
 
-    __slots__ = ("_acks", "_context", "_delayed", "_services", "_transaction")
+    __slots__ = ("_acks", "_context", "_delayed", "_services", "_transactional_id")
 
     def __init__(
         self,
         services: Services,
         context: RequestContext,
         acks: int,
-        transaction: TransactionalAppend | None,
+        transactional_id: str | None,
         delayed: DelayedProduce,
     ) -> None:
         self._services = services
         self._context = context
         self._acks = acks
-        self._transaction = transaction
+        self._transactional_id = transactional_id
         self._delayed = delayed
 
-    def add(self, partition: Partition, records: memoryview, entry: PartitionProduceResponse) -> None:
+    def add(self, batch: _WaitingBatch, reason: PreparationNeeded | VerificationNeeded) -> None:
         self._delayed.pending += 1
         # What the response says when the time is up before the batch is ready.
-        entry.error_code = _TIMED_OUT
-        entry.base_offset = -1
-        self._services.append_queues.add(partition, records, partial(self._on_ready, partition, entry))
+        batch.entry.error_code = _TIMED_OUT
+        batch.entry.base_offset = -1
+        self._wait(batch, reason)
 
-    def _on_ready(
-        self, partition: Partition, entry: PartitionProduceResponse, outcome: memoryview | KafkaError
-    ) -> None:
+    def _wait(self, batch: _WaitingBatch, reason: PreparationNeeded | VerificationNeeded) -> None:
+        if isinstance(reason, PreparationNeeded):
+            self._services.append_queues.add(batch.partition, batch.records, partial(self._on_prepared, batch))
+        else:
+            assert self._transactional_id is not None
+            self._services.transaction_verification.add(
+                batch.partition,
+                self._transactional_id,
+                reason,
+                partial(self._on_verified, batch),
+                knows_abortable=self._context.api_version >= _FIRST_VERSION_WITH_ABORTABLE,
+            )
+
+    def _on_prepared(self, batch: _WaitingBatch, outcome: memoryview | KafkaError) -> None:
+        if isinstance(outcome, KafkaError):
+            self._end(batch, outcome)
+        else:
+            self._append(batch._replace(records=outcome, is_prepared=True))
+
+    def _on_verified(self, batch: _WaitingBatch, outcome: TransactionalAppend | KafkaError) -> None:
+        if isinstance(outcome, KafkaError):
+            self._end(batch, outcome)
+        else:
+            self._append(batch._replace(transaction=outcome))
+
+    def _append(self, batch: _WaitingBatch) -> None:
+        partition, entry = batch.partition, batch.entry
         try:
-            if isinstance(outcome, KafkaError):
-                raise outcome
-            info = partition.append(outcome, self._acks, True, self._transaction)
+            info = partition.append(batch.records, self._acks, batch.is_prepared, batch.transaction)
         except KafkaError as error:
-            _refuse(entry, error, self._context, self._acks, partition.topic, partition)
+            self._end(batch, error)
+        except PreparationNeeded as needed:
+            self._wait(batch, needed)
+        except VerificationNeeded as needed:
+            if batch.transaction is FROM_CLIENT:
+                self._wait(batch, needed)
+            else:
+                self._end(batch, not_in_transaction())
         except Exception as error:
             # The batches behind it in the queue are appended all the same.
-            logger.exception("a prepared batch of %s cannot be appended", partition.topic_partition)
+            logger.exception("a batch of %s that had to wait cannot be appended", partition.topic_partition)
             self._context.close_connection(f"internal error in PRODUCE: {error!r}")
+            self._delayed.one_done()
         else:
             _on_appended(partition, info, self._acks, entry, self._delayed)
+            self._delayed.one_done()
+
+    def _end(self, batch: _WaitingBatch, error: KafkaError) -> None:
+        _refuse(batch.entry, error, self._context, self._acks, batch.partition.topic, batch.partition)
         self._delayed.one_done()
+
+
+def _has_several_producers(request: ProduceRequest) -> bool:
+    """Whether the transactional batches of a request are of more than one producer, or of several of its epochs."""
+    producers = set()
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            # The reader gives slices of the frame.
+            records: memoryview | None = data.records  # type: ignore[assignment]
+            if records is not None and len(records) >= HEADER_BYTES and records[_MAGIC_OFFSET] == MAGIC:
+                header = read_header(records)
+                if header.is_transactional and header.producer_id >= 0:
+                    producers.add((header.producer_id, header.producer_epoch))
+    return len(producers) > 1
 
 
 def _obstacle(services: Services, name: str, index: int, partition: Partition | None, is_read_only: bool) -> KafkaError:

@@ -50,6 +50,7 @@ from ottla_broker.storage.log.segment_replacement import SegmentReplacement
 from ottla_broker.storage.log.state import LogOwner, LogState, TwinLog
 from ottla_broker.storage.log.timestamps import TimestampAndOffset, TimestampLookup
 from ottla_broker.storage.log.truncation import LogTruncation
+from ottla_broker.storage.log.verification import Verification
 from ottla_broker.storage.log.writes import WriteTracker
 
 
@@ -331,6 +332,10 @@ class Log:
     ) -> AppendInfo:
         """See `LogAppender.append_marker`."""
         return self._appender.append_marker(marker, producer_id, producer_epoch, leader_epoch)
+
+    def begin_verification(self, producer_id: int, producer_epoch: int, sequence: int) -> Verification | None:
+        """See `ProducerStates.begin_verification`."""
+        return self.state.producers.begin_verification(producer_id, producer_epoch, sequence, self._clock.now_ms())
 
     @property
     def is_preparing(self) -> bool:

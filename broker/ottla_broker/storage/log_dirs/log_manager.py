@@ -396,6 +396,12 @@ class LogManager:
             if log.topic_partition.topic == topic:
                 log.configure(config)
 
+    def reconfigure_all(self) -> None:
+        """Applies a changed value of the broker to all logs, from the next append on."""
+        self._loader.forget_configs()
+        for log in (*self.table.current.values(), *self.table.future.values()):
+            log.configure(self._config_of(log.topic_partition.topic))
+
     # -- checkpoints and failures -----------------------------------------------------------------------------------
 
     async def checkpoint_high_watermarks(self) -> None:

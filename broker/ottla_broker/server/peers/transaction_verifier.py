@@ -1,0 +1,239 @@
+"""Asks transaction coordinators whether partitions belong to transactions (KIP-890): AddPartitionsToTxn, VerifyOnly.
+
+Implements `replication.transaction_verification.TransactionVerifier`. Questions for one coordinator that come while a
+request to it is on its way go into the next one; a coordinator has at most one request in flight. Ports used: Network,
+Clock. A question is asked once: the producer tries again.
+
+Source: kafka.server.AddPartitionsToTxnManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla_broker.config.topics import TRANSACTION_STATE
+from ottla_broker.internal_topics.partitioning import partition_for
+from ottla_broker.metrics import Metrics
+from ottla_broker.ports import Clock, Network
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.server.peers.broker_client import BrokerClient, BrokerDisconnected
+
+if TYPE_CHECKING:
+    from ottla_broker.metadata.cache import MetadataCache
+
+Answer = asyncio.Future[ErrorCode]
+
+_METRICS = "kafka_server_addpartitionstotxnmanager"
+
+
+class _Transaction:
+    """A producer's transaction, and who waits for which of its partitions."""
+
+    __slots__ = ("partitions", "producer_epoch", "producer_id")
+
+    def __init__(self, producer_id: int, producer_epoch: int) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.partitions: dict[TopicPartition, list[Answer]] = {}
+
+    def answers(self) -> Iterator[Answer]:
+        for answers in self.partitions.values():
+            yield from answers
+
+
+class VerificationBatch:
+    """The questions that one request carries. Does no I/O."""
+
+    def __init__(self) -> None:
+        self._transactions: dict[str, _Transaction] = {}
+
+    def add(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition, answer: Answer
+    ) -> None:
+        """A request names a transactional id once: the older of two epochs is fenced, and answered at once."""
+        known = self._transactions.get(transactional_id)
+        if known is not None and producer_epoch < known.producer_epoch:
+            _tell(answer, ErrorCode.INVALID_PRODUCER_EPOCH)
+            return
+        if known is None or (known.producer_id, known.producer_epoch) != (producer_id, producer_epoch):
+            if known is not None:
+                is_fenced = known.producer_epoch < producer_epoch
+                error = ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else ErrorCode.NETWORK_EXCEPTION
+                for one in known.answers():
+                    _tell(one, error)
+            known = self._transactions[transactional_id] = _Transaction(producer_id, producer_epoch)
+        known.partitions.setdefault(partition, []).append(answer)
+
+    def request(self) -> AddPartitionsToTxnRequest:
+        return AddPartitionsToTxnRequest(
+            transactions=[
+                AddPartitionsToTxnTransaction(
+                    transactional_id=transactional_id,
+                    producer_id=transaction.producer_id,
+                    producer_epoch=transaction.producer_epoch,
+                    verify_only=True,
+                    topics=_topics(transaction.partitions),
+                )
+                for transactional_id, transaction in self._transactions.items()
+            ]
+        )
+
+    def complete(self, response: AddPartitionsToTxnResponse) -> None:
+        """Answers everybody. A coordinator that cannot verify leaves the check out, as Apache Kafka does."""
+        if response.error_code:
+            error = ErrorCode.of(response.error_code)
+            if error is ErrorCode.UNSUPPORTED_VERSION:
+                error = ErrorCode.NONE
+            elif error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                error = ErrorCode.INVALID_TXN_STATE  # it is this broker that may not ask, not the client
+            self.fail(error)
+            return
+        for result in response.results_by_transaction:
+            transaction = self._transactions.get(result.transactional_id)
+            if transaction is None:
+                continue
+            for topic in result.topic_results:
+                for one in topic.results_by_partition:
+                    code = ErrorCode.of(one.partition_error_code)
+                    if code is ErrorCode.PRODUCER_FENCED:
+                        code = ErrorCode.INVALID_PRODUCER_EPOCH
+                    for answer in transaction.partitions.get(TopicPartition(topic.name, one.partition_index), []):
+                        _tell(answer, code)
+        self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)  # whatever the coordinator left out
+
+    def fail(self, error: ErrorCode) -> None:
+        """Answers everybody who has no answer yet."""
+        for transaction in self._transactions.values():
+            for answer in transaction.answers():
+                _tell(answer, error)
+
+
+class _Coordinator:
+    """One broker that coordinates transactions: its connection and the next request."""
+
+    __slots__ = ("client", "is_sending", "next_batch")
+
+    def __init__(self, client: BrokerClient) -> None:
+        self.client = client
+        self.next_batch: VerificationBatch | None = None
+        self.is_sending = False
+
+
+class NetworkTransactionVerifier:
+    """See the module."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        network: Network,
+        clock: Clock,
+        metadata: MetadataCache,
+        metrics: Metrics,
+        *,
+        listener: str,
+        api_version: int | None,
+        request_timeout_ms: int,
+    ) -> None:
+        """`api_version`: of AddPartitionsToTxn, at least 4; None: the fleet's coordinators cannot verify, and every
+        answer is NONE. `request_timeout_ms`: request.timeout.ms."""
+        self._client_id = f"broker-{broker_id}-transaction-verifier"
+        self._network = network
+        self._clock = clock
+        self._metadata = metadata
+        self._listener = listener
+        self._api_version = api_version
+        self._timeout_s = request_timeout_ms / 1000
+        self._coordinators: dict[tuple[str, int], _Coordinator] = {}
+        self._failures = metrics.counter(
+            f"{_METRICS}_verificationfailure", "Partitions whose place in a transaction could not be verified."
+        )
+        self._time = metrics.histogram(
+            f"{_METRICS}_verificationtime_seconds", "How long the verification of a partition in a transaction takes."
+        )
+
+    def verify(self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition) -> Answer:
+        answer: Answer = self._clock.create_future()
+        answer.add_done_callback(partial(self._count, self._clock.monotonic()))
+        coordinator = self._coordinator_of(transactional_id)
+        if self._api_version is None:
+            answer.set_result(ErrorCode.NONE)
+            return answer
+        if coordinator is None:
+            answer.set_result(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return answer
+        if coordinator.next_batch is None:
+            coordinator.next_batch = VerificationBatch()
+        coordinator.next_batch.add(transactional_id, producer_id, producer_epoch, partition, answer)
+        if not coordinator.is_sending:
+            coordinator.is_sending = True
+            # What is asked in this turn of the loop goes into one request.
+            self._clock.spawn(self._send(coordinator), name="verify transactions")
+        return answer
+
+    def _coordinator_of(self, transactional_id: str) -> _Coordinator | None:
+        count = self._metadata.partition_count(TRANSACTION_STATE)
+        if not count:
+            return None
+        found = self._metadata.partition(TRANSACTION_STATE, partition_for(transactional_id, count))
+        endpoint = None if found is None else self._metadata.endpoint(found.leader, self._listener)
+        if endpoint is None:
+            return None
+        address = (endpoint.host, endpoint.port)
+        if address not in self._coordinators:
+            client = BrokerClient(
+                self._network,
+                self._clock,
+                *address,
+                client_id=self._client_id,
+                connect_timeout_s=self._timeout_s,
+                request_timeout_s=self._timeout_s,
+            )
+            self._coordinators[address] = _Coordinator(client)
+        return self._coordinators[address]
+
+    async def _send(self, coordinator: _Coordinator) -> None:
+        try:
+            while (batch := coordinator.next_batch) is not None:
+                coordinator.next_batch = None
+                assert self._api_version is not None
+                try:
+                    await coordinator.client.connect()
+                    response = await coordinator.client.send(
+                        ApiKey.ADD_PARTITIONS_TO_TXN, self._api_version, batch.request()
+                    )
+                except BrokerDisconnected:
+                    batch.fail(ErrorCode.NETWORK_EXCEPTION)
+                else:
+                    batch.complete(response)
+                finally:
+                    batch.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
+        finally:
+            coordinator.is_sending = False
+
+    def _count(self, started: float, answer: Answer) -> None:
+        self._time.observe(self._clock.monotonic() - started)
+        if not answer.cancelled() and answer.result() is not ErrorCode.NONE:
+            self._failures.inc()
+
+
+def _topics(partitions: dict[TopicPartition, list[Answer]]) -> list[AddPartitionsToTxnTopic]:
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        by_topic.setdefault(topic, []).append(index)
+    return [AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in by_topic.items()]
+
+
+def _tell(answer: Answer, error: ErrorCode) -> None:
+    if not answer.done():
+        answer.set_result(error)
