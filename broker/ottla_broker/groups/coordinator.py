@@ -2,7 +2,7 @@
 
 Thin: rules are in `machine.py` and `offsets.py`; this module finds the group, appends its records, awaits them and
 translates errors. A group belongs to a partition of `__consumer_offsets`; whoever leads the partition coordinates the
-group. Ports used: Clock. The log is an `InternalTopicLog`.
+group. Ports used: Clock. The log is a `TransactionalTopicLog`.
 
 A partition is *loading* from its election until its log has been replayed, then *owned* until the resignation. Both
 are fenced by the leader epoch: news of an older epoch than the last known is ignored. With the partition its epochs
@@ -22,6 +22,7 @@ from ottla_broker.config import BrokerConfig
 from ottla_broker.config.topics import CONSUMER_OFFSETS
 from ottla_broker.groups.append_errors import OF_GROUP_RECORD, OF_OFFSET_COMMIT
 from ottla_broker.groups.decisions import (
+    NO_GENERATION,
     NO_MEMBER_ID,
     GroupConfig,
     GroupSnapshot,
@@ -42,12 +43,18 @@ from ottla_broker.groups.replay import Replay, ReplayedGroup
 from ottla_broker.groups.states import GroupState
 from ottla_broker.internal_topics.partition_loads import PartitionLoads
 from ottla_broker.internal_topics.partitioning import partition_for
-from ottla_broker.internal_topics.topic_log import AppendOutcome, InternalTopicLog, StateRecord
+from ottla_broker.internal_topics.topic_log import (
+    AppendOutcome,
+    StateRecord,
+    TransactionalProducer,
+    TransactionalTopicLog,
+)
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports.clock import Clock, Timer
 from ottla_broker.protocol.codec import EncodeError
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
+from ottla_broker.storage.log.verification import Verification
 
 logger = logging.getLogger("ottla.groups")
 
@@ -93,6 +100,22 @@ class FetchedOffset(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
 
 
+class CommittingMember(NamedTuple):
+    """Who commits offsets in a transaction (KIP-447); the defaults are of a producer that names no member."""
+
+    member_id: str = NO_MEMBER_ID
+    group_instance_id: str | None = None
+    generation_id: int = NO_GENERATION
+
+
+class _Marker(NamedTuple):
+    """A transaction marker that is committed in the partition."""
+
+    producer_id: int
+    offset: int
+    is_commit: bool
+
+
 class GroupDescription(NamedTuple):
     """Of one group; with an error `state` is empty, an unknown group is "Dead"."""
 
@@ -117,15 +140,21 @@ class _Partition:
     groups: dict[str, LiveGroup] = field(default_factory=dict)
     load: asyncio.Task[None] | None = None
     open_transactions: dict[int, dict[str, None]] = field(default_factory=dict)
-    """By producer id, the groups that were loaded with offsets of its transaction."""
-    markers: list[tuple[int, bool]] = field(default_factory=list)
-    """Those that were committed while it was loading: (producer id, whether it commits)."""
+    """By producer id, the groups that have offsets of its transaction."""
+    markers: list[_Marker] = field(default_factory=list)
+    """Those that were committed while it was loading."""
 
-    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+    def end_transaction(self, marker: _Marker) -> None:
+        producer_id, offset, is_commit = marker
         for group_id in self.open_transactions.pop(producer_id, {}):
             live = self.groups.get(group_id)
             if live is not None:
-                live.offsets.end_transaction(producer_id, is_commit=is_commit)
+                live.offsets.end_transaction(producer_id, offset, is_commit=is_commit)
+                if live.offsets.has_transactional(producer_id):  # of its next transaction
+                    self.add_transaction(producer_id, group_id)
+
+    def add_transaction(self, producer_id: int, group_id: str) -> None:
+        self.open_transactions.setdefault(producer_id, {})[group_id] = None
 
 
 class GroupCoordinator:
@@ -136,7 +165,7 @@ class GroupCoordinator:
         self,
         *,
         clock: Clock,
-        log: InternalTopicLog,
+        log: TransactionalTopicLog,
         metrics: Metrics,
         config: BrokerConfig,
         partition_count: Callable[[], int],
@@ -201,20 +230,22 @@ class GroupCoordinator:
                 removed = live.offsets.remove(gone)
                 self._append_removal(index, owned, live, removed)
 
-    def end_transaction(self, partition: int, leader_epoch: int, producer_id: int, *, is_commit: bool) -> None:
-        """A marker of the producer, which this broker appended in that epoch, is committed in the partition: offsets
-        that were loaded with the transaction open count now, or are forgotten.
+    def end_transaction(
+        self, partition: int, leader_epoch: int, producer_id: int, marker_offset: int, *, is_commit: bool
+    ) -> None:
+        """A marker of the producer, which this broker appended in that epoch at that offset, is committed in the
+        partition: the offsets that the transaction committed before it count now, or are forgotten.
 
-        We take none of our own, so the transaction began under a leader before us. A marker of an earlier leadership
-        of ours was loaded with the rest, and the producer may have begun another transaction since.
+        A marker of an earlier leadership of ours was loaded with the rest.
         """
         owned = self._partitions.get(partition)
         if owned is None or leader_epoch < owned.first_epoch:
             return
+        marker = _Marker(producer_id, marker_offset, is_commit)
         if owned.is_loading:
-            owned.markers.append((producer_id, is_commit))
+            owned.markers.append(marker)
         else:
-            owned.end_transaction(producer_id, is_commit=is_commit)
+            owned.end_transaction(marker)
 
     def owns(self, partition: int) -> bool:
         """Whether the groups of this partition of `__consumer_offsets` are here, or on their way from its log."""
@@ -300,15 +331,52 @@ class GroupCoordinator:
         error = live.commit(member_id, group_instance_id, generation_id)
         if error is not ErrorCode.NONE:
             return dict.fromkeys(commits, error)
-        answers = {
-            partition: ErrorCode.OFFSET_METADATA_TOO_LARGE
-            for partition, commit in commits.items()
-            if self.is_metadata_too_large(commit.metadata)
+        accepted = self._with_fitting_metadata(commits)
+        error = await self._store_offsets(live, accepted) if accepted else ErrorCode.NONE
+        return {
+            partition: error if partition in accepted else ErrorCode.OFFSET_METADATA_TOO_LARGE for partition in commits
         }
-        accepted = {partition: commit for partition, commit in commits.items() if partition not in answers}
+
+    async def commit_in_transaction(
+        self,
+        group_id: str,
+        producer: TransactionalProducer,
+        member: CommittingMember,
+        commits: Mapping[TopicPartition, CommittedOffset],
+    ) -> dict[TopicPartition, ErrorCode]:
+        """TxnOffsetCommit: answered when the log has it; the offsets count when the producer's marker commits them.
+
+        First the transaction is verified, then the member: it may be fenced while the transaction coordinator is asked.
+        Source: GroupCoordinator.handleTxnCommitOffsets.
+        """
+        error = self._check(group_id)
+        if error is ErrorCode.NONE:
+            index = self.partition_for(group_id)
+            verified = await self._log.verify_transaction(index, self._partitions[index].leader_epoch, producer)
+            error = OF_OFFSET_COMMIT.get(verified.error, verified.error)
+        if error is ErrorCode.NONE:
+            error = self._check(group_id)  # it may have moved meanwhile
+        if error is not ErrorCode.NONE:
+            return dict.fromkeys(commits, error)
+        live = self._find(group_id) or self._create(group_id)
+        error = live.group.check_transactional_commit(*member)
+        if error is not ErrorCode.NONE:
+            return dict.fromkeys(commits, error)
+        accepted = self._with_fitting_metadata(commits)
         if accepted:
-            answers.update(dict.fromkeys(accepted, await self._store_offsets(live, accepted)))
-        return {partition: answers[partition] for partition in commits}
+            error = await self._store_transactional(live, producer, verified.verification, accepted)
+        return {
+            partition: error if partition in accepted else ErrorCode.OFFSET_METADATA_TOO_LARGE for partition in commits
+        }
+
+    def _with_fitting_metadata(
+        self, commits: Mapping[TopicPartition, CommittedOffset]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        return {
+            partition: commit
+            for partition, commit in commits.items()
+            if not self.is_metadata_too_large(commit.metadata)
+        }
 
     def is_metadata_too_large(self, metadata: str) -> bool:
         """Longer than `offset.metadata.max.bytes`, which Apache Kafka counts in UTF-16 code units, or than what the
@@ -496,6 +564,35 @@ class GroupCoordinator:
         live.offsets.fail(commits)
         return OF_OFFSET_COMMIT.get(outcome.error, outcome.error)
 
+    async def _store_transactional(
+        self,
+        live: LiveGroup,
+        producer: TransactionalProducer,
+        verification: Verification | None,
+        commits: Mapping[TopicPartition, CommittedOffset],
+    ) -> ErrorCode:
+        """One that is not confirmed in time stays in the transaction: the log has it, and its marker settles it."""
+        group_id = live.group.group_id
+        index = self.partition_for(group_id)
+        owned = self._partitions[index]
+        base_offset, appended = self._log.append_in_transaction(
+            index,
+            owned.leader_epoch,
+            [offset_record(group_id, partition, commit) for partition, commit in commits.items()],
+            producer,
+            verification,
+            required_acks=self.config.offsets_commit_required_acks,
+            timeout_ms=self.config.offsets_commit_timeout_ms,
+        )
+        if base_offset >= 0:
+            owned.add_transaction(producer.producer_id, group_id)
+            for partition, commit in commits.items():
+                live.offsets.put_transactional(producer.producer_id, partition, commit, base_offset)
+        error = (await appended).error
+        if error is ErrorCode.NONE:
+            self._metrics.offset_commits.inc(len(commits))
+        return OF_OFFSET_COMMIT.get(error, error)
+
     def _append_removal(
         self, index: int, owned: _Partition, live: LiveGroup, removed: Sequence[TopicPartition]
     ) -> asyncio.Future[AppendOutcome] | None:
@@ -534,8 +631,8 @@ class GroupCoordinator:
             owned.groups[replayed.group_id] = self._restore(replayed)
         owned.open_transactions = replay.open_transactions
         owned.is_loading = False
-        for producer_id, is_commit in owned.markers:
-            owned.end_transaction(producer_id, is_commit=is_commit)
+        for marker in owned.markers:
+            owned.end_transaction(marker)
         owned.load = None
         elapsed = self._clock.monotonic() - started
         self._metrics.partition_load.observe(elapsed)

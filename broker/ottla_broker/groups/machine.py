@@ -211,6 +211,23 @@ class Group:
                 self._await_heartbeat(self.membership.members[member_id])
         return error, self._decision()
 
+    def check_transactional_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> ErrorCode:
+        """Whether a TxnOffsetCommit is taken. Errors in order: COORDINATOR_NOT_AVAILABLE (Dead), FENCED_INSTANCE_ID,
+        UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION (KIP-447).
+
+        A producer that names no member, as before version 3, is not checked. A rebalance does not matter, and the
+        commit is no sign of life of the member: the producer may be another process.
+        """
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation_id < 0 and self.state is GroupState.EMPTY:
+            return ErrorCode.NONE
+        if generation_id < 0 and member_id == NO_MEMBER_ID and group_instance_id is None:
+            return ErrorCode.NONE
+        return self._check_member(member_id, group_instance_id, generation_id)
+
     # Timers and writes
 
     def expire(self, key: TimerKey, now_ms: int) -> list[Effect]:

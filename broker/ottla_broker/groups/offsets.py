@@ -44,6 +44,7 @@ class GroupOffsets:
         self.stored: dict[TopicPartition, StoredOffset] = {}
         self._pending: dict[TopicPartition, list[CommittedOffset]] = {}
         self._transactional: dict[int, dict[TopicPartition, StoredOffset]] = {}
+        """By producer id: in the log, and of a transaction that is open."""
 
     def __len__(self) -> int:
         return len(self.stored)
@@ -93,11 +94,13 @@ class GroupOffsets:
         if known is None or known.log_offset <= log_offset:
             self.stored[partition] = StoredOffset(commit, log_offset)
 
-    # Transactional commits (KIP-98): they count once the producer's commit marker is in the log.
+    # Transactional commits (KIP-98): they count once the producer's commit marker is in the log. Whether the batch was
+    # confirmed in time does not matter: a marker behind it that is committed says that the batch is.
 
     def put_transactional(
         self, producer_id: int, partition: TopicPartition, commit: CommittedOffset, log_offset: int
     ) -> None:
+        """A commit has its place in the log."""
         self._transactional.setdefault(producer_id, {})[partition] = StoredOffset(commit, log_offset)
 
     def discard_transactional(self, producer_id: int, partition: TopicPartition) -> None:
@@ -107,31 +110,39 @@ class GroupOffsets:
             if not staged:
                 del self._transactional[producer_id]
 
-    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """A marker of the producer was read from the log, or written to it."""
-        for partition, stored in self._transactional.pop(producer_id, {}).items():
-            if is_commit:
-                self.put(partition, stored.committed, stored.log_offset)
+    def has_transactional(self, producer_id: int) -> bool:
+        """Whether the producer has commits here that are not settled."""
+        return producer_id in self._transactional
+
+    def end_transaction(self, producer_id: int, marker_offset: int, *, is_commit: bool) -> None:
+        """A marker of the producer stands in the log at `marker_offset`: it settles the commits before it."""
+        for partition, stored in list(self._transactional.get(producer_id, {}).items()):
+            if stored.log_offset < marker_offset:
+                self.discard_transactional(producer_id, partition)
+                if is_commit:
+                    self.put(partition, stored.committed, stored.log_offset)
 
     # Removal
 
     def discard(self, partition: TopicPartition) -> None:
-        """A tombstone was read from the log."""
+        """A tombstone was read from the log. Compaction would remove the commits of open transactions before it too."""
         self.stored.pop(partition, None)
+        for producer_id in list(self._transactional):
+            self.discard_transactional(producer_id, partition)
 
     def known(self) -> list[TopicPartition]:
-        """Partitions with a stored offset or a commit on its way."""
-        return list(dict.fromkeys([*self.stored, *self._pending]))
+        """Partitions with a stored offset, a commit on its way, or one of an open transaction."""
+        transactional = (partition for each in self._transactional.values() for partition in each)
+        return list(dict.fromkeys([*self.stored, *self._pending, *transactional]))
 
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Forgets these; gives those that have a record in the log, or on its way there: they need tombstones."""
         removed = []
         for partition in partitions:
             is_pending = self._pending.pop(partition, None) is not None
-            is_stored = self.stored.pop(partition, None) is not None
-            for producer_id in list(self._transactional):
-                self.discard_transactional(producer_id, partition)
-            if is_pending or is_stored:
+            is_known = partition in self.stored or any(partition in each for each in self._transactional.values())
+            self.discard(partition)
+            if is_pending or is_known:
                 removed.append(partition)
         return removed
 

@@ -87,8 +87,9 @@ class Replay:
             if record.key is None or len(record.key) < _CONTROL_KEY.size:
                 continue
             _, kind = _CONTROL_KEY.unpack_from(record.key)
+            is_commit = kind == ControlType.COMMIT
             for group_id in self.open_transactions.pop(batch.producer_id, {}):
-                self._offsets[group_id].end_transaction(batch.producer_id, is_commit=kind == ControlType.COMMIT)
+                self._offsets[group_id].end_transaction(batch.producer_id, batch.base_offset, is_commit=is_commit)
 
     def groups(self) -> list[ReplayedGroup]:
         """Groups with a record first, then those that only have offsets."""

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.record import Record
+from ottla_broker.storage.log.verification import Verification
 
 
 class StateRecord(NamedTuple):
@@ -39,6 +40,31 @@ class LoadedBatch:
     is_control: bool = False
 
 
+class TransactionalProducer(NamedTuple):
+    """A producer with a transactional id, as it names itself in a request."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+class VerifiedTransaction(NamedTuple):
+    """What the transaction coordinator said of a transaction, or why nobody could say (KIP-890).
+
+    `verification` is None with an error, and when the transaction has begun in the partition already.
+    """
+
+    error: ErrorCode
+    verification: Verification | None = None
+
+
+class PlacedAppend(NamedTuple):
+    """An append that has its place in the log: `base_offset`, -1 when it was refused."""
+
+    base_offset: int
+    outcome: asyncio.Future[AppendOutcome]
+
+
 class InternalTopicLog(Protocol):
     """The log of one internal topic. `leader_epoch` is the one in which this broker was elected."""
 
@@ -60,5 +86,38 @@ class InternalTopicLog(Protocol):
 
         Raises:
             OSError, KafkaError: the log cannot be read.
+        """
+        ...
+
+
+class TransactionalTopicLog(InternalTopicLog, Protocol):
+    """The log of `__consumer_offsets`, in which producers commit offsets as part of their transactions."""
+
+    def verify_transaction(
+        self, partition: int, leader_epoch: int, producer: TransactionalProducer
+    ) -> asyncio.Future[VerifiedTransaction]:
+        """Asks the transaction coordinator whether the partition belongs to the producer's transaction, unless the
+        transaction has begun in the partition, or `transaction.partition.verification.enable` is off.
+
+        Returns:
+            A future of the answer: the coordinator's error, COORDINATOR_NOT_AVAILABLE or NETWORK_EXCEPTION when it does
+            not answer, NOT_LEADER_OR_FOLLOWER. It does not raise.
+        """
+        ...
+
+    def append_in_transaction(
+        self,
+        partition: int,
+        leader_epoch: int,
+        records: Sequence[StateRecord],
+        producer: TransactionalProducer,
+        verification: Verification | None,
+        *,
+        required_acks: int,
+        timeout_ms: int,
+    ) -> PlacedAppend:
+        """As `append`, of a batch in the producer's transaction, which `verify_transaction` has verified.
+
+        INVALID_TXN_STATE when it has not, or a marker has been appended since; INVALID_PRODUCER_EPOCH.
         """
         ...

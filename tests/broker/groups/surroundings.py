@@ -9,12 +9,21 @@ from typing import Any
 from ottla_broker.config import BrokerConfig
 from ottla_broker.groups.coordinator import GroupCoordinator
 from ottla_broker.groups.decisions import JoinAnswer, SyncAnswer, SyncRequest
-from ottla_broker.internal_topics.topic_log import AppendOutcome, LoadedBatch, StateRecord
+from ottla_broker.internal_topics.topic_log import (
+    AppendOutcome,
+    LoadedBatch,
+    PlacedAppend,
+    StateRecord,
+    TransactionalProducer,
+    VerifiedTransaction,
+)
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.batch import read_header
+from ottla_broker.records.control_records import ControlType, EndTransactionMarker, build_marker
 from ottla_broker.records.record import build_batch, build_records, decode_records
+from ottla_broker.storage.log.verification import Verification
 from simulation.clock import SimulatedClock
 from simulation.world import World
 from tests.broker.groups.driver import join_request
@@ -30,7 +39,7 @@ def in_virtual_time(scenario: Callable[[Clock], Coroutine[Any, Any, None]]) -> N
 
 
 class MemoryLog:
-    """An `InternalTopicLog`: batches in memory, appended during the call, confirmed `delay_s` later."""
+    """A `TransactionalTopicLog`: batches in memory, appended during the call, confirmed `delay_s` later."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -39,6 +48,11 @@ class MemoryLog:
         self.delay_s = 0.005
         self.error = ErrorCode.NONE
         """What appends answer from now on; with an error nothing is written."""
+        self.late_error = ErrorCode.NONE
+        """What appends answer that were written."""
+        self.verification_error = ErrorCode.NONE
+        """What the transaction coordinator answers from now on."""
+        self.verified: list[tuple[int, TransactionalProducer]] = []
         self.failing_reads = 0
         self.read_delay_s = 0.0
 
@@ -48,6 +62,59 @@ class MemoryLog:
     def append(
         self, partition: int, leader_epoch: int, records: Sequence[StateRecord], *, required_acks: int, timeout_ms: int
     ) -> asyncio.Future[AppendOutcome]:
+        return self._append(partition, leader_epoch, records, required_acks, timeout_ms).outcome
+
+    def verify_transaction(
+        self, partition: int, leader_epoch: int, producer: TransactionalProducer
+    ) -> asyncio.Future[VerifiedTransaction]:
+        self.verified.append((partition, producer))
+        future: asyncio.Future[VerifiedTransaction] = self.clock.create_future()
+        verification = Verification(producer.producer_epoch, -1, 0)
+        answer = VerifiedTransaction(self.verification_error, None if self.verification_error else verification)
+        self.clock.call_later(self.delay_s, future.set_result, answer)
+        return future
+
+    def append_in_transaction(
+        self,
+        partition: int,
+        leader_epoch: int,
+        records: Sequence[StateRecord],
+        producer: TransactionalProducer,
+        verification: Verification | None,
+        *,
+        required_acks: int,
+        timeout_ms: int,
+    ) -> PlacedAppend:
+        assert verification is not None
+        batch = {
+            "attributes": 0x10,
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+            "base_sequence": 0,
+        }
+        return self._append(partition, leader_epoch, records, required_acks, timeout_ms, **batch)
+
+    def end_offset(self, partition: int) -> int:
+        batches = self.batches.get(partition)
+        return read_header(batches[-1]).next_offset if batches else 0
+
+    def append_marker(self, partition: int, producer_id: int, kind: ControlType) -> int:
+        """As WriteTxnMarkers does; returns its offset."""
+        offset = self.end_offset(partition)
+        batch = build_marker(EndTransactionMarker(kind, 0), producer_id=producer_id, producer_epoch=0, timestamp=0)
+        batch[:8] = offset.to_bytes(8, "big")
+        self.batches.setdefault(partition, []).append(bytes(batch))
+        return offset
+
+    def _append(
+        self,
+        partition: int,
+        leader_epoch: int,
+        records: Sequence[StateRecord],
+        required_acks: int,
+        timeout_ms: int,
+        **batch: int,
+    ) -> PlacedAppend:
         assert required_acks == -1
         assert timeout_ms == 5_000
         future: asyncio.Future[AppendOutcome] = self.clock.create_future()
@@ -56,11 +123,13 @@ class MemoryLog:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         offset = -1
         if error is ErrorCode.NONE:
-            batches = self.batches.setdefault(partition, [])
-            offset = read_header(batches[-1]).next_offset if batches else 0
-            batches.append(bytes(build_batch(build_records(records, self.clock.now_ms(), offset))))
-        self.clock.call_later(self.delay_s, future.set_result, AppendOutcome(error, offset))
-        return future
+            offset = self.end_offset(partition)
+            built = build_batch(build_records(records, self.clock.now_ms(), offset), **batch)
+            self.batches.setdefault(partition, []).append(bytes(built))
+            error = self.late_error
+        outcome = AppendOutcome(error, -1 if error else offset)
+        self.clock.call_later(self.delay_s, future.set_result, outcome)
+        return PlacedAppend(offset, future)
 
     async def read(self, partition: int, leader_epoch: int) -> AsyncGenerator[LoadedBatch, None]:
         await self.clock.sleep(self.read_delay_s)

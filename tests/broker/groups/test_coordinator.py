@@ -294,9 +294,9 @@ def test_a_marker_settles_what_was_loaded_of_its_transaction(is_loading: bool, i
         if not is_loading:
             await broker.loaded()
             assert stable(broker) is ErrorCode.UNSTABLE_OFFSET_COMMIT
-        broker.coordinator.end_transaction(0, 5, 8, is_commit=not is_commit)  # somebody else's
-        broker.coordinator.end_transaction(0, 5, 7, is_commit=is_commit)
-        broker.coordinator.end_transaction(0, 5, 7, is_commit=not is_commit)  # of the next transaction
+        broker.coordinator.end_transaction(0, 5, 8, 100, is_commit=not is_commit)  # somebody else's
+        broker.coordinator.end_transaction(0, 5, 7, 100, is_commit=is_commit)
+        broker.coordinator.end_transaction(0, 5, 7, 100, is_commit=not is_commit)  # of the next transaction
         await broker.loaded()
         assert stable(broker) == expected
 
@@ -307,13 +307,13 @@ def test_a_marker_of_an_earlier_leadership_settles_nothing_that_came_later() -> 
     async def scenario(clock: Clock) -> None:
         broker = Broker(clock, with_open_transaction(clock, 7), partitions=1, epoch=5)
         await broker.loaded()
-        broker.coordinator.end_transaction(0, 3, 7, is_commit=True)
+        broker.coordinator.end_transaction(0, 3, 7, 100, is_commit=True)
         assert stable(broker) is ErrorCode.UNSTABLE_OFFSET_COMMIT
         broker.elect(0, 6)  # again, without having followed
-        broker.coordinator.end_transaction(0, 5, 7, is_commit=True)
+        broker.coordinator.end_transaction(0, 5, 7, 100, is_commit=True)
         assert stable(broker) == 9
         broker.coordinator.on_resignation(0, 7)
-        broker.coordinator.end_transaction(0, 6, 7, is_commit=True)
+        broker.coordinator.end_transaction(0, 6, 7, 100, is_commit=True)
 
     in_virtual_time(scenario)
 
@@ -323,7 +323,7 @@ def test_a_marker_leaves_a_group_alone_that_was_made_anew() -> None:
         broker = Broker(clock, with_open_transaction(clock, 7), partitions=1)
         await broker.loaded()
         assert await broker.coordinator.delete("g") is NONE
-        broker.coordinator.end_transaction(0, 0, 7, is_commit=True)
+        broker.coordinator.end_transaction(0, 0, 7, 100, is_commit=True)
         assert committed(broker, "g") == {}
 
     in_virtual_time(scenario)

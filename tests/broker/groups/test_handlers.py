@@ -23,6 +23,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import update_metadata as um
+from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.fencing import CommandFence
 from ottla_broker.server.handlers import update_metadata
 from ottla_broker.server.peers.producer_ids import ProducerIds
@@ -36,6 +37,7 @@ LOGGER = logging.LoggerAdapter(logging.getLogger("test"))
 HANDLERS = {
     ApiKey.OFFSET_COMMIT: "offset_commit",
     ApiKey.OFFSET_FETCH: "offset_fetch",
+    ApiKey.TXN_OFFSET_COMMIT: "txn_offset_commit",
     ApiKey.FIND_COORDINATOR: "find_coordinator",
     ApiKey.JOIN_GROUP: "join_group",
     ApiKey.HEARTBEAT: "heartbeat",
@@ -50,6 +52,7 @@ HANDLERS = {
 LAST_VERSIONS = {
     ApiKey.OFFSET_COMMIT: 9,
     ApiKey.OFFSET_FETCH: 9,
+    ApiKey.TXN_OFFSET_COMMIT: 4,
     ApiKey.FIND_COORDINATOR: 6,
     ApiKey.JOIN_GROUP: 9,
     ApiKey.HEARTBEAT: 4,
@@ -386,6 +389,86 @@ def test_committed_offsets_are_fetched(version: int, fetch_version: int) -> None
         assert (one.committed_offset, one.metadata, one.error_code) == (41, "note", 0)
         if fetch_version >= 5:
             assert one.committed_leader_epoch == (3 if version >= 6 else -1)
+
+    served(scenario)
+
+
+async def commit_in_transaction(server: Server, version: int, **fields: Any) -> list[tuple[int, int]]:
+    """Error codes by partition."""
+    module = codec.module(ApiKey.TXN_OFFSET_COMMIT)
+    partition = module.TxnOffsetCommitRequestPartition(partition_index=1, committed_offset=41, committed_metadata=None)
+    if version >= 2:
+        partition.committed_leader_epoch = 3
+    unknown = module.TxnOffsetCommitRequestPartition(partition_index=5, committed_offset=1, committed_metadata="")
+    topics = [module.TxnOffsetCommitRequestTopic(name="t", partitions=[partition, unknown])]
+    producer = {"transactional_id": "tx", "producer_id": 7, "producer_epoch": 3}
+    answer = await server.call(
+        ApiKey.TXN_OFFSET_COMMIT, version, group_id="simple", topics=topics, **producer, **fields
+    )
+    return [(each.partition_index, each.error_code) for topic in answer.topics for each in topic.partitions]
+
+
+@versions(ApiKey.TXN_OFFSET_COMMIT)
+def test_offsets_of_a_transaction_are_fetched_when_it_has_committed(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        unknown = (5, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        assert await commit_in_transaction(server, version) == [(1, 0), unknown]
+        coordinator = server.broker.coordinator
+        partition = TopicPartition("t", 1)
+        _, (found,) = coordinator.fetch("simple", [partition], require_stable=True)
+        assert found.error is ErrorCode.UNSTABLE_OFFSET_COMMIT
+        coordinator.end_transaction(partition_for("simple", PARTITIONS), 0, 7, 100, is_commit=True)
+        _, (found,) = coordinator.fetch("simple", [partition], require_stable=True)
+        assert found.committed is not None
+        assert (found.committed.offset, found.committed.metadata) == (41, "")
+        assert found.committed.leader_epoch == (3 if version >= 2 else -1)
+        assert found.committed.commit_timestamp_ms > 0
+
+    served(scenario)
+
+
+@versions(ApiKey.TXN_OFFSET_COMMIT, 3)
+def test_a_member_that_commits_in_a_transaction_is_fenced_by_its_generation(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        member, generation = await server.stable_member()
+        for (member_id, instance, generation_id), expected in {
+            (member, None, generation): ErrorCode.NONE,
+            (member, None, generation - 1): ErrorCode.ILLEGAL_GENERATION,
+            (member, "instance", generation): ErrorCode.UNKNOWN_MEMBER_ID,
+            ("stranger", None, generation): ErrorCode.UNKNOWN_MEMBER_ID,
+        }.items():
+            module = codec.module(ApiKey.TXN_OFFSET_COMMIT)
+            one = module.TxnOffsetCommitRequestPartition(partition_index=1, committed_offset=4, committed_metadata="")
+            answer = await server.call(
+                ApiKey.TXN_OFFSET_COMMIT,
+                version,
+                transactional_id="tx",
+                producer_id=7,
+                producer_epoch=3,
+                group_id="g",
+                member_id=member_id,
+                group_instance_id=instance,
+                generation_id=generation_id,
+                topics=[module.TxnOffsetCommitRequestTopic(name="t", partitions=[one])],
+            )
+            assert answer.topics[0].partitions[0].error_code == expected
+
+    served(scenario)
+
+
+@versions(ApiKey.TXN_OFFSET_COMMIT)
+def test_a_transactional_commit_is_refused_with_codes_that_its_client_knows(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        aborted = ErrorCode.TRANSACTION_ABORTABLE if version >= 4 else ErrorCode.INVALID_TXN_STATE
+        loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if version >= 2 else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        log = server.broker.log
+        for error, expected in (
+            (ErrorCode.TRANSACTION_ABORTABLE, aborted),
+            (ErrorCode.NETWORK_EXCEPTION, loading),
+            (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
+        ):
+            log.verification_error = error
+            assert (await commit_in_transaction(server, version))[0] == (1, int(expected))
 
     served(scenario)
 

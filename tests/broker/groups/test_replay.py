@@ -71,7 +71,7 @@ def test_transactional_offsets_count_when_their_producer_commits() -> None:
     assert "aborted" not in groups
     assert offsets_of(groups["open"]) == {}
     assert groups["open"].is_unstable(T0)
-    groups["open"].end_transaction(9, is_commit=True)
+    groups["open"].end_transaction(9, 5, is_commit=True)
     assert offsets_of(groups["open"]) == {T0: 3}
 
 
@@ -91,7 +91,7 @@ def test_an_offset_that_is_due_to_expire_stays_while_a_transaction_is_to_replace
         batch(2, offset_record("g", T0, commit(9)), producer_id=7),
     )["g"]
     assert offsets.remove(offsets.expired(Group("g", GroupConfig(), 0), 100, 10)) == [T1]
-    offsets.end_transaction(7, is_commit=True)
+    offsets.end_transaction(7, 5, is_commit=True)
     assert offsets_of(offsets) == {T0: 9}
 
 

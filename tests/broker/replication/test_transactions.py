@@ -21,7 +21,8 @@ from ottla_broker.protocol.generated import write_txn_markers as markers_api
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch, build_records
-from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog, follow_leadership
+from ottla_broker.server.assembly.internal_topic_log import follow_leadership
+from ottla_broker.server.assembly.offsets_topic_log import ReplicatedOffsetsLog
 from ottla_broker.storage.log.verification import FROM_CLIENT
 from tests.broker.replication.fleet import CLIENT, INTERNAL, Fleet, Node, fetch_request, produce_request, until
 
@@ -215,13 +216,8 @@ ORDERS = TopicPartition("orders", 0)
 def coordinator_of(node: Node) -> GroupCoordinator:
     coordinator = GroupCoordinator(
         clock=node.clock,
-        log=ReplicatedTopicLog(
-            CONSUMER_OFFSETS,
-            node.manager,
-            node.clock,
-            codec=Codec.NONE,
-            load_bytes=5 << 20,
-            verifier=node.fleet.coordinator,
+        log=ReplicatedOffsetsLog(
+            node.manager, node.clock, node.fleet.coordinator, codec=Codec.NONE, load_bytes=5 << 20
         ),
         metrics=node.metrics,
         config=BrokerConfig.from_mapping({}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla_broker.config.definitions.notes import NO_NEWER_GROUPS, NO_TRANSACTIONS_YET, ONE_LOOP
+from ottla_broker.config.definitions.notes import NO_NEWER_GROUPS, ONE_LOOP
 from ottla_broker.config.types import (
     BOOLEAN,
     CLUSTER_WIDE,

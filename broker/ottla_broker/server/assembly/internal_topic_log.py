@@ -1,8 +1,8 @@
 """ReplicatedTopicLog: a coordinator's log on this broker's replicas of its internal topic.
 
-Implements `internal_topics.topic_log.InternalTopicLog` with the ReplicaManager. An append does what a produce request
-does, with a timeout. Loading reads the local log to its end, also records above the high watermark: they are this
-leader's history.
+Implements `internal_topics.topic_log.InternalTopicLog` with the ReplicaManager. An append does what a produce
+request does, with a timeout. Loading reads the local log to its end, also records above the high watermark: they are
+this leader's history.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ottla_broker.internal_topics.topic_log import AppendOutcome, LoadedBatch, StateRecord
+from ottla_broker.internal_topics.topic_log import (
+    AppendOutcome,
+    LoadedBatch,
+    PlacedAppend,
+    StateRecord,
+)
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import FileRange
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -24,6 +29,7 @@ from ottla_broker.records.record import build_batch, build_records
 from ottla_broker.replication.delayed import DelayedProduce
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.partition import Partition
+from ottla_broker.storage.log.verification import TransactionalAppend, VerificationNeeded
 
 logger = logging.getLogger("ottla.server")
 
@@ -57,14 +63,29 @@ class ReplicatedTopicLog:
     def append(
         self, partition: int, leader_epoch: int, records: Sequence[StateRecord], *, required_acks: int, timeout_ms: int
     ) -> asyncio.Future[AppendOutcome]:
-        future: asyncio.Future[AppendOutcome] = self._clock.create_future()
         batch = build_batch(build_records(records, self._clock.now_ms()), codec=self._codec)
+        return self.append_batch(partition, leader_epoch, batch, None, required_acks, timeout_ms).outcome
+
+    def append_batch(
+        self,
+        partition: int,
+        leader_epoch: int,
+        batch: bytearray,
+        transaction: TransactionalAppend | None,
+        required_acks: int,
+        timeout_ms: int,
+    ) -> PlacedAppend:
+        """As `append`, of a whole batch. INVALID_TXN_STATE when `transaction` does not verify what it begins."""
+        future: asyncio.Future[AppendOutcome] = self._clock.create_future()
         try:
-            replica = self._leader(partition, leader_epoch)
-            info = replica.append(memoryview(batch), required_acks)
+            replica = self.leader(partition, leader_epoch)
+            info = replica.append(memoryview(batch), required_acks, False, transaction)
         except KafkaError as error:
             future.set_result(AppendOutcome(error.code))
-            return future
+            return PlacedAppend(-1, future)
+        except VerificationNeeded:
+            future.set_result(AppendOutcome(ErrorCode.INVALID_TXN_STATE))
+            return PlacedAppend(-1, future)
         log = replica.log
         acknowledgement = _Acknowledgement(info.first_offset)
         if required_acks == 0:
@@ -77,12 +98,12 @@ class ReplicatedTopicLog:
             is_done = log.log_end_offset > info.last_offset
         if is_done:
             _finish(future, acknowledgement)
-            return future
+            return PlacedAppend(info.first_offset, future)
         waiting = DelayedProduce(partial(_finish, future, acknowledgement))
         queue = replica.acks_all if required_acks == -1 else replica.acks_leader
         queue.add(info.last_offset + 1, waiting, acknowledgement)
         self._replicas.wheel.arm(waiting, timeout_ms / 1000)
-        return future
+        return PlacedAppend(info.first_offset, future)
 
     async def read(self, partition: int, leader_epoch: int) -> AsyncGenerator[LoadedBatch, None]:
         """Reads a partition's batches from its start to its end.
@@ -92,11 +113,11 @@ class ReplicatedTopicLog:
         Raises:
             KafkaError: this broker is no longer the leader in that epoch.
         """
-        log = self._leader(partition, leader_epoch).log
+        log = self.leader(partition, leader_epoch).log
         # What this replica fetched as a follower may not be on its disk yet.
         offset, end = log.log_start_offset, log.assigned_offset
         while True:
-            log = self._leader(partition, leader_epoch).log
+            log = self.leader(partition, leader_epoch).log
             end = min(end, log.assigned_offset)  # the directory may be full
             if offset >= end:
                 return
@@ -118,7 +139,8 @@ class ReplicatedTopicLog:
             if offset == start:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._topic}-{partition}: no whole batch at {offset}")
 
-    def _leader(self, partition: int, leader_epoch: int) -> Partition:
+    def leader(self, partition: int, leader_epoch: int) -> Partition:
+        """The replica, if this broker leads in that epoch. Raises NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR."""
         found = self._replicas.leader_or_error(self._topic, partition, leader_epoch)
         if isinstance(found, ErrorCode):
             is_fenced = found in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH)

@@ -24,7 +24,8 @@ from ottla_broker.replication.local_replicas.replica_manager import ReplicaManag
 from ottla_broker.replication.replica_selector import chooses_by_rack
 from ottla_broker.replication.transaction_verification import TransactionVerification
 from ottla_broker.server.assembly.core import CoreParts
-from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog, follow_leadership
+from ottla_broker.server.assembly.internal_topic_log import follow_leadership
+from ottla_broker.server.assembly.offsets_topic_log import ReplicatedOffsetsLog
 from ottla_broker.server.assembly.transactions import TransactionParts, make_transactions
 from ottla_broker.server.directory_events import DirectoryEvents
 from ottla_broker.server.handler_api import Services
@@ -109,10 +110,10 @@ def make_serving(
     )
     group_coordinator = GroupCoordinator(
         clock=clock,
-        log=ReplicatedTopicLog(
-            CONSUMER_OFFSETS,
+        log=ReplicatedOffsetsLog(
             replica_manager,
             clock,
+            verifier,
             codec=Codec(config.offsets_topic_compression_codec),
             load_bytes=config.offsets_load_buffer_size,
         ),

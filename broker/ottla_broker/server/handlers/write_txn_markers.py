@@ -4,8 +4,8 @@ Behaviour
     Each producer's marker is appended to each partition as a control batch, and the response is sent when every in-sync
     replica has it, after request.timeout.ms at the latest: the coordinator retries until all have succeeded, so a
     marker may come twice, and is then written twice. One result for each producer id, however often it was named.
-    A partition of __consumer_offsets gets its marker too. This release accepts no transactional offset commits, but
-    those that a former leader accepted take effect, or are dropped, once the marker is committed.
+    A partition of __consumer_offsets gets its marker too: the offsets that the transaction committed before it take
+    effect, or are dropped, once the marker is committed.
 Errors, in this order, per partition
     KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS,
     INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; later REQUEST_TIMED_OUT,
@@ -55,6 +55,7 @@ class _GroupMarker(NamedTuple):
     partition: int
     leader_epoch: int
     producer_id: int
+    offset: int
     is_commit: bool
     written: _MarkerOutcome
 
@@ -78,13 +79,15 @@ def handle(
             for index in topic.partition_indexes:
                 written = partitions[index] = _MarkerOutcome()
                 try:
-                    leader_epoch = _append(services, topic.name, index, end, marker, waiting, written)
+                    leader_epoch, offset = _append(services, topic.name, index, end, marker, waiting, written)
                 except KafkaError as error:
                     written.error_code = int(error.code)
                     continue
                 if topic.name == CONSUMER_OFFSETS:
                     is_commit = kind is ControlType.COMMIT
-                    group_markers.append(_GroupMarker(index, leader_epoch, marker.producer_id, is_commit, written))
+                    group_markers.append(
+                        _GroupMarker(index, leader_epoch, marker.producer_id, offset, is_commit, written)
+                    )
     if waiting.pending:
         services.replica_manager.wheel.arm(waiting, services.config.request_timeout_ms / 1000)
     else:
@@ -99,8 +102,8 @@ def _append(
     marker: WritableTxnMarker,
     waiting: DelayedProduce,
     written: _MarkerOutcome,
-) -> int:
-    """Returns the leader epoch of the append."""
+) -> tuple[int, int]:
+    """Returns the leader epoch of the append and the marker's offset."""
     partition = services.replica_manager.partition_or_error(topic, index)
     if isinstance(partition, ErrorCode):
         raise KafkaError(partition)
@@ -109,7 +112,7 @@ def _append(
         partition.acks_all.add(info.last_offset + 1, waiting, written)
     else:
         written.error_code = partition.acknowledgement()
-    return partition.leader_epoch
+    return partition.leader_epoch, info.first_offset
 
 
 def _finish(
@@ -118,9 +121,10 @@ def _finish(
     results: _Results,
     group_markers: Sequence[_GroupMarker],
 ) -> None:
-    for partition, leader_epoch, producer_id, is_commit, written in group_markers:
+    coordinator = services.group_coordinator
+    for partition, leader_epoch, producer_id, offset, is_commit, written in group_markers:
         if not written.error_code:
-            services.group_coordinator.end_transaction(partition, leader_epoch, producer_id, is_commit=is_commit)
+            coordinator.end_transaction(partition, leader_epoch, producer_id, offset, is_commit=is_commit)
     respond(
         WriteTxnMarkersResponse(
             markers=[
