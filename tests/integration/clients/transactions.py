@@ -21,6 +21,7 @@ class Transactions:
             leader = metadata(wire, topic)[0]
         self.address = addresses[leader]
         self.topic = topic
+        self._stop_verification()
         self._sequences: dict[int, int] = {}
 
     def produce(self, producer_id: int, *values: bytes, is_transactional: bool = True) -> int:
@@ -50,6 +51,17 @@ class Transactions:
         )
         response = self._ask(ApiKey.WRITE_TXN_MARKERS, 1, api.WriteTxnMarkersRequest(markers=[marker]))
         assert response.markers[0].topics[0].partitions[0].error_code == 0
+
+    def _stop_verification(self) -> None:
+        """There is no coordinator that knows of these transactions."""
+        api = codec.module(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+        change = api.AlterableConfig(
+            name="transaction.partition.verification.enable", config_operation=0, value="false"
+        )
+        every_broker = api.AlterConfigsResource(resource_type=4, resource_name="", configs=[change])
+        request = api.IncrementalAlterConfigsRequest(resources=[every_broker])
+        response = self._ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
+        assert response.responses[0].error_code == 0, response.responses[0].error_message
 
     def _ask(self, api_key: ApiKey, version: int, request: Any) -> Any:
         with Wire(self.address) as wire:
