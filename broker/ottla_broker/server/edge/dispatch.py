@@ -62,6 +62,7 @@ LISTED = (
     Listing(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, "add_offsets_to_txn"),
     Listing(ApiKey.END_TXN, 0, 4, "end_txn"),
     Listing(ApiKey.WRITE_TXN_MARKERS, 0, 1, "write_txn_markers", calls_back=True),
+    Listing(ApiKey.TXN_OFFSET_COMMIT, 0, 4, "txn_offset_commit"),
     Listing(ApiKey.DESCRIBE_ACLS, 0, 3, "describe_acls"),
     Listing(ApiKey.CREATE_ACLS, 0, 3, "create_acls"),
     Listing(ApiKey.DELETE_ACLS, 0, 3, "delete_acls"),
