@@ -137,6 +137,7 @@ public class JavaClients {
                 case "topics": topics(request, answer); break;
                 case "operations": operations(request, answer); break;
                 case "transactions": transactions(request); break;
+                case "copy": copy(request, answer); break;
                 case "commit": commit(request, answer); break;
                 case "seek": seek(request, answer); break;
                 case "times": times(request, answer); break;
@@ -415,6 +416,37 @@ public class JavaClients {
                     producer.flush();
                     producer.abortTransaction();
                 }
+            }
+        }
+    }
+
+    /** Copies at least `count` records of a group's topic in one transaction, with their offsets. */
+    static void copy(JsonNode request, ObjectNode answer) throws Exception {
+        String source = request.get("source").asText();
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(request);
+             KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(
+                 Map.of("bootstrap.servers", request.get("bootstrap").asText(),
+                        "transactional.id", request.get("transactionalId").asText()),
+                 new ByteArraySerializer(), new ByteArraySerializer())) {
+            producer.initTransactions();
+            consumer.subscribe(List.of(source));
+            producer.beginTransaction();
+            ArrayNode values = answer.putArray("values");
+            while (values.size() < request.get("count").asInt()) {
+                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(200))) {
+                    producer.send(new ProducerRecord<>(request.get("target").asText(), record.value()));
+                    values.add(new String(record.value(), StandardCharsets.UTF_8));
+                }
+            }
+            Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+            for (TopicPartition partition : consumer.assignment()) {
+                offsets.put(partition, new OffsetAndMetadata(consumer.position(partition)));
+            }
+            producer.sendOffsetsToTransaction(offsets, consumer.groupMetadata());
+            if (request.get("commit").asBoolean()) {
+                producer.commitTransaction();
+            } else {
+                producer.abortTransaction();
             }
         }
     }

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import aiokafka
 import confluent_kafka
 import kafka
 import pytest
@@ -13,8 +14,13 @@ from confluent_kafka import KafkaError, KafkaException
 from kafka.errors import CommitFailedError
 from kafka.structs import OffsetAndMetadata
 
-from tests.integration.clients.driver import LIMIT_S
-from tests.integration.clients.topics import create
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from tests.integration.clients.driver import LIMIT_S, await_that
+from tests.integration.clients.java import JavaMachine
+from tests.integration.clients.topics import create, metadata
+from tests.integration.wire import Wire, batch, produce_request
 
 RECORDS = [b"%d" % number for number in range(10)]
 
@@ -36,9 +42,6 @@ def committed_records(bootstrap: str, topic: str, count: int) -> list[bytes]:
         message = consumer.poll(0.2)
         if message is not None and message.error() is None:
             found.append(message.value())
-    _, end = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0))
-    position = consumer.position([confluent_kafka.TopicPartition(topic, 0)])[0].offset
-    assert len(found) < count or position <= end
     consumer.close()
     return found
 
@@ -233,3 +236,113 @@ def test_a_member_of_an_older_generation_cannot_commit(bootstrap: str, name: str
     assert committed_offset(bootstrap, name, source) == 3
     consumer.close()
     producer.close()
+
+
+@pytest.mark.java
+def test_java_commits_records_and_offsets_together(
+    bootstrap: str, name: str, topics: tuple[str, str], machine: JavaMachine
+) -> None:
+    source, target = topics
+    config = {
+        "group.id": name,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": "false",
+        "max.poll.records": "3",
+        "isolation.level": "read_committed",
+    }
+
+    def copy(*, commit: bool) -> list[bytes]:
+        answer = machine.ask(
+            "copy",
+            bootstrap=bootstrap,
+            config=config,
+            source=source,
+            target=target,
+            transactionalId=name,
+            count=3,
+            commit=commit,
+        )
+        return [value.encode() for value in answer["values"]]
+
+    assert copy(commit=True) == RECORDS[:3]
+    assert committed_offset(bootstrap, name, source) == 3
+    assert copy(commit=False) == RECORDS[3:6]
+    assert committed_offset(bootstrap, name, source) == 3
+    assert copy(commit=True) == RECORDS[3:6], "the next one begins where the last committed transaction ended"
+    assert committed_offset(bootstrap, name, source) == 6
+    assert committed_records(bootstrap, target, 6) == RECORDS[:6]
+
+
+async def test_aiokafka_commits_records_and_offsets_together(
+    bootstrap: str, name: str, topics: tuple[str, str]
+) -> None:
+    """It names the group alone, as producers did before KIP-447."""
+    source, target = topics
+    partition = aiokafka.TopicPartition(source, 0)
+    async with aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=name) as producer:
+        async with producer.transaction():
+            await producer.send(target, b"committed", partition=0)
+            await producer.send_offsets_to_transaction({partition: 4}, name)
+        with pytest.raises(ZeroDivisionError):
+            async with producer.transaction():
+                await producer.send_and_wait(target, b"aborted", partition=0)
+                await producer.send_offsets_to_transaction({partition: 7}, name)
+                raise ZeroDivisionError
+    assert committed_offset(bootstrap, name, source) == 4
+    assert committed_records(bootstrap, target, 1) == [b"committed"]
+
+
+@pytest.mark.parametrize(("version", "expected"), [(10, "INVALID_TXN_STATE"), (11, "TRANSACTION_ABORTABLE")])
+def test_a_batch_for_a_partition_that_is_not_in_the_transaction_is_refused(
+    bootstrap: str, name: str, topics: tuple[str, str], version: int, expected: str
+) -> None:
+    source, target = topics
+    address = bootstrap.split(",")[0]
+    init = codec.module(ApiKey.INIT_PRODUCER_ID)
+    adds = codec.module(ApiKey.ADD_PARTITIONS_TO_TXN)
+    find = codec.module(ApiKey.FIND_COORDINATOR)
+    addresses = dict(enumerate(bootstrap.split(",")))
+
+    def produce(topic: str, sequence: int) -> ErrorCode:
+        records = batch(
+            b"v",
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=sequence,
+            attributes=0x10,
+        )
+        request = produce_request(topic, records)
+        request.transactional_id = name
+        with Wire(address) as wire:
+            leader = addresses[metadata(wire, topic)[0]]
+        with Wire(leader) as wire:
+            answer = wire.ask(ApiKey.PRODUCE, version, request)
+        return ErrorCode.of(answer.responses[0].partition_responses[0].error_code)
+
+    with Wire(address) as wire:
+        asked = find.FindCoordinatorRequest(key_type=1, coordinator_keys=[name])
+
+        def is_known() -> bool:
+            return wire.ask(ApiKey.FIND_COORDINATOR, 4, asked).coordinators[0].error_code == 0
+
+        await_that(is_known, "the coordinator is known")
+        coordinator = addresses[wire.ask(ApiKey.FIND_COORDINATOR, 4, asked).coordinators[0].node_id]
+    with Wire(coordinator) as wire:
+        asked = init.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+        await_that(
+            lambda: wire.ask(ApiKey.INIT_PRODUCER_ID, 5, asked).error_code == 0, "the coordinator has been loaded"
+        )
+        producer = wire.ask(ApiKey.INIT_PRODUCER_ID, 5, asked)
+        added = wire.ask(
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            3,
+            adds.AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=name,
+                v3_and_below_producer_id=producer.producer_id,
+                v3_and_below_producer_epoch=producer.producer_epoch,
+                v3_and_below_topics=[adds.AddPartitionsToTxnTopic(name=source, partitions=[0])],
+            ),
+        )
+        assert added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+    assert produce(source, 0) is ErrorCode.NONE
+    assert produce(target, 0).name == expected
