@@ -478,6 +478,7 @@ class Broker:
         self.log_manager.cordoned = config.cordoned_log_dirs
         copying = self.log_manager.future_replicas.copying
         copying.max_bytes_per_second = config.replica_alter_log_dirs_io_max_bytes_per_second
+        self.log_manager.background_tasks.producer_id_expiration_ms = config.producer_id_expiration_ms
         if "transaction.partition.verification.enable" in changed:
             self.log_manager.reconfigure_all()
         if serving is None:

@@ -41,6 +41,8 @@ class LogBackgroundTasks:
         self._checkpoints = checkpoints
         self._clock = clock
         self._settings = settings
+        self.producer_id_expiration_ms = settings.producer_id_expiration_ms
+        """Dynamic: `settings` has the first value."""
 
     def start(self) -> None:
         """Starts all tasks."""
@@ -96,7 +98,7 @@ class LogBackgroundTasks:
     async def _expire_producers(self) -> None:
         now = self._clock.now_ms()
         for log in list(self._table.current.values()):
-            log.producers.remove_expired(now, self._settings.producer_id_expiration_ms)
+            log.producers.remove_expired(now, self.producer_id_expiration_ms)
 
     async def flush_due(self, disk: Disk | None = None) -> None:
         """Flushes the logs, of one directory or of all, with unflushed records whose last flush is flush.ms ago.
