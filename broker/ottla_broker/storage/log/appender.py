@@ -181,12 +181,12 @@ class LogAppender:
             check_sequence(base_sequence, producer_id)
             last_sequence = (base_sequence + last_delta) & MAX_SEQUENCE
             in_transaction = attributes & TRANSACTIONAL_MASK != 0
-            if in_transaction and transaction is not None and config.verifies_transactions:
-                state.producers.check_verified(producer_id, producer_epoch, base_sequence, transaction)
-            if transaction is not None and transaction.origin is AppendOrigin.COORDINATOR:
-                state.producers.check_epoch(producer_id, producer_epoch)
-                original = None
-            else:
+            original = None
+            if (
+                transaction is None
+                or not in_transaction
+                or self._check_transaction(producer_id, producer_epoch, base_sequence, transaction)
+            ):
                 original = state.producers.check(
                     producer_id, producer_epoch, base_sequence, last_sequence, in_transaction, state.high_watermark
                 )
@@ -217,6 +217,18 @@ class LogAppender:
         state.assigned_offset = last + 1
         self._track_or_sync(segment, write)
         return AppendInfo(first, last, False, append_time)
+
+    def _check_transaction(
+        self, producer_id: int, producer_epoch: int, sequence: int, transaction: TransactionalAppend
+    ) -> bool:
+        """Checks the transaction of a batch that is part of one; whether the sequence is to be checked then."""
+        producers = self._state.producers
+        if self._state.config.verifies_transactions:
+            producers.check_verified(producer_id, producer_epoch, sequence, transaction)
+        if transaction.origin is AppendOrigin.CLIENT:
+            return True
+        producers.check_epoch(producer_id, producer_epoch)
+        return False
 
     def _unusual(self, records: memoryview, transaction: TransactionalAppend | None) -> Exception:
         """What to raise for records that are not one ordinary batch of format 2."""
