@@ -23,7 +23,7 @@ from ottla_broker.storage.files.transaction_index import AbortedTransaction
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.loading import open_log
 from ottla_broker.storage.log.log import Log
-from ottla_broker.storage.log.recovery import Recovered, gaps_of, recover_log
+from ottla_broker.storage.log.recovery import Recovered, gap_limit_of, recover_log
 
 PARTITION = TopicPartition("t", 0)
 
@@ -92,14 +92,14 @@ class LogSetup:
         log_start_offset: int = 0,
         high_watermark: int | None = None,
         lost_power: bool = False,
-        is_point_known: bool = True,
+        clean_offset: int = 0,
     ) -> Log:
         """Opens the log. `high_watermark`: from the checkpoint, by default the recovery point."""
         await self.disk.make_directory("t-0")
 
         async def recover(point: int) -> Recovered:
-            may_have_gaps = gaps_of(self.config.is_compacted, lost_power, is_point_known=is_point_known)
-            self.recovered = await recover_log(self.disk, "t-0", point, self.config.index_interval_bytes, may_have_gaps)
+            gap_limit = gap_limit_of(clean_offset, lost_power=lost_power)
+            self.recovered = await recover_log(self.disk, "t-0", point, self.config.index_interval_bytes, gap_limit)
             return self.recovered
 
         return await open_log(

@@ -187,7 +187,8 @@ class LogCleaner:
         the checkpoint; after a crash before that, all of it counts as dirty."""
         before, now = self._paused.get(partition), self._log_manager.get(partition)
         if before is not None and now is not None:
-            now.state.clean_offset = min(before.clean_offset, now.log_end_offset)
+            # Recovery takes what is below a clean offset for durable.
+            now.state.clean_offset = min(before.clean_offset, now.recovery_point)
 
     # -- what to clean ----------------------------------------------------------------------------------------------
 

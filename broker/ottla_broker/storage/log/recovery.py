@@ -19,6 +19,7 @@ import asyncio
 from itertools import pairwise
 from typing import NamedTuple
 
+from ottla_broker.config.types import LONG_MAX
 from ottla_broker.ports.disk import Disk, File
 from ottla_broker.records.batch import LOG_OVERHEAD, BatchHeader
 from ottla_broker.records.control_records import read_marker
@@ -71,19 +72,25 @@ async def tail_bytes(disk: Disk, directory: str, recovery_point: int) -> int:
     return sum(size for base, size in bases.items() if base >= start)
 
 
-def gaps_of(is_compacted: bool, lost_power: bool, *, is_point_known: bool) -> bool | None:
-    """Whether offsets may be missing between two segments from the recovery point on.
+def gap_limit_of(clean_offset: int, *, lost_power: bool) -> int:
+    """The highest base offset before which offsets may be missing; a gap before a later segment is a hole.
 
-    Only a power loss leaves holes. Without one, gaps come from compaction, also an earlier one. After one they are
-    holes: compaction waits for a checkpoint that has its segments below the recovery point. Without a checkpoint (not
-    `is_point_known`) every segment is scanned, and of a compacted log it is unknown (None).
+    Only a power loss leaves holes: a later file is on the disk, the end of an earlier one is not. Gaps come from Apache
+    Kafka's log cleaner, which removes the last batches of a segment, and they are below the clean offset. Every segment
+    there has been written by a cleaner, which syncs it before it replaces others. This log cleaner keeps the header of
+    a segment's last batch, and so leaves no gap.
 
-    >>> gaps_of(True, False, is_point_known=True), gaps_of(True, True, is_point_known=True)
-    (True, False)
+    Args:
+        clean_offset: of the log in cleaner-offset-checkpoint, 0 without an entry.
+        lost_power: what the page cache had may be gone.
+
+    >>> bases_behind_gaps = [40, 70]
+    >>> [base for base in bases_behind_gaps if base > gap_limit_of(40, lost_power=True)]  # holes
+    [70]
+    >>> [base for base in bases_behind_gaps if base > gap_limit_of(40, lost_power=False)]
+    []
     """
-    if not lost_power:
-        return True
-    return None if is_compacted and not is_point_known else False
+    return clean_offset if lost_power else LONG_MAX
 
 
 async def recover_log(
@@ -91,7 +98,7 @@ async def recover_log(
     directory: str,
     recovery_point: int,
     index_interval_bytes: int,
-    may_have_gaps: bool | None,
+    gap_limit: int,
     so_far: Recovered | None = None,
     max_bytes: int | None = None,
 ) -> Recovered:
@@ -102,7 +109,7 @@ async def recover_log(
         directory: the partition's directory, relative to it ("t-0").
         recovery_point: the offset below which everything is durable.
         index_interval_bytes: index.interval.bytes.
-        may_have_gaps: `gaps_of` the log.
+        gap_limit: `gap_limit_of` the log.
         so_far: the result of the call before, when its `resume_at` has a segment to continue with.
         max_bytes: the call ends after the segment in which it has scanned so many bytes.
     """
@@ -127,13 +134,11 @@ async def recover_log(
     scanned = cut = dropped = 0
     is_broken = False
     resume_at: int | None = None
-    last_end = next_offset
-    hollow: list[int] = []
     for base, size in files:
         if base < start:
             continue
-        is_gap = base > next_offset and base != first and may_have_gaps is False
-        if is_broken or base < next_offset or is_gap:
+        is_hole = base > next_offset and base > gap_limit and base != first
+        if is_broken or base < next_offset or is_hole:
             # Behind a truncation, inside a segment that compaction has replaced, or behind a hole.
             is_broken = is_broken or base >= next_offset
             await _delete_segment(disk, directory, base)
@@ -149,20 +154,11 @@ async def recover_log(
         end, valid = await _recover_segment(
             disk, directory, base, max(next_offset, base), index_interval_bytes, epochs, producers
         )
-        hollow = [*hollow, base] if may_have_gaps is None and not valid and base > last_end else []
-        last_end = end if valid else last_end
         next_offset = end
         scanned += size
         if valid < size:
             cut += size - valid
             is_broken = True
-    for base in hollow:
-        # Empty segments behind a gap: the records before them are lost. The log would end at an offset that no follower
-        # and no consumer can read up to.
-        await _delete_segment(disk, directory, base)
-        await disk.delete(f"{directory}/{offset_name(base, SNAPSHOT)}")
-        dropped += 1
-        next_offset = last_end
     if dropped:
         await disk.fsync_directory(directory)
     producers.end_offset = next_offset

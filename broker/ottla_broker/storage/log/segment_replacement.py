@@ -110,8 +110,7 @@ class SegmentReplacement:
         async with state.lock:
             if not self._are_current(sources, truncations):
                 return None
-            # The checkpoint first: a later recovery that began below would find gaps in the offsets, and take them for
-            # lost records if the topic is not compacted any more by then.
+            # The checkpoint first, so that recovery neither scans nor truncates a cleaned segment.
             if not await self._owner.checkpoint_recovery_points(state.disk):
                 return None
             written = [suffix for suffix in _INDEXES_THEN_LOG if has_transaction_index or suffix != TXN_INDEX]

@@ -31,7 +31,7 @@ from ottla_broker.storage.files.names import (
 )
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.loading import open_log
-from ottla_broker.storage.log.recovery import gaps_of
+from ottla_broker.storage.log.recovery import gap_limit_of
 from ottla_broker.storage.log.state import LogOwner
 from ottla_broker.storage.log_dirs.log_checkpoints import LogCheckpoints
 from ottla_broker.storage.log_dirs.log_directory import LogDirectory, mark_recovered
@@ -89,7 +89,7 @@ class DirectoryLoader:
     async def load(self, directory: LogDirectory) -> None:
         """Opens the logs of the directory. Raises LogDirectoryError, OSError."""
         disk = directory.disk
-        recovery_points, is_point_known = await self._read_recovery_points(directory)
+        recovery_points = await self._read_recovery_points(directory)
         start_offsets = await self._read_or_delete(disk, LOG_START_OFFSETS, "every log starts with its first segment")
         high_watermarks = await self._read_or_delete(disk, HIGH_WATERMARKS, "the leaders report them again")
         clean_offsets = await self._read_or_delete(disk, CLEAN_OFFSETS, "compaction reads every log from its start")
@@ -142,7 +142,7 @@ class DirectoryLoader:
                         recover=partial(
                             self._recovery.run,
                             *(disk, name, config),
-                            gaps_of(config.is_compacted, may_have_holes, is_point_known=is_point_known),
+                            gap_limit_of(clean_offsets.get(partition, 0), lost_power=may_have_holes),
                         ),
                         contents=None if reader is None else await reader.of(name),
                         notice=self._owner.notice,
@@ -195,15 +195,14 @@ class DirectoryLoader:
             await disk.delete(name)
             return {}
 
-    async def _read_recovery_points(self, directory: LogDirectory) -> tuple[dict[TopicPartition, int], bool]:
-        """The recovery points, and whether there is such a file. Without one every log is scanned from its start."""
+    async def _read_recovery_points(self, directory: LogDirectory) -> dict[TopicPartition, int]:
+        """The recovery points. Without such a file every log is scanned from its start."""
         try:
-            is_there = await directory.disk.exists(RECOVERY_POINTS)
-            return await self._checkpoints.read(directory.disk, RECOVERY_POINTS), is_there
+            return await self._checkpoints.read(directory.disk, RECOVERY_POINTS)
         except CheckpointError as error:
             self._owner.notice(f"{error}: every log of {directory.path} is recovered from its start")
             directory.was_clean = False
-            return {}, False
+            return {}
 
 
 async def all_or_first_error(clock: Clock, works: list[Callable[[], Coroutine[Any, Any, None]]], name: str) -> None:

@@ -90,9 +90,7 @@ class RecoveryThreads:
                 f"{_mib(found.tail_bytes)} MiB to read, {self._threads} at a time"
             )
 
-    async def run(
-        self, disk: Disk, name: str, config: LogConfig, may_have_gaps: bool | None, recovery_point: int
-    ) -> Recovered:
+    async def run(self, disk: Disk, name: str, config: LogConfig, gap_limit: int, recovery_point: int) -> Recovered:
         """Recovers one log from `recovery_point` on, here or in a worker.
 
         Raises:
@@ -100,7 +98,7 @@ class RecoveryThreads:
             RuntimeError: the worker died.
         """
         directory = self.progress.directories.setdefault(disk.path, DirectoryProgress())
-        arguments = (name, recovery_point, config.index_interval_bytes, may_have_gaps)
+        arguments = (name, recovery_point, config.index_interval_bytes, gap_limit)
         if directory.uses_workers or await tail_bytes(disk, name, recovery_point) >= _WORKER_RECOVERY_BYTES:
             slots = self._slots.setdefault(disk.path, asyncio.Semaphore(self._threads))
             async with slots:
@@ -120,7 +118,7 @@ class RecoveryThreads:
         return found
 
     async def _in_worker(
-        self, disk: Disk, directory: DirectoryProgress, arguments: tuple[str, int, int, bool | None]
+        self, disk: Disk, directory: DirectoryProgress, arguments: tuple[str, int, int, int]
     ) -> Recovered:
         found: Recovered | None = None
         while found is None or found.resume_at is not None:

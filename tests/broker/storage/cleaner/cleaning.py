@@ -137,6 +137,16 @@ def append(log: Log, batch: memoryview) -> AppendInfo:
     return log.append_as_leader(batch, 0, is_prepared=True)
 
 
+def extents(path: Path, directory: str = "t-0") -> list[tuple[int, int]]:
+    """(base offset, offset behind the last batch) of every segment's file, in order."""
+    found = []
+    for file in sorted((path / directory).glob("*.log")):
+        base = int(file.stem)
+        ends = [header.next_offset for _, header in batches(memoryview(file.read_bytes()))]
+        found.append((base, ends[-1] if ends else base))
+    return found
+
+
 async def close_segment(log: Log) -> None:
     """Rolls and flushes the active segment, and commits all of it."""
     await written(log)

@@ -282,6 +282,22 @@ async def test_the_clean_offset_survives_a_restart(storage: Storage) -> None:
     assert (storage.path / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
 
 
+async def test_a_future_replica_is_clean_no_further_than_it_is_durable(storage: Storage) -> None:
+    """Below the clean offset recovery takes a gap between two segments for one that compaction has left."""
+    log = await storage.start()
+    append(log, keyed((b"k", b"1"), (b"k", b"2")))
+    await storage.clean(log)
+    await storage.cleaner.abort_and_pause(T0)
+    await storage.manager.delete(T0)
+    future = await storage.manager.get_or_create(T0, TOPIC_ID, True)
+    append(future, keyed((b"k", b"1")))
+    await future.flush()
+    append(future, keyed((b"k", b"2")))
+    await written(future)
+    storage.cleaner.alter_checkpoint_dir(T0, log.disk, future.disk)
+    assert (future.log_end_offset, future.clean_offset) == (2, 1)
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 async def test_records_after_a_truncation_are_dirty_after_a_restart(storage: Storage, is_clean: bool) -> None:
     """After an unclean election: else a key whose tombstone is lost by the truncation keeps its old value for ever."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ottla_broker.config import TopicValues
+from ottla_broker.config.types import LONG_MAX
 from ottla_broker.storage.files.names import offset_name
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.recovery import Recovered, recover_log
@@ -205,7 +206,7 @@ async def test_recovery_deletes_snapshots_and_leader_epochs_of_lost_records(make
 
 
 async def test_recovery_deletes_empty_segments_behind_a_hole_of_a_compacted_log(make: Make, tmp_path: Path) -> None:
-    """Without a recovery point a hole looks like a gap; but no client can read up to a segment without records."""
+    """No client can read up to a segment without records."""
     setup = make(**SMALL)
     log = await setup.open()
     await fill(log, 0, 12)
@@ -218,7 +219,7 @@ async def test_recovery_deletes_empty_segments_behind_a_hole_of_a_compacted_log(
     first_batch = 12 + int.from_bytes(last.read_bytes()[8:12], "big")
     last.write_bytes(last.read_bytes()[:first_batch])
     setup.config = LogConfig(TopicValues({"cleanup.policy": "compact"}))
-    log = await setup.open(is_clean=False, recovery_point=0, lost_power=True, is_point_known=False)
+    log = await setup.open(is_clean=False, recovery_point=0, lost_power=True)
     log.configure(LogConfig())
     assert log.log_end_offset == bases[-2] + 1
     await check(log, bases[-2] + 1)
@@ -305,11 +306,11 @@ async def test_recovery_in_several_calls_has_the_result_of_one_call(make: Make, 
     found: Recovered | None = None
     parts = 0
     while found is None or found.resume_at is not None:
-        found = await recover_log(setup.disk, "t-0", 0, 150, False, found, 1)
+        found = await recover_log(setup.disk, "t-0", 0, 150, 0, found, 1)
         parts += 1
     assert parts == len(list((tmp_path / "t-0").glob("*.log"))) > 4
     files = index_files(tmp_path)
-    again = await recover_log(setup.disk, "t-0", 0, 150, False)
+    again = await recover_log(setup.disk, "t-0", 0, 150, 0)
     assert found.cut_bytes and not again.cut_bytes
     assert found._replace(cut_bytes=0, scanned_bytes=0) == again._replace(scanned_bytes=0)
     assert index_files(tmp_path) == files
@@ -331,7 +332,7 @@ async def with_a_gap(make: Make, tmp_path: Path) -> tuple[LogSetup, int]:
 async def test_recovery_keeps_a_gap_between_segments_without_a_power_loss(make: Make, tmp_path: Path) -> None:
     """A log that was compacted and is not any more must not lose what follows its gaps."""
     setup, missing = await with_a_gap(make, tmp_path)
-    found = await recover_log(setup.disk, "t-0", 0, 150, may_have_gaps=True)
+    found = await recover_log(setup.disk, "t-0", 0, 150, gap_limit=LONG_MAX)
     assert (found.next_offset, found.dropped_segments) == (COUNT, 0)
     log = await setup.open()
     assert [offset for offset, _ in await read_values(log, 0)] == [n for n in range(COUNT) if n != missing]
@@ -339,8 +340,21 @@ async def test_recovery_keeps_a_gap_between_segments_without_a_power_loss(make: 
 
 async def test_recovery_ends_the_log_at_a_gap_between_segments_after_a_power_loss(make: Make, tmp_path: Path) -> None:
     setup, missing = await with_a_gap(make, tmp_path)
-    found = await recover_log(setup.disk, "t-0", 0, 150, may_have_gaps=False)
+    found = await recover_log(setup.disk, "t-0", 0, 150, gap_limit=missing)
     assert found.next_offset == missing and found.dropped_segments
+
+
+async def test_recovery_keeps_the_gaps_of_compaction_and_ends_the_log_at_a_hole_behind_them(
+    make: Make, tmp_path: Path
+) -> None:
+    setup, missing = await with_a_gap(make, tmp_path)
+    bases = sorted(int(path.stem) for path in (tmp_path / "t-0").glob("*.log"))
+    with_a_hole = tmp_path / "t-0" / offset_name(bases[3], ".log")
+    with_a_hole.write_bytes(with_a_hole.read_bytes()[: -len(batch(b"000", producer=(4, 0, 0)))])
+    found = await recover_log(setup.disk, "t-0", 0, 150, gap_limit=missing + 1)
+    assert (found.next_offset, found.dropped_segments) == (bases[4] - 1, len(bases) - 4)
+    log = await setup.open()
+    assert [offset for offset, _ in await read_values(log, 0)] == [n for n in range(bases[4] - 1) if n != missing]
 
 
 async def test_the_files_of_a_log_agree_after_a_kill_at_any_write(make: Make, tmp_path: Path) -> None:

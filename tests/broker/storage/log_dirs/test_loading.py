@@ -181,3 +181,31 @@ async def test_a_start_is_refused_when_the_only_directory_has_no_room_to_recover
     monkeypatch.setattr(broker.disks[log.disk.path], "open", no_room)
     with pytest.raises(OSError, match="No space left on device"):
         await broker.start()
+
+
+@pytest.mark.parametrize(("clean_segments", "kept"), [(0, False), (2, True)])
+async def test_a_gap_after_a_power_loss_is_compactions_only_below_the_clean_offset(
+    make_storage: MakeStorage, tmp_path: Path, clean_segments: int, *, kept: bool
+) -> None:
+    """Without a recovery point every segment is scanned. A gap that Apache Kafka's cleaner left stays. Elsewhere a gap
+    is a hole: what is behind it is fetched again, or this replica would differ from the others."""
+    broker = make_storage(segment_bytes=300, cleanup_policy="compact")
+    manager = await broker.start()
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    for number in range(12):
+        log.append_as_leader(batch(b"%02d" % number), 0, is_prepared=True)
+    await written(log)
+    bases = [segment.base_offset for segment in log.segments]
+    broker.stop()
+    root = tmp_path / "d0"
+    shortened = root / "t-0" / f"{bases[1]:020}.log"
+    shortened.write_bytes(shortened.read_bytes()[: -len(batch(b"00"))])
+    (root / "ottla.boot-id").write_text("another boot")
+    (root / "cleaner-offset-checkpoint").write_text(f"0\n1\nt 0 {bases[clean_segments]}\n")
+    (root / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+    manager = await broker.restart()
+    again = manager.get(T0)
+    assert again is not None
+    assert again.log_end_offset == (12 if kept else bases[2] - 1)
+    found = [offset for offset, _ in await read_values(again, 0)]
+    assert found == [offset for offset in range(again.log_end_offset) if offset != bases[2] - 1]
