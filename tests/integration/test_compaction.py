@@ -147,11 +147,12 @@ def test_the_console_consumer_reads_a_compacted_topic(broker: BrokerProcess) -> 
     admin = AdminClient({"bootstrap.servers": broker.address})
     admin.create_topics([NewTopic(TOPIC, 1, 1, config={**COMPACTED, "segment.ms": "100"})])[TOPIC].result(LIMIT_S)
     producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 0})
+    now_ms = int(time.time() * 1000)
     for address in ("bill@microsoft.com", "bill@gatesfoundation.org", "bill@gmail.com"):
-        producer.produce(TOPIC, key=b"123", value=address.encode())
+        producer.produce(TOPIC, key=b"123", value=address.encode(), timestamp=now_ms)
         assert producer.flush(LIMIT_S) == 0
-    time.sleep(0.2)  # older than segment.ms: the next record begins a segment
-    producer.produce(TOPIC, key=b"end", value=b"of the topic")
+    # Later by more than segment.ms: this record begins a segment.
+    producer.produce(TOPIC, key=b"end", value=b"of the topic", timestamp=now_ms + 200)
     assert producer.flush(LIMIT_S) == 0
     _until_cleaned(broker, 2)
     tool = ["org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", broker.address, "--topic", TOPIC]

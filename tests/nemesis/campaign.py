@@ -134,14 +134,14 @@ class Campaign:
             outcome.faults += 1
 
     def _one(self, fault: Fault) -> None:
-        time.sleep(self._draw.uniform(0.5, 1.5) * _QUIET_S)
+        time.sleep(self._draw.uniform(0.5, 1.5) * _QUIET_S)  # the load runs without a fault
         state = self._fleet.state()
         node = fault.choose(self._fleet, state, self._draw)
         led = _led_by(node.name, state)
         began = now()
         self._history.add(FaultBegan(began, fault.name, node.name, led))
         fault.begin(self._fleet, node)
-        time.sleep(fault.lasts_s(self._fleet.session_timeout_s))
+        time.sleep(fault.lasts_s(self._fleet.session_timeout_s))  # and with it
         self._history.add(FaultEnded(now(), fault.name))
         self._fleet.network.mend()
         fault.end(self._fleet, node)

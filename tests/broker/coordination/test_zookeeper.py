@@ -305,7 +305,7 @@ async def test_a_server_that_falls_silent_is_left_though_requests_are_made_all_t
     requests = []
     while not told.events and len(requests) < WINDOW:
         requests.append(session.exists("/"))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # all the time, yet not WINDOW of them before the session times out
     assert len(requests) < WINDOW, "nobody noticed"
     wire.cut()
     wire.mend()

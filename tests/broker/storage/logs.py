@@ -34,6 +34,12 @@ class ManualClock(LoopClock):
     def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
         super().__init__(seed=1)
         self.wall_ms = wall_ms
+        self.sleeps: list[float] = []
+        """How long the code under test has slept, or sleeps, in seconds: a test waits until it waits."""
+
+    async def sleep(self, delay_s: float) -> None:
+        self.sleeps.append(delay_s)
+        await super().sleep(delay_s)
 
     def now_ms(self) -> int:
         return self.wall_ms

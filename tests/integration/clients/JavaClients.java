@@ -379,7 +379,7 @@ public class JavaClients {
                     }
                 });
                 try {
-                    Thread.sleep(10);
+                    Thread.sleep(10);  // the pace of the load
                 } catch (InterruptedException interrupted) {
                     return;
                 }

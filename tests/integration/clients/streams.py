@@ -143,7 +143,7 @@ class AiokafkaStream(_ThreadStream):
             if self._ending.is_set():
                 break
             sent.append(await producer.send(self._topic, self.value(number), partition=number % self._partitions))
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(PAUSE_S)  # the pace of the load
         for number, answer in enumerate(await asyncio.gather(*sent, return_exceptions=True)):
             if isinstance(answer, BaseException):
                 self.told.failures.append(repr(answer))

@@ -101,8 +101,7 @@ async def test_copying_follows_the_throttle_and_a_changed_rate_at_once(broker: B
     pieces: list[int] = []
     manager.future_replicas.copying.on_copied = pieces.append
     moving = asyncio.ensure_future(run_until_swapped(broker, replica))
-    await until(lambda: pieces)
-    await asyncio.sleep(0.05)
+    await until(lambda: broker.clock.sleeps)
     assert len(pieces) == 1 and replica.lag == 3  # one batch is more than a second's worth
     manager.future_replicas.copying.max_bytes_per_second = 2**63 - 1
     moved = await moving

@@ -87,7 +87,7 @@ async def test_a_deletion_of_the_partition_deletes_its_future_log(broker: Broker
     replica = await create_future_replica(broker, log)
     manager.future_replicas.copying.max_bytes_per_second = 1
     manager.future_replicas.run(replica, lambda one: manager.future_replicas.swap(one, lambda log: None))
-    await asyncio.sleep(0.01)
+    await until(lambda: replica.lag < 20)
     await manager.delete(T0)
     assert replica.is_finished and manager.future_replicas.get(T0) is None
     await until(lambda: not any(directories(path) for path in broker.paths))
@@ -135,7 +135,7 @@ async def test_copying_waits_while_the_directory_of_the_future_log_is_full(broke
     replica = await create_future_replica(broker, log)
     manager.access.directory_full(replica.future.disk, OSError(errno.ENOSPC, "no room"))
     moving = asyncio.ensure_future(run_until_swapped(broker, replica))
-    await asyncio.sleep(0.05)
+    await until(lambda: broker.clock.sleeps)
     assert replica.lag == 20 and replica.failure is None and not replica.is_finished
     manager.access.apply(replica.future.disk.path, ONLINE)
     assert await read_values(await moving, 0) == values(0, 20)

@@ -26,6 +26,7 @@ from tests.broker.storage.log_dirs.replicas import (
     remove,
     reopen,
     take_away,
+    try_to_reopen,
     values,
     write,
     write_text,
@@ -136,10 +137,8 @@ async def test_reopening_is_tried_again_when_a_worker_died(
 
     monkeypatch.setattr(broker.manager.recovery_threads, "run", dies)
     fail(broker, 0)
-    path, monitor = broker.paths[0], broker.manager.monitor
-    while (reason := await monitor._try_to_reopen(path)) == "a call on it has still not returned":
-        await broker.clock.sleep(0.01)
-    assert reason == "a worker process died" and broker.manager.offline_paths == [path]
+    assert await try_to_reopen(broker, 0) == "a worker process died"
+    assert broker.manager.offline_paths == [broker.paths[0]]
     assert broker.manager.progress.current == []
     monkeypatch.setattr(broker.manager.recovery_threads, "run", recover)
     await reopen(broker, 0)

@@ -98,7 +98,7 @@ async def test_records_that_are_appended_during_a_move_are_in_the_new_log(broker
         assert current is not None
         current.append_as_leader(batch(b"%d" % number), 0)
         number += 1
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(0.03)  # the pace of a producer: the future log catches up between two records
     moved = await moving
     await written(moved)
     assert await read_values(moved, 0) == values(0, number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import shutil
 from collections.abc import AsyncIterator
@@ -34,6 +33,7 @@ from tests.broker.storage.log_dirs.replicas import (
     write,
     write_text,
 )
+from tests.broker.storage.logs import until
 
 
 @pytest.fixture
@@ -238,9 +238,7 @@ async def test_a_future_log_is_deleted_when_its_replica_was_recreated_since(
     manager = await broker.start()
     for known in manager.future_replicas.in_progress:  # as after a command of the controller
         manager.future_replicas.run(known, lambda one: manager.future_replicas.swap(one, lambda log: None))
-    async with asyncio.timeout(60):
-        while manager.future_replicas.in_progress:
-            await broker.clock.sleep(0.01)
+    await until(lambda: not manager.future_replicas.in_progress)
     await manager.future_replicas.cancel(T0)
     broker.stop()
     remove(broker.paths[0])
