@@ -87,6 +87,7 @@ EXTENDED = (
     "tests/operator/model_based",
     "tests/operator/real_api",
     "tests/pipeline/test_spark.py",
+    "tests/scenarios",
     "tests/simulation/test_determinism.py",
     "tests/simulation/test_mutants.py",
 )

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.integration.local_fleet import MANIFESTS, Ottla, eventually, up_arguments
-from tests.integration.test_process_crashes import read_all
+from tests.scenarios.load import read_all
 
 
 def test_up_status_kill_down_and_up_again_with_every_record(ottla: Ottla) -> None:

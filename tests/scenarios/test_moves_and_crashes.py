@@ -13,8 +13,8 @@ from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from tests.integration.local_fleet import eventually
 from tests.integration.processes import BrokerProcess
-from tests.integration.test_process_crashes import PARTITIONS, TOPIC, Load, create, read_all
 from tests.integration.wire import Wire
+from tests.scenarios.load import PARTITIONS, TOPIC, Load, create, read_all
 
 pytestmark = pytest.mark.java
 CRASHES = 4
