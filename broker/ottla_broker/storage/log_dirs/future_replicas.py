@@ -173,8 +173,11 @@ class FutureReplicas:
     async def resume(self, current: Log, future: Log) -> None:
         """Resumes a future replica after a start, from where its log still agrees with the current one. KafkaError.
 
-        It starts from the beginning when the current log has been compacted since: its directory had failed, and
-        compaction went on without it. It would keep records whose tombstones are gone from the current log.
+        It starts from the beginning
+
+        - when the current log has been compacted since: its directory had failed, and compaction went on without it. It
+          would keep records whose tombstones are gone from the current log;
+        - when it starts later: after a crash only the future log had a log start offset that was not acknowledged.
         """
         async with self._cleaning_paused(current.topic_partition):
             if future.assigned_offset > current.assigned_offset:
@@ -182,7 +185,11 @@ class FutureReplicas:
                 await future.truncate_to(current.assigned_offset)
             marker = f"{future.directory}/{FUTURE_REPLICA_MARKER}"
             found = await self._access.guarded(future.disk, _content(future.disk, marker))
-            agrees = _clean_offset_in(found) == current.clean_offset and await _ends_alike(current, future)
+            agrees = (
+                _clean_offset_in(found) == current.clean_offset
+                and future.log_start_offset <= current.log_start_offset
+                and await _ends_alike(current, future)
+            )
             if not agrees:
                 await future.truncate_fully_and_start_at(current.log_start_offset)
             if not (agrees and found):

@@ -69,6 +69,20 @@ async def test_copying_starts_again_after_a_crash_when_the_future_log_has_other_
     assert (await read_values(await run_until_swapped(broker, again), 0))[10:] == [(10, b"10"), (11, b"other")]
 
 
+async def test_copying_starts_again_after_a_crash_when_the_future_log_starts_later(broker: BrokerStorage) -> None:
+    """Records were being deleted, and only the future log had its new log start offset on the disk."""
+    manager = await broker.start()
+    log = await log_with_records(manager)
+    replica = await create_future_replica(broker, log)
+    await replica.future.start_at(10)
+    await manager.future_replicas.copying.copy(replica)
+    manager = await broker.restart()
+    again = manager.future_replicas.get(T0)
+    assert again is not None
+    moved = await run_until_swapped(broker, again)
+    assert moved.log_start_offset == 0 and await read_values(moved, 0) == values(0, 20)
+
+
 async def test_copying_resumes_after_a_clean_shutdown(broker: BrokerStorage) -> None:
     manager = await broker.start()
     log = await log_with_records(manager)
