@@ -166,7 +166,7 @@ _ask_for_isrs = AlterPartitionQueue._ask
 
 async def _take_back_unanswered(self: AlterPartitionQueue, batch: Any) -> list[Any]:
     for partition, state, epoch in await _ask_for_isrs(self, batch):
-        partition.on_isr_answer(state, epoch, ErrorCode.OPERATION_NOT_ATTEMPTED, -1, -1, ())
+        partition.on_alter_partition_response(state, epoch, ErrorCode.OPERATION_NOT_ATTEMPTED, -1, -1, ())
     return []
 
 

@@ -143,7 +143,7 @@ class AlterPartitionQueue:
     def _apply_response(self, asked: _Asked, data: Any) -> AlterPartitionOutcome:
         partition, state, leader_epoch = asked
         code = ErrorCode.of(data.error_code)
-        answer = partition.on_isr_answer(
+        answer = partition.on_alter_partition_response(
             state, leader_epoch, code, data.leader_epoch, data.partition_epoch, tuple(data.isr)
         )
         self._logger.info(

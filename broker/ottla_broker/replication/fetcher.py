@@ -174,9 +174,9 @@ class Fetcher:
                 if client is None:
                     await self._changed.wait()
                     continue
-                asking = [follower for follower in plan.ready if follower.has_to_ask]
+                asking = [follower for follower in plan.ready if follower.needs_leader_high_watermark]
                 for follower in asking:
-                    follower.ask(client)
+                    follower.fetch_leader_high_watermark(client)
                 if not asking:
                     await self._round(client, plan)
             except OSError as error:
@@ -219,13 +219,13 @@ class Fetcher:
                 continue
             self._held_back += follower.is_ready
             is_busy = is_busy or follower.is_busy
-            is_hurried = is_hurried or follower.is_back_soon
+            is_hurried = is_hurried or follower.is_in_short_backoff
             if staying and session.holds(follower):
                 staying -= 1
         return _Plan(ready, staying, is_busy, is_busy or is_hurried)
 
     def _is_ready(self, follower: Follower) -> bool:
-        return follower.is_ready and not (self._is_quota_exceeded and follower.may_be_held_back)
+        return follower.is_ready and not (self._is_quota_exceeded and follower.can_be_throttled)
 
     def _sweep(self) -> None:
         now = self._clock.monotonic()
@@ -291,7 +291,7 @@ class Fetcher:
                 found = session.holder((name, data.partition_index))
                 if found is not None and found in self._followers:
                     self._moved[found] = None
-                    size = found.on_answer(data, client)
+                    size = found.process_partition_data(data, client)
                     self._bytes_in.inc(size)
                     if size:
                         self._count(found, size)

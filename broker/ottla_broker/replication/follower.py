@@ -1,12 +1,14 @@
-"""Follower: what this broker does with the fetch responses of one partition's leader.
+"""Follower: applies the fetch responses of a partition's leader to the local log.
 
-Lives here: appending, truncating, the follower's high watermark and log start, waiting after errors. Not here: where
-logs part (`divergence`), the requests (`fetchers`). Everything happens on the loop; truncations run as tasks of the
-clock, one at a time per partition.
+Lives here: append, truncation, the follower's high watermark and log start offset, the backoff after errors. Not here:
+the offset at which two logs diverge (`divergence`), the fetch requests (`fetcher`). Everything runs on the event loop;
+truncations run as tasks of the clock, one at a time per partition.
 
-A fetch says "my last record is of epoch e, I am at offset o". When the leader's epoch e ended earlier, the answer is a
-DivergingEpoch instead of records, and the follower cuts its log. Nothing is cut for the mere reason that a leader
-changed.
+A fetch contains the follower's log end offset and the epoch of its last record. When that epoch ends earlier in the
+leader's log, the response contains a DivergingEpoch instead of records, and the follower truncates its log (KIP-595).
+A new leader alone is no reason to truncate.
+
+Source: kafka.server.ReplicaFetcherThread and AbstractFetcherThread.
 """
 
 from __future__ import annotations
@@ -34,18 +36,18 @@ EARLIEST = -2
 LATEST = -1
 
 FIRST_BACKOFF_S = 0.01
-"""The first wait after an error; each further one doubles it, up to replica.fetch.backoff.ms. After an election a
-follower often asks a moment before its leader has heard of its leadership, and acks=all waits for it."""
+"""The first backoff after an error; each further error doubles it, up to replica.fetch.backoff.ms. It is short because
+after an election a follower often fetches just before the leader receives LeaderAndIsr, and acks=all waits for it."""
 
 _FETCH_BY_NAME = 12
-"""The last version that names topics, and one that tells where logs part."""
+"""The last version with topic names; it has the DivergingEpoch field."""
 
 _SHORT_DELAY_S = 0.4
-"""A long poll that others have begun ends early for whoever waits no longer than this."""
+"""While a partition waits at most this long, the fetcher shortens the long poll for its other partitions."""
 
 
 def backoff_s(failures: int, longest_s: float) -> float:
-    """Seconds to wait after the n-th failure in a row.
+    """The backoff in seconds after `failures` consecutive errors, at most `longest_s`.
 
     >>> [backoff_s(failures, 1.0) for failures in (1, 2, 5, 8, 5000)]
     [0.01, 0.02, 0.16, 1.0, 1.0]
@@ -54,7 +56,7 @@ def backoff_s(failures: int, longest_s: float) -> float:
 
 
 class CatchUp(Protocol):
-    """What a follower asks about a recreated replica (`replica_recreation`)."""
+    """The progress and the throttle of recreated replicas (`replica_recreation`)."""
 
     def is_catching_up(self, partition: TopicPartition) -> bool: ...
 
@@ -92,11 +94,11 @@ class Follower:
         self._broker_id = broker_id
         self._longest_backoff_s = longest_backoff_s
         self._list_offsets_version = list_offsets_version
-        self._notify: Callable[[], None] = _nothing
+        self._notify: Callable[[], None] = _ignore
         self._leader_high_watermark = -1
         self._leader_log_start = -1
         self._task: asyncio.Task[Any] | None = None
-        self._question: asyncio.Future[Any] | None = None
+        self._pending_request: asyncio.Future[Any] | None = None
         self._is_recording_caught_up = False
         self._delay: Timer | None = None
         self._delay_s = 0.0
@@ -104,7 +106,7 @@ class Follower:
         self._is_stopped = False
         is_catching_up = catch_up is not None and catch_up.is_catching_up(partition.topic_partition)
         self._catch_up = catch_up if is_catching_up else None
-        """None for almost every replica: it was not recreated, or has caught up since."""
+        """None unless the replica was recreated and has not caught up yet."""
         self._part = FetchPartition(partition=partition.index, current_leader_epoch=self._leader_epoch)
 
     @property
@@ -113,18 +115,18 @@ class Follower:
 
     @property
     def is_writing(self) -> bool:
-        """Its last records are on their way to the disk."""
+        """The write of its last records has not completed."""
         log = self._log
         return log.assigned_offset > log.log_end_offset and not log.is_failed
 
     @property
     def is_busy(self) -> bool:
-        """It can be fetched as soon as something local is done."""
+        """It can be fetched once a local operation completes."""
         return self.is_writing or self._task is not None
 
     @property
-    def is_back_soon(self) -> bool:
-        """It waits after an error, and not for long."""
+    def is_in_short_backoff(self) -> bool:
+        """It waits after an error, for at most `_SHORT_DELAY_S`."""
         return self._delay is not None and self._delay_s <= _SHORT_DELAY_S
 
     @property
@@ -140,15 +142,15 @@ class Follower:
 
     @property
     def is_throttled(self) -> bool:
-        """Whether its bytes count for the follower's quota (follower.replication.throttled.replicas)."""
+        """Whether its bytes count for the follower's quota (follower.replication.throttled.replicas, KIP-73)."""
         throttled = self._log.config.throttled_by_follower
         return bool(throttled) and throttled.has(self.index, self._broker_id)
 
     @property
-    def may_be_held_back(self) -> bool:
-        """Whether a quota may leave it out: throttled, and not at its leader's high watermark. Before the leader has
-        told that, who is in the ISR is there: acks=all waits for its first question."""
-        is_behind = self.lag > 0 if self._leader_high_watermark >= 0 else not self.partition.is_named_in_sync
+    def can_be_throttled(self) -> bool:
+        """Whether the quota may exclude it from a fetch: it is throttled and below the leader's high watermark. While
+        that is unknown, a member of the ISR counts as caught up, because acks=all waits for its first fetch."""
+        is_behind = self.lag > 0 if self._leader_high_watermark >= 0 else not self.partition.is_in_last_known_isr
         return is_behind and self.is_throttled
 
     @property
@@ -157,28 +159,33 @@ class Follower:
         return max(0, self._leader_high_watermark - self._log.log_end_offset)
 
     def start(self, notify: Callable[[], None]) -> None:
-        """`notify` is called whenever `is_ready` may have become true. Called again, it only changes who is told."""
+        """Starts to follow. A second call only replaces `notify`.
+
+        Args:
+            notify: called whenever `is_ready` may have become true.
+        """
         self._notify = notify
         if self.partition.on_follower_write == self._on_write:
             return
         self.partition.on_follower_write = self._on_write
         log = self._log
         if log.latest_epoch < 0 and log.log_end_offset > log.high_watermark:
-            # Without epochs there is nothing to compare; what is above the high watermark may not be the leader's.
+            # Without epochs the logs cannot be compared; records above the high watermark may differ from the leader's.
             self._run(partial(self._truncate, log.high_watermark, "the log has no epochs"), "truncate")
-        self._pace(0)
+        self._throttle_recreation(0)
 
     @property
-    def has_to_ask(self) -> bool:
-        """It was recreated and does not know its leader's high watermark: by its first fetch the leader could count it
-        as in sync, the controller elect it with that, and it would refuse, before it knows that it has caught up."""
+    def needs_leader_high_watermark(self) -> bool:
+        """Whether it was recreated and has no leader high watermark yet. A follower fetch could bring it into the ISR,
+        the controller could elect it, and it would refuse to lead because it has not recorded that it caught up."""
         return self._catch_up is not None and self._leader_high_watermark < 0
 
-    def ask(self, leader: LeaderConnection) -> None:
-        """Asks for the high watermark, and whether the logs part, by a fetch that is no replica's."""
-        self._run(partial(self._ask, leader), "high watermark of")
+    def fetch_leader_high_watermark(self, leader: LeaderConnection) -> None:
+        """Starts a fetch without replica id. It returns the high watermark and the divergence of the logs, and does not
+        count as a follower fetch."""
+        self._run(partial(self._fetch_leader_high_watermark, leader), "high watermark of")
 
-    async def _ask(self, leader: LeaderConnection) -> None:
+    async def _fetch_leader_high_watermark(self, leader: LeaderConnection) -> None:
         topic = FetchTopic(topic=self.topic, partitions=[self.request_part(1)])
         request = FetchRequest(max_bytes=1, session_epoch=FINAL_EPOCH, topics=[topic])
         try:
@@ -186,8 +193,8 @@ class Follower:
             if response.error_code:
                 raise ConnectionError(f"Fetch answered {ErrorCode.of(response.error_code).name}")
         except OSError as error:
-            self._logger.info("%s: the leader's high watermark cannot be had: %s", self.partition, error)
-            self._wait()
+            self._logger.info("%s: cannot fetch the leader's high watermark: %s", self.partition, error)
+            self._back_off()
             return
         if self._is_stopped:
             return
@@ -197,34 +204,34 @@ class Follower:
             await self._restart(leader)
         elif data.error_code:
             name = ErrorCode.of(data.error_code).name
-            self._logger.info("%s: broker %d answers %s", self.partition, self.leader_id, name)
-            self._wait()
+            self._logger.info("%s: broker %d returns %s", self.partition, self.leader_id, name)
+            self._back_off()
         elif diverging is not None and diverging.end_offset >= 0:
-            cut = self._cut(EpochEnd(diverging.epoch, diverging.end_offset))
-            if cut is not None:
-                await cut()
+            truncate = self._truncation_for(EpochEnd(diverging.epoch, diverging.end_offset))
+            if truncate is not None:
+                await truncate()
         else:
             self._leader_high_watermark = data.high_watermark
 
     async def stop(self) -> None:
-        """Nothing is appended or truncated any more when this returns."""
+        """Stops to follow. After this returns, nothing is appended or truncated."""
         self._is_stopped = True
         if self.partition.on_follower_write == self._on_write:
             self.partition.on_follower_write = None
         if self._delay is not None:
             self._delay.cancel()
-        if self._question is not None:
-            self._question.cancel()  # a leader that hangs must not hold up the one that follows it
+        if self._pending_request is not None:
+            self._pending_request.cancel()  # a leader that hangs must not delay the change to the next leader
         task = self._task
         if task is not None:
             if self._is_recording_caught_up:
-                # It touches no log, and waits for a coordination store that may stay away: the controller's commands,
-                # and the stop of the broker, would wait too. The replica counts as one that is being filled again.
+                # This task changes no log, and a coordination store that does not answer would block LeaderAndIsr
+                # requests and the shutdown. Without the record the replica still counts as catching up.
                 task.cancel()
             await asyncio.wait([task])
 
     def request_part(self, max_bytes: int) -> FetchPartition:
-        """This partition's part of the next request."""
+        """This partition's entry in the next Fetch request, with at most `max_bytes` of records."""
         part = self._part
         log = self._log
         part.fetch_offset = log.log_end_offset
@@ -233,8 +240,15 @@ class Follower:
         part.partition_max_bytes = max_bytes if self._catch_up is None else self._catch_up.chunk_bytes(max_bytes)
         return part
 
-    def on_answer(self, data: Any, leader: LeaderConnection) -> int:
-        """Takes one partition of a fetch response in; gives the number of bytes appended."""
+    def process_partition_data(self, data: Any, leader: LeaderConnection) -> int:
+        """Applies one partition of a Fetch response.
+
+        Args:
+            data: the PartitionData of the response.
+            leader: for the requests that an OFFSET_OUT_OF_RANGE needs.
+
+        Returns: the number of bytes appended.
+        """
         log = self._log
         if self._is_stopped or log.is_failed or self._part.fetch_offset != log.assigned_offset:
             return 0
@@ -251,46 +265,46 @@ class Follower:
         records = data.records
         size = 0 if records is None else len(records)
         if size:
-            self._pace(size)
+            self._throttle_recreation(size)
             try:
                 if log.log_start_offset == log.assigned_offset:
                     first = next((header.base_offset for _, header in batches(records)), log.assigned_offset)
                     if first < log.assigned_offset:
-                        self._run(partial(self._begin_within, first, records), "first batch")
+                        self._run(partial(self._append_first_batch, first, records), "first batch")
                         return size
                 log.append_as_follower(records, self._leader_epoch)
             except KafkaError as error:
                 self._logger.error(
-                    "%s: records of broker %d refused: %s", self.partition, self.leader_id, error.message
+                    "%s: cannot append the records of broker %d: %s", self.partition, self.leader_id, error.message
                 )
-                self._wait()
+                self._back_off()
                 return 0
         if log.assigned_offset == log.log_end_offset:
-            self._follow_watermarks()
+            self._update_watermarks()
         return size
 
-    async def _begin_within(self, first: int, records: memoryview) -> None:
-        """The leader's log starts in the middle of a batch (KIP-107), which this empty one takes whole; the start
-        follows when the batch is written."""
+    async def _append_first_batch(self, first: int, records: memoryview) -> None:
+        """Appends the first batch to an empty log when the leader's log start offset lies within that batch (KIP-107).
+        The log start offset advances once the batch is written."""
         log = self._log
         await log.truncate_fully_and_start_at(first)
         if not self._is_stopped:
             log.append_as_follower(records, self._leader_epoch)
 
     def _on_write(self) -> None:
-        """The log end offset has grown."""
+        """The log end offset has advanced."""
         if self._log.assigned_offset == self._log.log_end_offset:
-            self._follow_watermarks()
+            self._update_watermarks()
             self._notify()
 
-    def _follow_watermarks(self) -> None:
-        """The leader's high watermark and log start hold here as far as this log reaches."""
+    def _update_watermarks(self) -> None:
+        """Adopts the leader's high watermark and log start offset, up to the local log end offset."""
         log = self._log
         high_watermark = min(self._leader_high_watermark, log.log_end_offset)
         if high_watermark > log.high_watermark and log.maybe_advance_high_watermark(high_watermark):
-            self.partition.wake_everybody()
+            self.partition.wake_delayed_fetches()
         if self._has_caught_up:
-            # Durable before the next fetch, by which the leader may count it as in sync.
+            # Durable before the next fetch, which may bring the replica into the ISR.
             self._run(self._record_caught_up, "caught up")
             return
         start = self._leader_log_start
@@ -299,7 +313,7 @@ class Follower:
 
     @property
     def _has_caught_up(self) -> bool:
-        """It was recreated, and has every committed record now."""
+        """Whether it was recreated and now has every committed record."""
         return (
             self._catch_up is not None
             and self._task is None
@@ -318,19 +332,20 @@ class Follower:
             self._is_recording_caught_up = False
         self._catch_up = None
 
-    def _pace(self, size: int) -> None:
-        """`size` bytes more were fetched for a recreated replica: leaves it out for as long as the throttle says."""
+    def _throttle_recreation(self, size: int) -> None:
+        """Counts `size` bytes fetched for a recreated replica, and excludes it from fetches while the rate is above
+        ottla.replica.recreate.max.bytes.per.second."""
         if self._catch_up is None or self._is_stopped:
             return
         self._catch_up.spend(size)
         pause_s = self._catch_up.pause_s()
         if pause_s and self._delay is None:
             self._delay_s = pause_s
-            self._delay = self._clock.call_later(pause_s, self._pace_again)
+            self._delay = self._clock.call_later(pause_s, self._end_throttle_delay)
 
-    def _pace_again(self) -> None:
+    def _end_throttle_delay(self) -> None:
         self._delay = None
-        self._pace(0)
+        self._throttle_recreation(0)
         if self._delay is None:
             self._record_or_notify()
 
@@ -338,20 +353,21 @@ class Follower:
         await self._log.advance_log_start_offset(offset)
 
     def _on_divergence(self, leader_end: EpochEnd) -> None:
-        cut = self._cut(leader_end)
-        if cut is not None:
-            self._run(cut, "truncate")
+        truncate = self._truncation_for(leader_end)
+        if truncate is not None:
+            self._run(truncate, "truncate")
 
-    def _cut(self, leader_end: EpochEnd) -> Callable[[], Coroutine[Any, Any, None]] | None:
-        """What cuts the log where the leader's parts from it; None, and a while of waiting, where nothing is to cut."""
+    def _truncation_for(self, leader_end: EpochEnd) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """The call that truncates the log to the point of divergence. None, after starting a backoff, when there is
+        nothing to truncate."""
         log = self._log
         decision = truncation(
             leader_end, EpochEnd(*log.end_of_epoch(leader_end.epoch)), log.log_end_offset, log.high_watermark
         )
         if decision.offset == log.log_end_offset and log.latest_epoch <= leader_end.epoch:
-            # Nothing to cut and no epoch to forget: the same question would get the same answer.
-            self._logger.warning("%s: diverges at %s, yet there is nothing to truncate", self.partition, leader_end)
-            self._wait()
+            # No record and no epoch to remove: the next fetch would get the same response.
+            self._logger.warning("%s: diverges at %s, but there is nothing to truncate", self.partition, leader_end)
+            self._back_off()
             return None
         return partial(self._truncate, decision.offset, decision.reason)
 
@@ -368,19 +384,22 @@ class Follower:
         if error is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._run(partial(self._restart, leader), "restart")
             return
-        # The leader has not heard of its leadership yet, or we have not of another's: both pass by themselves.
-        self._logger.info("%s: broker %d answers %s", self.partition, self.leader_id, error.name)
-        self._wait()
+        # Either broker has not received its LeaderAndIsr request yet.
+        self._logger.info("%s: broker %d returns %s", self.partition, self.leader_id, error.name)
+        self._back_off()
 
     async def _restart(self, leader: LeaderConnection) -> None:
-        """After OFFSET_OUT_OF_RANGE: asks where the leader's log begins and ends, and goes on from there."""
+        """After OFFSET_OUT_OF_RANGE: gets the leader's log start and end offsets, and truncates or restarts the log.
+
+        Source: kafka.server.AbstractFetcherThread.fetchOffsetAndTruncate.
+        """
         log = self._log
         try:
-            end = await self._ask_offset(leader, LATEST)
-            start = await self._ask_offset(leader, EARLIEST)
+            end = await self._fetch_leader_offset(leader, LATEST)
+            start = await self._fetch_leader_offset(leader, EARLIEST)
         except OSError as error:
-            self._logger.info("%s: the leader's offsets cannot be had: %s", self.partition, error)
-            self._wait()
+            self._logger.info("%s: cannot get the leader's offsets: %s", self.partition, error)
+            self._back_off()
             return
         if self._is_stopped:
             return
@@ -391,15 +410,19 @@ class Follower:
         elif decision.offset < log.log_end_offset:
             await self._truncate(decision.offset, decision.reason)
         else:
-            self._wait()
+            self._back_off()
 
-    async def _ask_offset(self, leader: LeaderConnection, timestamp: int) -> int:
-        """Raises OSError for an error of the leader's too."""
-        asked = ListOffsetsPartition(
+    async def _fetch_leader_offset(self, leader: LeaderConnection, timestamp: int) -> int:
+        """The leader's offset for EARLIEST or LATEST.
+
+        Raises:
+            OSError: the connection failed, or the leader returned an error.
+        """
+        partition = ListOffsetsPartition(
             partition_index=self.index, current_leader_epoch=self._leader_epoch, timestamp=timestamp
         )
         request = ListOffsetsRequest(
-            replica_id=self._broker_id, topics=[ListOffsetsTopic(name=self.topic, partitions=[asked])]
+            replica_id=self._broker_id, topics=[ListOffsetsTopic(name=self.topic, partitions=[partition])]
         )
         response = await self._send(leader, ApiKey.LIST_OFFSETS, self._list_offsets_version, request)
         data = response.topics[0].partitions[0]
@@ -409,39 +432,43 @@ class Follower:
         return offset
 
     async def _send(self, leader: LeaderConnection, api_key: ApiKey, version: int, request: Any) -> Any:
-        """The leader's answer; OSError when it gives none, or nobody waits for it any more."""
+        """The leader's response.
+
+        Raises:
+            OSError: the connection failed, or this follower was stopped.
+        """
         if self._is_stopped:
-            raise ConnectionAbortedError("it is followed no more")
-        self._question = leader.send(int(api_key), version, request)
+            raise ConnectionAbortedError("the follower is stopped")
+        self._pending_request = leader.send(int(api_key), version, request)
         try:
-            return await self._question
+            return await self._pending_request
         except asyncio.CancelledError:
             if not self._is_stopped:
                 raise
-            raise ConnectionAbortedError("it is followed no more") from None
+            raise ConnectionAbortedError("the follower is stopped") from None
         finally:
-            self._question = None
+            self._pending_request = None
 
-    def _wait(self) -> None:
-        """Leaves the partition out for a while."""
+    def _back_off(self) -> None:
+        """Excludes the partition from fetches for the backoff."""
         if self._delay is None and not self._is_stopped:
             self._failures += 1
             self._delay_s = backoff_s(self._failures, self._longest_backoff_s)
-            self._delay = self._clock.call_later(self._delay_s, self._wait_is_over)
+            self._delay = self._clock.call_later(self._delay_s, self._end_backoff)
 
-    def _wait_is_over(self) -> None:
+    def _end_backoff(self) -> None:
         self._delay = None
         self._record_or_notify()
 
     def _record_or_notify(self) -> None:
-        """That it has caught up, where that could not be recorded, comes before the next fetch."""
+        """Records that a recreated replica caught up, where that failed before, or notifies the fetcher."""
         if self._has_caught_up and not self._is_stopped:
             self._run(self._record_caught_up, "caught up")
         else:
             self._notify()
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-        # Called by the task: one that is cancelled before its first step leaves nothing begun.
+        # The task calls `work`: if it is cancelled before its first step, no coroutine is left unawaited.
         self._task = self._clock.spawn(self._finish(work), name=f"{name} {self.partition.topic_partition}")
 
     async def _finish(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -449,9 +476,9 @@ class Follower:
             await work()
         except (KafkaError, OSError) as error:
             self._logger.error("%s: %s", self.partition, error)
-            self._wait()
+            self._back_off()
         except Exception:
-            self._wait()  # reported by the clock; until it is mended, not more often than any other error
+            self._back_off()  # the clock logs the exception; the backoff limits how often
             raise
         finally:
             self._task = None
@@ -460,5 +487,5 @@ class Follower:
             self._notify()
 
 
-def _nothing() -> None:
+def _ignore() -> None:
     return

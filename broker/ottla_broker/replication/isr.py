@@ -1,11 +1,13 @@
-"""The in-sync set and the high watermark as functions of values.
+"""The rules of the ISR and the high watermark, as functions of values.
 
-Lives here: who is in sync, who may join, where the high watermark stands, what an answer to AlterPartition means.
-Not here: logs, requests, clocks. Pure: values in, decision and reason out. (KIP-497, KIP-966.)
+Lives here: which followers are in sync, which may join the ISR, the offset of the high watermark, the meaning of an
+AlterPartition response. Not here: logs, requests, clocks. Pure: each decision comes with its reason.
 
-Words: the *maximal* ISR is the committed one plus followers whose joining is under way. While the controller has not
-confirmed a change, either set may be the true one, so the high watermark waits for the maximal one: a follower that
-the controller may already count as in sync could be elected leader.
+The *maximal* ISR is the committed ISR plus the followers of an unconfirmed expansion. Until the controller confirms a
+change, either set may be in force. The high watermark waits for the maximal ISR, because the controller may already
+count such a follower as in sync and elect it.
+
+Source: kafka.cluster.Partition and PartitionState (KIP-497, KIP-966).
 """
 
 from __future__ import annotations
@@ -18,25 +20,25 @@ from typing import NamedTuple
 from ottla_broker.protocol.errors import ErrorCode
 
 NEVER = -(1 << 62)
-"""A time before all others. Not 0: a monotonic clock may have begun at 0 a moment ago."""
+"""A time before all others. Not 0: a monotonic clock may start at 0."""
 
 
 class JoinDecision(NamedTuple):
-    """A yes or no and why."""
+    """Whether a follower may join the ISR, and why."""
 
     holds: bool
     reason: str
 
 
 class Watermark(NamedTuple):
-    """An offset and why it is not higher."""
+    """The offset of the high watermark and what limits it."""
 
     offset: int
     reason: str
 
 
 class Change(Enum):
-    """What an unconfirmed AlterPartition asks for."""
+    """The kind of an unconfirmed ISR change."""
 
     NONE = "none"
     EXPAND = "expand"
@@ -45,17 +47,17 @@ class Change(Enum):
 
 @dataclass(frozen=True, slots=True)
 class InSyncState:
-    """The committed ISR and the change that is under way, in the order of the committed ISR."""
+    """The committed ISR and the unconfirmed change, in the order of the committed ISR."""
 
     committed: tuple[int, ...]
     change: Change = Change.NONE
     proposed: tuple[int, ...] = ()
     epochs: tuple[int, ...] = ()
-    """Of the proposed brokers, -1 unknown: of the incarnations that had caught up, not of later ones (KIP-903)."""
+    """The broker epochs of the proposed brokers at the time they caught up; -1 unknown (KIP-903)."""
 
     @property
     def maximal(self) -> tuple[int, ...]:
-        """Whom the high watermark waits for.
+        """The brokers for which the high watermark waits.
 
         >>> InSyncState((1, 2), Change.EXPAND, (1, 2, 3)).maximal
         (1, 2, 3)
@@ -70,10 +72,12 @@ class InSyncState:
 
 
 class FollowerState:
-    """What a leader knows of one follower, all of it from the follower's fetches.
+    """The leader's state of one follower, from the follower's fetches.
 
-    Offsets are -1 and times NEVER until the first fetch of this leader epoch, but that a leader gives those in the ISR
-    the time of its election. Times are Clock.monotonic in milliseconds.
+    Offsets are -1 and times NEVER until the first fetch in this leader epoch; for followers in the ISR a new leader
+    sets `last_caught_up_ms` to the time of its election. Times are Clock.monotonic in milliseconds.
+
+    Source: kafka.cluster.Replica.
     """
 
     __slots__ = (
@@ -96,15 +100,17 @@ class FollowerState:
         self.last_fetch_leader_end_offset = 0
         self.broker_epoch = -1
         self.sent_high_watermark = -1
-        """The high watermark in the last fetch response; kept only where followers get each advance (KIP-392)."""
+        """The high watermark in the last fetch response; set only with a replica selector (KIP-392)."""
 
     def on_fetch(
         self, fetch_offset: int, log_start_offset: int, now_ms: int, leader_end_offset: int, broker_epoch: int
     ) -> None:
-        """Records a fetch: asking for `fetch_offset` acknowledges everything below it.
+        """Records a fetch from `fetch_offset`, which acknowledges all records below.
 
-        A follower was caught up at the time of its *previous* fetch when it now has everything that the leader had
-        then, so under steady writes a follower that keeps pace never falls behind by an offset count.
+        A follower was caught up at the time of its *previous* fetch if it now has every record that the leader had at
+        that time. Under steady writes a follower that keeps pace therefore stays in sync, although its offset is lower.
+
+        Source: kafka.cluster.Replica.updateFetchStateOrThrow.
 
         >>> follower = FollowerState(2)
         >>> follower.on_fetch(0, 0, now_ms=100, leader_end_offset=50, broker_epoch=7)   # behind
@@ -133,9 +139,9 @@ class FollowerState:
             self.broker_epoch = broker_epoch
 
     def on_repeated_fetch(self, now_ms: int) -> None:
-        """It asked again at `now_ms`, being at the leader's end, where it had been at its last fetch.
+        """Records another fetch from the leader's log end offset at `now_ms`.
 
-        So does a fetch that does not name the partition, because nothing has changed in it (KIP-227).
+        An incremental fetch that omits the partition counts too, because nothing has changed in it (KIP-227).
 
         >>> follower = FollowerState(2)
         >>> follower.on_fetch(80, 0, now_ms=300, leader_end_offset=80, broker_epoch=7)
@@ -147,12 +153,12 @@ class FollowerState:
             self.last_fetch_ms = self.last_caught_up_ms = now_ms
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_max_ms: int) -> bool:
-        """At the leader's end, or was within the last `lag_max_ms` (replica.lag.time.max.ms)."""
+        """At the leader's log end offset, or caught up within the last `lag_max_ms` (replica.lag.time.max.ms)."""
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= lag_max_ms
 
 
 def effective_min_isr(min_insync_replicas: int, replica_count: int) -> int:
-    """min.insync.replicas never asks for more replicas than the partition has.
+    """min.insync.replicas, capped at the number of replicas.
 
     >>> effective_min_isr(2, 3), effective_min_isr(2, 1)
     (2, 1)
@@ -160,7 +166,7 @@ def effective_min_isr(min_insync_replicas: int, replica_count: int) -> int:
     return min_insync_replicas if min_insync_replicas < replica_count else replica_count
 
 
-def is_waited_for(
+def limits_high_watermark(
     follower: FollowerState,
     state: InSyncState,
     leader_end_offset: int,
@@ -168,14 +174,14 @@ def is_waited_for(
     now_ms: int,
     lag_max_ms: int,
 ) -> bool:
-    """Whether the high watermark goes no further than this follower: it is in the maximal ISR, or about to join it, as
-    `high_watermark` has it.
+    """Whether the high watermark waits for this follower: it is in the maximal ISR, or caught up and about to join.
+    The same rule as in `high_watermark`.
 
     >>> one = FollowerState(1)
     >>> one.on_fetch(100, 0, 1000, 100, -1)
-    >>> is_waited_for(one, InSyncState((0,)), 120, (0, 1), 1500, 500)
+    >>> limits_high_watermark(one, InSyncState((0,)), 120, (0, 1), 1500, 500)
     True
-    >>> is_waited_for(one, InSyncState((0,)), 120, (0, 1), 1501, 500)
+    >>> limits_high_watermark(one, InSyncState((0,)), 120, (0, 1), 1501, 500)
     False
     """
     if follower.broker_id in state.maximal:
@@ -193,13 +199,18 @@ def high_watermark(
     now_ms: int,
     lag_max_ms: int,
 ) -> Watermark:
-    """Where the leader's high watermark stands now: never below `current`.
+    """The leader's high watermark, never below `current`.
 
-    It is the smallest log end offset of the maximal ISR and of caught-up followers that are about to join it (else
-    they would never reach it while writes go on). It stands still while the committed ISR is smaller than `min_isr`
-    (KIP-966): what only a too small ISR holds was never promised to survive.
+    It is the smallest log end offset of the maximal ISR and of caught-up followers outside it: without the latter a
+    follower could never reach the high watermark under steady writes. It does not advance while the committed ISR is
+    smaller than `min_isr` (KIP-966).
 
-    `live` are the brokers of the metadata; only those may be about to join.
+    Args:
+        live: broker ids of the metadata cache; only live followers outside the ISR count.
+        now_ms: Clock.monotonic in milliseconds.
+        lag_max_ms: replica.lag.time.max.ms.
+
+    Source: kafka.cluster.Partition.maybeIncrementLeaderHW.
 
     >>> one, two = FollowerState(1), FollowerState(2)
     >>> one.on_fetch(90, 0, 1000, 100, -1)
@@ -236,10 +247,12 @@ def may_join(
     leader_epoch_start_offset: int,
     live: Iterable[int],
 ) -> JoinDecision:
-    """May this follower join the ISR?
+    """Whether this follower may join the ISR.
 
-    Its log must reach the high watermark and the offset at which this leader's epoch began: below the latter, its
-    tail may still be another epoch's and be truncated.
+    Its log must reach the high watermark and the start offset of the leader epoch: below the latter, its last records
+    may be of another epoch and may be truncated.
+
+    Source: kafka.cluster.Partition.isFollowerInSync and canAddReplicaToIsr.
 
     >>> follower = FollowerState(2)
     >>> follower.on_fetch(10, 0, 0, 20, -1)
@@ -268,7 +281,9 @@ def out_of_sync(
     now_ms: int,
     lag_max_ms: int,
 ) -> list[int]:
-    """In-sync followers that have not been caught up for `lag_max_ms`; none while another change is under way.
+    """In-sync followers that have not been caught up for `lag_max_ms`; none while another change is unconfirmed.
+
+    Source: kafka.cluster.Partition.getOutOfSyncReplicas.
 
     >>> slow = FollowerState(2, last_caught_up_ms=0)
     >>> slow.on_fetch(10, 0, 0, 20, -1)
@@ -286,18 +301,21 @@ def out_of_sync(
     ]
 
 
-def short_of_committed(
+def missing_committed_records(
     followers: Iterable[FollowerState], state: InSyncState, current_high_watermark: int
 ) -> list[int]:
-    """In-sync followers that have lost what they acknowledged; none while another change is under way.
+    """In-sync followers that lost committed records; none while another change is unconfirmed.
 
-    Every member of the ISR has what is committed, or it would be elected and have the others cut it off. One that asks
-    for less has lost power, or its log directory was away, and nobody who decides has seen that.
+    Every member of the ISR must have all committed records: otherwise, once elected, it makes the others truncate them.
+    A member that fetches from below the high watermark lost records, for example at a power loss, and the controller
+    does not see that. Apache Kafka has no such check.
 
     >>> back = FollowerState(2)
     >>> back.on_fetch(10, 0, 0, 20, -1)
-    >>> short_of_committed([back], InSyncState((1, 2)), 20), short_of_committed([back], InSyncState((1, 2)), 10)
-    ([2], [])
+    >>> missing_committed_records([back], InSyncState((1, 2)), current_high_watermark=20)
+    [2]
+    >>> missing_committed_records([back], InSyncState((1, 2)), current_high_watermark=10)
+    []
     """
     if state.is_in_flight:
         return []
@@ -309,11 +327,11 @@ def short_of_committed(
 
 
 class AlterPartitionOutcome(Enum):
-    """What to do with an unconfirmed change after AlterPartition was answered."""
+    """What to do with an unconfirmed change after an AlterPartition response."""
 
-    COMMITTED = "take the controller's ISR"
+    COMMITTED = "use the controller's ISR"
     REVERT = "go back to the committed ISR"
-    RETRY = "ask again"
+    RETRY = "send it again"
     AWAIT = "keep it until the controller sends LeaderAndIsr"
 
 
@@ -331,12 +349,14 @@ _ANSWERS = {
 
 
 def after_alter_partition(error: ErrorCode) -> AlterPartitionOutcome:
-    """The meaning of a partition's error in AlterPartitionResponse (KIP-497, KIP-841, KIP-903).
+    """What to do after a partition's error in an AlterPartition response.
 
-    A refused follower reverts the change; an epoch that the controller has left behind means that its LeaderAndIsr is
-    on its way, and until it arrives the maximal ISR stays the larger one; all else is asked again.
+    An ineligible replica reverts the change. An old epoch means that a newer LeaderAndIsr request is on its way; until
+    it arrives the maximal ISR keeps the proposed replicas. Every other error is retried.
+
+    Source: kafka.cluster.Partition.handleAlterPartitionError (KIP-497, KIP-841, KIP-903).
 
     >>> after_alter_partition(ErrorCode.INELIGIBLE_REPLICA), after_alter_partition(ErrorCode.REQUEST_TIMED_OUT)
-    (<AlterPartitionOutcome.REVERT: 'go back to the committed ISR'>, <AlterPartitionOutcome.RETRY: 'ask again'>)
+    (<AlterPartitionOutcome.REVERT: 'go back to the committed ISR'>, <AlterPartitionOutcome.RETRY: 'send it again'>)
     """
     return _ANSWERS.get(error, AlterPartitionOutcome.RETRY)

@@ -1,16 +1,18 @@
 """Partition: one replica on this broker, as leader or as follower.
 
-Lives here: leadership, the followers' fetch state, the in-sync set, the high watermark and the requests that wait for
-it. Not here: the rules (`isr`, `divergence`), files (`storage.log`), the state of the replica
-(`local_replicas.local_replica`), which commands a broker accepts (`local_replicas`).
-Everything happens on the broker's loop and nothing here awaits.
+Lives here: leadership, the followers' fetch state, the ISR, the high watermark and the requests that wait for it.
+Not here: the rules (`isr`, `divergence`), files (`storage.log`), the state of the replica
+(`local_replicas.local_replica`), which LeaderAndIsr and StopReplica requests a broker accepts (`local_replicas`).
+Everything runs on the broker's event loop. Only `delete_records` awaits.
 
-The walk of a record with acks=all through three replicas:
+Example: a record with acks=all and three replicas.
 
     append            the leader's log assigns offset 7 and queues the write; the request waits for 8 in `acks_all`
-    on_log_append     the write is done, log end offset 8; the followers' waiting fetches are woken
-    on_follower_fetch a follower asks for 8: it has 7. When the last of the maximal ISR has asked, the high watermark
-                      becomes 8, `acks_all` lets the request go, and the consumers' waiting fetches are woken
+    on_log_append     the write is complete, the log end offset is 8; delayed fetches of followers wake up
+    on_follower_fetch a follower fetches from 8, so it has 7. When every member of the maximal ISR has done so, the
+                      high watermark becomes 8, `acks_all` completes the request, delayed fetches of consumers wake up
+
+Source: kafka.cluster.Partition.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from ottla_broker.storage.log.verification import TransactionalAppend
 CONSUMER = -1
 """Replica id of a consumer's fetch."""
 HIGH_WATERMARK = -1
-"""The offset by which DeleteRecords means all records up to the high watermark."""
+"""The offset in a DeleteRecords request that stands for the high watermark (KIP-107)."""
 
 _NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -45,11 +47,11 @@ _NOT_ENOUGH_AFTER_APPEND = int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
 
 Logger: TypeAlias = "logging.LoggerAdapter[Any]"
-"""Names the broker in each line: several live in one process."""
+"""Adds the broker id to each line: one process can run several brokers."""
 
 
 class Waiter(Protocol):
-    """A delayed fetch: it waits for something to happen to a partition."""
+    """A delayed fetch. `on_progress` checks whether it can complete."""
 
     is_woken: bool
 
@@ -58,14 +60,14 @@ class Waiter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PartitionContext:
-    """What a partition needs of its broker.
+    """What a partition needs from its broker.
 
     Args:
         lag_max_ms: replica.lag.time.max.ms.
-        now_ms: Clock.monotonic in milliseconds.
-        live_brokers: the brokers of the metadata.
-        wake: has delayed fetches check the partition in a later turn of the loop.
-        propose_isr: sends `partition.in_sync.proposed` to the controller.
+        now_ms: gives Clock.monotonic in milliseconds.
+        live_brokers: gives the ids of the brokers in the metadata cache.
+        wake: schedules a check of delayed fetches for a later iteration of the event loop.
+        propose_isr: sends `partition.in_sync.proposed` to the controller (AlterPartition).
     """
 
     broker_id: int
@@ -77,7 +79,7 @@ class PartitionContext:
 
 
 class Partition:
-    """See the module. Offsets and epochs are -1 where there is none."""
+    """One replica on this broker. Offsets and epochs are -1 where there is none."""
 
     __slots__ = (
         "_context",
@@ -93,8 +95,8 @@ class Partition:
         "in_sync",
         "index",
         "is_assigned",
+        "is_in_last_known_isr",
         "is_leader",
-        "is_named_in_sync",
         "leader_epoch",
         "leader_epoch_start_offset",
         "leader_id",
@@ -119,9 +121,9 @@ class Partition:
         self.topic_id = topic_id
         self.log = log
         self.replica = LocalReplica()
-        """The state of the replica; see `take_replica`."""
+        """The state of the replica; see `set_replica`."""
         self.is_assigned = True
-        """False: this broker has no such partition any more, requests that refer to it must look for it again."""
+        """False: this broker no longer has the partition. A request that refers to it looks it up again."""
         self.is_leader = False
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
@@ -131,9 +133,9 @@ class Partition:
         self.replicas: tuple[int, ...] = ()
         self.adding: tuple[int, ...] = ()
         self.removing: tuple[int, ...] = ()
-        """Of the replicas, those that a reassignment adds and removes."""
-        self.is_named_in_sync = False
-        """The controller's last command had this broker in the ISR; a follower does not learn of later changes."""
+        """The replicas that a reassignment adds and removes (KIP-455)."""
+        self.is_in_last_known_isr = False
+        """Whether this broker is in the ISR of the last LeaderAndIsr; a follower does not receive later changes."""
         self.in_sync = InSyncState(())
         self.followers: dict[int, FollowerState] = {}
         self.acks_leader = AckQueue()
@@ -154,12 +156,12 @@ class Partition:
 
     @property
     def min_isr(self) -> int:
-        """min.insync.replicas, at most the number of replicas."""
+        """min.insync.replicas, capped at the number of replicas."""
         return isr.effective_min_isr(self.log.state.config.min_insync_replicas, len(self.replicas))
 
     @property
     def is_under_replicated(self) -> bool:
-        # Those that a reassignment is adding are not missed yet.
+        # Replicas that a reassignment adds do not count yet.
         return self.is_leader and len(self.in_sync.committed) < len(self.replicas) - len(self.adding)
 
     @property
@@ -170,13 +172,13 @@ class Partition:
     def is_under_min_isr(self) -> bool:
         return self.is_leader and len(self.in_sync.committed) < self.min_isr
 
-    def take_replica(self, replica: LocalReplica) -> None:
-        """The replica has another state. What requests look at becomes a plain attribute here."""
+    def set_replica(self, replica: LocalReplica) -> None:
+        """Sets the state of the replica. `is_assigned` becomes a plain attribute, because every request reads it."""
         self.replica = replica
         self.is_assigned = replica.is_assigned
 
-    def take_log(self, log: Log) -> None:
-        """The replica goes on in another log directory, with a log that has the same positions."""
+    def set_log(self, log: Log) -> None:
+        """Replaces the log with its future log in another log directory, which has the same positions (KIP-113)."""
         self.log = log
         log.on_append = self.on_log_append
         log.on_failure = self.on_log_failure
@@ -191,9 +193,20 @@ class Partition:
         replicas: tuple[int, ...],
         in_sync: tuple[int, ...],
     ) -> None:
-        """Leads from `leader_epoch` on. The epoch stands in the log's epoch file already, starting at its end."""
+        """Makes this replica the leader for `leader_epoch`, which the log's leader epoch cache already contains.
+
+        Args:
+            leader_epoch: starts at the log end offset.
+            partition_epoch: version of the partition state in the controller.
+            controller_epoch: epoch of the controller that sent the LeaderAndIsr request.
+            replicas: broker ids of the assignment.
+            in_sync: broker ids of the committed ISR.
+
+        Source: kafka.cluster.Partition.makeLeader.
+        """
         context = self._context
-        # Of an epoch that was skipped another may have been the leader, and cut what a follower had acknowledged here.
+        # In a skipped epoch another broker may have been the leader. Its followers may have truncated records that they
+        # acknowledged to this broker, so their fetch state is only kept from the epoch directly before.
         is_still_leader = self.is_leader and leader_epoch == self.leader_epoch + 1
         now = context.now_ms()
         self.is_leader = True
@@ -208,7 +221,7 @@ class Partition:
         for replica in replicas:
             if replica == context.broker_id:
                 continue
-            # In-sync followers get a whole replica.lag.time.max.ms to send their first fetch to the new leader.
+            # In-sync followers have replica.lag.time.max.ms to send their first fetch to the new leader.
             fresh = FollowerState(replica, last_caught_up_ms=now if replica in in_sync else isr.NEVER)
             known = self.followers.get(replica) if is_still_leader else None
             if known is not None:
@@ -221,7 +234,7 @@ class Partition:
         self.followers = followers
         self.on_follower_write = None
         self.advance_high_watermark()
-        self.wake_everybody()
+        self.wake_delayed_fetches()
 
     def become_follower(
         self,
@@ -231,7 +244,10 @@ class Partition:
         controller_epoch: int,
         replicas: tuple[int, ...],
     ) -> None:
-        """Follows `leader_id` (-1: nobody leads). What waited for this broker's leadership fails."""
+        """Makes this replica a follower of `leader_id` (-1: no leader), and fails the delayed requests.
+
+        Source: kafka.cluster.Partition.makeFollower.
+        """
         self.is_leader = False
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
@@ -241,29 +257,32 @@ class Partition:
         self.in_sync = InSyncState(())
         self.followers = {}
         self.leader_epoch_start_offset = -1
-        self.give_up_waiting(_NOT_LEADER)
+        self.fail_delayed_requests(_NOT_LEADER)
 
     def resign(self) -> None:
-        """Neither leads nor follows any more: the broker stops, or the controller says so. Who leads, if it is another
-        broker, is still told to clients."""
+        """Stops leading and following: the broker shuts down, or a StopReplica request says so. `leader_id` keeps the
+        leader if it is another broker."""
         leader_id = NO_LEADER if self.is_leader else self.leader_id
         self.become_follower(leader_id, self.leader_epoch, self.partition_epoch, self.controller_epoch, self.replicas)
 
-    def give_up_waiting(self, error_code: int) -> None:
-        """Fails the produce and DeleteRecords requests that wait here and wakes the fetches."""
+    def fail_delayed_requests(self, error_code: int) -> None:
+        """Fails the delayed Produce and DeleteRecords requests and wakes the delayed fetches."""
         self.acks_leader.fail(error_code)
         self.acks_all.fail(error_code)
         self.deletions.fail(error_code)
-        self.wake_everybody()
+        self.wake_delayed_fetches()
 
-    def wake_everybody(self) -> None:
+    def wake_delayed_fetches(self) -> None:
         if self.end_waiters:
             self._context.wake(self.end_waiters)
         if self.watermark_waiters:
             self._context.wake(self.watermark_waiters)
 
     def check_epoch(self, current_leader_epoch: int) -> ErrorCode:
-        """KIP-320: fences a client that knows an older or a newer leader than we do. -1 is not checked."""
+        """Compares the leader epoch of a request with the partition's; -1 is not checked (KIP-320).
+
+        Returns: NONE, FENCED_LEADER_EPOCH (the client's epoch is older) or UNKNOWN_LEADER_EPOCH (newer).
+        """
         if current_leader_epoch == NO_EPOCH or current_leader_epoch == self.leader_epoch:
             return ErrorCode.NONE
         if current_leader_epoch < self.leader_epoch:
@@ -279,16 +298,23 @@ class Partition:
         is_prepared: bool = False,
         transaction: TransactionalAppend | None = None,
     ) -> AppendInfo:
-        """Appends a client's batch as leader; offsets are assigned when it returns, the write follows.
+        """Appends a client's batches as leader. Offsets are assigned on return; the write completes later.
 
-        `transaction`: given when the request names a transactional id. Raises PreparationNeeded when the batch has to
-        go through the `AppendQueues` first, unless it `is_prepared`, VerificationNeeded when its transaction has to be
-        verified first, and KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=-1 and the ISR is below
-        min.insync.replicas), or what the log refuses.
+        Args:
+            records: the batches of one partition of a Produce request.
+            acks: 0, 1 or -1.
+            is_prepared: the batches have been through the `AppendQueues`.
+            transaction: given when the request has a transactional id.
+
+        Raises:
+            PreparationNeeded: the batches have to go through the `AppendQueues` first.
+            VerificationNeeded: the transaction has to be verified first.
+            KafkaError: NOT_LEADER_OR_FOLLOWER; NOT_ENOUGH_REPLICAS (acks=-1 and the ISR is smaller than
+                min.insync.replicas); the errors of `Log.append_as_leader`.
         """
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        # A full ISR is never too small, and that is the case of almost every append.
+        # Cheap check first: a full ISR is never too small.
         if acks == -1 and len(self.in_sync.committed) < len(self.replicas) and self.is_under_min_isr:
             raise self._not_enough_replicas()
         info = self.log.append_as_leader(records, self.leader_epoch, is_prepared, transaction)
@@ -297,7 +323,7 @@ class Partition:
         return info
 
     def append_marker(self, marker: EndTransactionMarker, producer_id: int, producer_epoch: int) -> AppendInfo:
-        """As `append` with acks=-1, the marker of a transaction coordinator."""
+        """Appends a transaction marker, with the checks of `append` for acks=-1 (WriteTxnMarkers, KIP-98)."""
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self.is_under_min_isr:
@@ -312,14 +338,14 @@ class Partition:
         )
 
     def on_log_append(self) -> None:
-        """The log end offset has grown, or records that had found no room were removed again."""
+        """The log end offset has advanced, or the log removed records after a write failed with ENOSPC."""
         if not self.is_leader:
             if self.on_follower_write is not None:
                 self.on_follower_write()
             return
         log = self.log.state
         if log.epochs.latest != self.leader_epoch:
-            self._begin_epoch_again()
+            self._restart_epoch()
         acks_leader = self.acks_leader
         if acks_leader:
             acks_leader.advance(log.log_end_offset)
@@ -327,25 +353,28 @@ class Partition:
             self._context.wake(self.end_waiters)
         self.advance_high_watermark()
 
-    def _begin_epoch_again(self) -> None:
-        """The start of this epoch was removed with records that had found no room: it starts where the log ends now. At
-        an offset that no record has, no follower could join and no consumer would see the end."""
+    def _restart_epoch(self) -> None:
+        """Starts the leader epoch again at the log end: the log removed its start offset after a write failed with
+        ENOSPC. With the old start offset no follower could join the ISR and the high watermark could not reach it."""
         log = self.log
         log.assign_epoch(self.leader_epoch, log.assigned_offset)
         self.leader_epoch_start_offset = min(self.leader_epoch_start_offset, log.assigned_offset)
         for follower in self.followers.values():
-            # What it has beyond are the records that were removed here: other records will get those offsets.
+            # The follower's records above belong to the removed ones; the leader will assign these offsets again.
             follower.log_end_offset = min(follower.log_end_offset, log.log_end_offset)
 
     def on_log_failure(self) -> None:
-        """The log's directory has failed."""
-        self.give_up_waiting(_STORAGE_ERROR)
+        """The log directory is offline."""
+        self.fail_delayed_requests(_STORAGE_ERROR)
 
     def advance_high_watermark(self) -> None:
-        """As leader: moves the high watermark to where the rules allow, and lets go whoever waited for it."""
+        """As leader: advances the high watermark and completes the requests that wait for it.
+
+        Source: kafka.cluster.Partition.maybeIncrementLeaderHW.
+        """
         log = self.log.state
         if not self.followers and len(self.in_sync.committed) == 1:
-            offset = log.log_end_offset  # the only replica there is
+            offset = log.log_end_offset  # a single replica
         else:
             context = self._context
             offset = isr.high_watermark(
@@ -366,23 +395,28 @@ class Partition:
             self._context.wake(self.watermark_waiters)
 
     def acknowledgement(self) -> int:
-        """Error code of an acks=all request whose records the high watermark has passed."""
+        """The error code for an acks=all request whose records are below the high watermark."""
         return 0 if len(self.in_sync.maximal) >= self.min_isr else _NOT_ENOUGH_AFTER_APPEND
 
     # Deleting records
 
     @property
     def low_watermark(self) -> int:
-        """The lowest log start offset of the live replicas, as this leader knows it (KIP-107)."""
+        """The lowest log start offset of the live replicas, from the followers' last fetches (KIP-107)."""
         starts = ((follower.broker_id, follower.log_start_offset) for follower in self.followers.values())
         return low_watermark(self.log.local_low_watermark, starts, self._context.live_brokers())
 
     async def delete_records(self, offset: int) -> int:
-        """Has the log begin at `offset` (-1: the high watermark), durably; gives the offset meant.
+        """Advances the log start offset to `offset` (-1: the high watermark), durably. Followers receive it with their
+        next fetch response.
 
-        The followers hear of it with their next fetch. Raises KafkaError: NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION
-        (cleanup.policy without delete), OFFSET_OUT_OF_RANGE (negative, or beyond the high watermark),
-        KAFKA_STORAGE_ERROR.
+        Returns: the new log start offset.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER; POLICY_VIOLATION (cleanup.policy does not contain delete);
+                OFFSET_OUT_OF_RANGE (negative, or above the high watermark); KAFKA_STORAGE_ERROR.
+
+        Source: kafka.cluster.Partition.deleteRecordsOnLeader.
         """
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -394,24 +428,31 @@ class Partition:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {self.topic_partition} is negative")
         leader_epoch = self.leader_epoch
         await log.advance_log_start_offset(wanted)
-        self.wake_everybody()  # sessions tell the followers
+        self.wake_delayed_fetches()  # their responses carry the new log start offset
         if not self.is_leader or self.leader_epoch != leader_epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return wanted
 
     def check_deletions(self) -> None:
-        """A follower's log start has moved, or a broker has come or gone."""
+        """Completes DeleteRecords requests after a follower's log start offset or the live brokers changed."""
         if self.deletions:
             self.deletions.advance(self.low_watermark)
 
     # Followers of this leader
 
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
-        """What to tell a fetcher whose last record may not be ours; None when it is. UNDEFINED: we cannot tell."""
+        """The DivergingEpoch for a fetch (KIP-595). None: the logs agree. UNDEFINED: the leader cannot compare them."""
         return leader_answer(EpochEnd(*self.log.end_of_epoch(last_fetched_epoch)), fetch_offset, last_fetched_epoch)
 
     def on_follower_fetch(self, broker_id: int, fetch_offset: int, log_start_offset: int, broker_epoch: int) -> None:
-        """A follower asks for `fetch_offset`, and so has everything below it."""
+        """Records a follower's fetch from `fetch_offset`, which acknowledges all records below.
+
+        Args:
+            log_start_offset: the follower's.
+            broker_epoch: of the follower's incarnation, -1 unknown (KIP-903).
+
+        Source: kafka.cluster.Partition.updateFollowerFetchState.
+        """
         follower = self.followers[broker_id]
         context = self._context
         log = self.log.state
@@ -424,19 +465,19 @@ class Partition:
             if decision.holds:
                 self._propose(Change.EXPAND, (*self.in_sync.committed, broker_id))
         elif fetch_offset < log.high_watermark:
-            self._take_out_short_ones()
+            self._remove_truncated_followers()
         if fetch_offset != previous_end:
             self.advance_high_watermark()
         if self.deletions:
             self.check_deletions()
 
-    def is_waiting_for(self, broker_id: int) -> bool:
-        """As leader: whether what this follower has not fetched is committed for nobody."""
+    def limits_high_watermark(self, broker_id: int) -> bool:
+        """As leader: whether the high watermark waits for this follower."""
         follower = self.followers.get(broker_id)
         if follower is None:
             return False
         context = self._context
-        return isr.is_waited_for(
+        return isr.limits_high_watermark(
             follower,
             self.in_sync,
             self.log.log_end_offset,
@@ -446,11 +487,14 @@ class Partition:
         )
 
     def shrink_isr(self) -> None:
-        """Takes followers out of the ISR that have not been caught up for replica.lag.time.max.ms."""
+        """Removes followers from the ISR that have not been caught up for replica.lag.time.max.ms.
+
+        Source: kafka.cluster.Partition.maybeShrinkIsr.
+        """
         if not self.is_leader:
             return
         if self.log.high_watermark < self.log.log_end_offset:
-            # A follower that was about to join holds it back until its time is up, and need not fetch again.
+            # A caught-up follower outside the ISR holds the high watermark back until replica.lag.time.max.ms is over.
             self.advance_high_watermark()
         if self.in_sync.is_in_flight:
             return
@@ -461,11 +505,12 @@ class Partition:
         if slow:
             self._propose(Change.SHRINK, tuple(replica for replica in self.in_sync.committed if replica not in slow))
 
-    def _take_out_short_ones(self) -> None:
-        """Followers that have less than they acknowledged leave the ISR at once, and not when they lag for too long."""
-        short = isr.short_of_committed(self.followers.values(), self.in_sync, self.log.high_watermark)
-        if short:
-            self._propose(Change.SHRINK, tuple(replica for replica in self.in_sync.committed if replica not in short))
+    def _remove_truncated_followers(self) -> None:
+        """Removes followers from the ISR that lost committed records, without waiting for replica.lag.time.max.ms."""
+        truncated = isr.missing_committed_records(self.followers.values(), self.in_sync, self.log.high_watermark)
+        if truncated:
+            remaining = tuple(replica for replica in self.in_sync.committed if replica not in truncated)
+            self._propose(Change.SHRINK, remaining)
 
     def _propose(self, change: Change, proposed: tuple[int, ...]) -> None:
         followers = self.followers
@@ -473,35 +518,42 @@ class Partition:
         self.in_sync = InSyncState(self.in_sync.committed, change, proposed, epochs)
         self._context.propose_isr(self)
 
-    def on_isr_answer(
+    def on_alter_partition_response(
         self,
-        asked: InSyncState,
-        asked_epoch: int,
+        proposal: InSyncState,
+        proposal_leader_epoch: int,
         error: ErrorCode,
         leader_epoch: int,
         partition_epoch: int,
         in_sync: tuple[int, ...],
     ) -> AlterPartitionOutcome:
-        """The controller's answer to `asked`, sent under leader epoch `asked_epoch`.
+        """Applies the controller's response to an AlterPartition request. A response is ignored when a LeaderAndIsr
+        request has replaced the proposal in the meantime.
 
-        Gives RETRY when the same change is to be sent again. An answer to a change that LeaderAndIsr has overtaken
-        is dropped.
+        Args:
+            proposal: the ISR change of the request.
+            proposal_leader_epoch: the leader epoch of the request.
+            error, leader_epoch, partition_epoch, in_sync: of the response.
+
+        Returns: RETRY when the caller has to send the same change again.
+
+        Source: kafka.cluster.Partition.submitAlterPartition (KIP-497).
         """
-        if self.in_sync is not asked or not self.is_leader or self.leader_epoch != asked_epoch:
+        if self.in_sync is not proposal or not self.is_leader or self.leader_epoch != proposal_leader_epoch:
             return AlterPartitionOutcome.AWAIT
-        answer = isr.after_alter_partition(error)
-        if answer is AlterPartitionOutcome.REVERT:
-            self.in_sync = InSyncState(asked.committed)
+        outcome = isr.after_alter_partition(error)
+        if outcome is AlterPartitionOutcome.REVERT:
+            self.in_sync = InSyncState(proposal.committed)
             self.advance_high_watermark()
-        elif answer is AlterPartitionOutcome.COMMITTED:
+        elif outcome is AlterPartitionOutcome.COMMITTED:
             if leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
                 return AlterPartitionOutcome.AWAIT
             self.in_sync = InSyncState(in_sync)
             self.partition_epoch = partition_epoch
             self.advance_high_watermark()
-            self.wake_everybody()  # whoever is in it no more has to be looked at with each of its fetches again
-            self._take_out_short_ones()  # what was asked for may have been of a log that is shorter by now
-        return answer
+            self.wake_delayed_fetches()  # followers that left the ISR may join again with their next fetch
+            self._remove_truncated_followers()  # a follower may have lost records since the request
+        return outcome
 
 
 def _ignore(_: int) -> None:

@@ -1,17 +1,19 @@
-"""Replication quotas (KIP-73): how much a leader sends for, and a follower takes for, the replicas that are throttled.
+"""Replication quotas: limit the bytes per second that throttled replicas send as leader and fetch as follower (KIP-73).
 
-Lives here: which replicas those are, and whether their rate is above the bound. Not here: what a leader (`server`,
-fetch) or a follower (`fetchers`) leaves out because of it; the pace of moves between log directories (`storage`). On
-the calling side of Clock.
+Lives here: the rate of throttled replicas and whether it exceeds the quota. Not here: which partitions a leader
+(`fetch`) or a follower (`fetcher`) excludes because of it; the throttle of future replicas (`storage`). On the calling
+side of the Clock port.
 
-The rules (KIP-73)
-1. `leader.replication.throttled.replicas` and `follower.…` of a topic name them, as PARTITION:BROKER or `*`; the rates
-   are dynamic configurations of the broker. Without a rate nothing is held back, but all is measured.
-2. Bytes of throttled replicas always count. While the rate over the last windows is above the bound, a leader gives a
-   follower nothing of them, and a follower does not ask for them; other partitions go on.
-3. A follower that is in sync is never held back: a throttle must not take anybody out of an ISR. It counts as such from
-   the controller's word on; in Apache Kafka only from its leader's first answer. Nor does a leader hold one back that
-   is about to join, for which the high watermark waits already, and acks=all with it.
+1. The topic configurations `leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` list
+   the throttled replicas as PARTITION:BROKER or `*`. The rates are dynamic broker configurations. Without a rate
+   nothing is throttled, but bytes are still measured.
+2. Bytes of throttled replicas always count. While the rate exceeds the quota, a leader returns no records of throttled
+   partitions to followers and a follower does not fetch them. Other partitions are not affected.
+3. A follower in the ISR is never throttled, because a throttle must not remove a replica from the ISR. In Apache Kafka
+   this holds from the leader's first response on, here from the LeaderAndIsr request on. A leader does not throttle a
+   caught-up follower outside the ISR either, because the high watermark and acks=all wait for it.
+
+Source: kafka.server.ReplicationQuotaManager.
 """
 
 from __future__ import annotations
@@ -25,21 +27,26 @@ from ottla_broker.ports import Clock
 from ottla_broker.rates import WindowedRate
 
 NO_LIMIT: Final = 2**63 - 1
-"""The rate where none is configured."""
+"""The quota when no rate is configured."""
 
 
 class ReplicationQuota:
-    """One bound, and what passes under it."""
+    """One quota and the measured rate of the throttled replicas."""
 
     def __init__(self, clock: Clock, bound: Callable[[], int], windows: int, window_s: float) -> None:
-        """`bound` gives the bytes per second in force now."""
+        """
+        Args:
+            bound: gives the current quota in bytes per second.
+            windows: replication.quota.window.num.
+            window_s: replication.quota.window.size.seconds.
+        """
         self._clock = clock
         self._bound = bound
         self._rate = WindowedRate(windows, window_s)
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether throttled replicas are to be held back now."""
+        """Whether the rate exceeds the quota, so that throttled replicas have to wait."""
         bound = self._bound()
         return bound < NO_LIMIT and self._rate.measure(self._clock.monotonic()) > bound
 
@@ -47,7 +54,7 @@ class ReplicationQuota:
         return self._rate.measure(self._clock.monotonic())
 
     def record(self, size: int) -> None:
-        """So many bytes of throttled replicas have passed."""
+        """Counts `size` bytes of throttled replicas."""
         self._rate.record(size, self._clock.monotonic())
 
     def wait_s(self) -> float:
@@ -56,7 +63,7 @@ class ReplicationQuota:
 
 
 class ReplicationQuotas:
-    """Both quotas of a broker, and the counters of what replication moves."""
+    """The leader and the follower quota of a broker, and the byte counters of replication."""
 
     def __init__(self, config: BrokerConfig, clock: Clock, metrics: Metrics) -> None:
         windows, window_s = config.replication_quota_window_num, config.replication_quota_window_size_seconds
@@ -65,10 +72,10 @@ class ReplicationQuotas:
         prefix = "kafka_server_brokertopicmetrics_"
         self.bytes_out = metrics.counter(f"{prefix}replicationbytesout", "Bytes that followers fetched.")
         self.reassigned_out = metrics.counter(
-            f"{prefix}reassignmentbytesout", "Bytes that followers fetched which a reassignment adds."
+            f"{prefix}reassignmentbytesout", "Bytes fetched by followers that a reassignment adds."
         )
         self.reassigned_in = metrics.counter(
-            f"{prefix}reassignmentbytesin", "Bytes fetched for replicas here that a reassignment adds."
+            f"{prefix}reassignmentbytesin", "Bytes fetched for local replicas that a reassignment adds."
         )
         for name, quota in (("leader", self.leader), ("follower", self.follower)):
             metrics.gauge(

@@ -38,7 +38,7 @@ class Led:
         self.failures = failures
         self.is_answered = asyncio.Event()
 
-    def on_isr_answer(self, *answer: Any) -> AlterPartitionOutcome:
+    def on_alter_partition_response(self, *answer: Any) -> AlterPartitionOutcome:
         if self.failures:
             self.failures -= 1
             raise ValueError("nobody thought of this")
@@ -89,9 +89,9 @@ async def test_a_follower_that_the_controller_refuses_is_not_asked_for_with_each
         await sleep(delay_s)
 
     class Refused(Led):
-        def on_isr_answer(self, *answer: Any) -> AlterPartitionOutcome:
+        def on_alter_partition_response(self, *answer: Any) -> AlterPartitionOutcome:
             if not self.failures:
-                return super().on_isr_answer()
+                return super().on_alter_partition_response()
             self.failures -= 1
             self.in_sync = InSyncState((1,), Change.EXPAND, (1, 2), (-1, -1))  # the next fetch is there already
             queue.submit(made)

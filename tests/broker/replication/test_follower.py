@@ -69,7 +69,7 @@ def follower_of(setup: LogSetup, log: Log, catch_up: Full) -> Follower:
         leader_epoch=0,
         log=log,
         on_follower_write=None,
-        wake_everybody=lambda: None,
+        wake_delayed_fetches=lambda: None,
     )
     log.on_append = lambda: partition.on_follower_write()
     return Follower(
@@ -96,7 +96,7 @@ async def test_a_recreated_replica_fetches_at_the_end_only_when_that_it_caught_u
     records = batch(b"all there is")
     follower.request_part(1)
     answer = SimpleNamespace(error_code=0, diverging_epoch=None, high_watermark=1, log_start_offset=0, records=records)
-    assert follower.on_answer(answer, SimpleNamespace())
+    assert follower.process_partition_data(answer, SimpleNamespace())
     await asyncio.wait_for(could_fetch.wait(), 60)
     assert catch_up.is_done
     await follower.stop()
@@ -117,7 +117,7 @@ async def test_stopping_a_follower_does_not_wait_for_a_coordination_store_that_d
     follower.request_part(1)
     answer = SimpleNamespace(error_code=0, diverging_epoch=None, high_watermark=0, log_start_offset=0, records=None)
     stopping = None if is_asked else asyncio.ensure_future(follower.stop())  # begun before the task that will ask
-    follower.on_answer(answer, SimpleNamespace())
+    follower.process_partition_data(answer, SimpleNamespace())
     if stopping is None:
         await asyncio.wait_for(catch_up.is_asked.wait(), 60)
         stopping = asyncio.ensure_future(follower.stop())

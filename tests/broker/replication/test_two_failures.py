@@ -279,7 +279,7 @@ class Cluster:
         else:
             error = ErrorCode.INELIGIBLE_REPLICA
         partition = replica.partition
-        partition.on_isr_answer(asked, epoch, error, state.leader_epoch, state.partition_epoch, state.isr)
+        partition.on_alter_partition_response(asked, epoch, error, state.leader_epoch, state.partition_epoch, state.isr)
 
     def elect(self, replica: _Replica) -> None:
         """A member of the ISR leads from now on; nobody has heard yet."""

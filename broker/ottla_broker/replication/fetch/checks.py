@@ -150,7 +150,7 @@ def is_throttled(partition: Partition, params: FetchParams, environment: FetchEn
     return (
         throttled.has(partition.index, replicas.broker_id)
         and replicas.quotas.leader.is_exceeded
-        and not partition.is_waiting_for(params.replica_id)
+        and not partition.limits_high_watermark(params.replica_id)
     )
 
 

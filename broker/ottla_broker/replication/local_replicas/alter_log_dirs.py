@@ -182,7 +182,7 @@ class AlterLogDirs:
                 return move.is_finished
             await self._fetchers.remove([tp])
             self.paused[tp.topic, tp.partition] = []
-            swap = self._clock.spawn(self._moves.swap(move, partition.take_log), name=f"swap {tp}")
+            swap = self._clock.spawn(self._moves.swap(move, partition.set_log), name=f"swap {tp}")
             timer = self._clock.call_later(_LONGEST_PAUSE_S, swap.cancel)
             try:
                 await asyncio.wait([swap])

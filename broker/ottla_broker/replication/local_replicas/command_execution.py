@@ -257,12 +257,12 @@ class CommandExecution:
             if topic_id == ZERO_UUID and log.topic_id is not None:
                 topic_id = log.topic_id
             partition = Partition(self._context, tp, log, topic_id)
-            partition.take_replica(self._replicas[tp])
+            partition.set_replica(self._replicas[tp])
             self._partitions.add(partition)
         elif command.topic_id != ZERO_UUID and partition.topic_id == ZERO_UUID:
             self._partitions.set_topic_id(partition, command.topic_id)
         partition.adding, partition.removing = command.adding, command.removing
-        partition.is_named_in_sync = self._context.broker_id in command.isr
+        partition.is_in_last_known_isr = self._context.broker_id in command.isr
         if command.leader == self._context.broker_id:
             log.assign_epoch(command.leader_epoch, log.assigned_offset)
             partition.become_leader(

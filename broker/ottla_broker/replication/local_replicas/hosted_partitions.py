@@ -62,7 +62,7 @@ class HostedPartitions:
             for name in ("bytesin", "bytesout", "messagesin", *conversions):
                 self._metrics.remove(f"{_TOPIC_METRICS}{name}", topic=partition.topic)
         partition.is_leader = partition.is_assigned = False
-        partition.give_up_waiting(int(error))
+        partition.fail_delayed_requests(int(error))
 
 
 def is_another_topic(known_id: bytes | None, topic_id: bytes) -> bool:

@@ -257,7 +257,7 @@ class ReplicaManager:
     def _on_replica_change(self, tp: TopicPartition, replica: LocalReplica) -> None:
         partition = self._partitions.get(*tp)
         if partition is not None:
-            partition.take_replica(replica)
+            partition.set_replica(replica)
 
     def _on_logs_offline(self, path: str, partitions: Sequence[TopicPartition]) -> None:
         for tp in partitions:

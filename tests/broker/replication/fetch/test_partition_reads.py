@@ -21,7 +21,7 @@ from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.reader import LogReader
 from tests.broker.replication.fleet import Fleet, batch, produce_request, until, values_of
 
-REFUSAL = "Partition(orders-1, follower of 1, epoch 0): broker 1 answers"
+REFUSAL = "Partition(orders-1, follower of 1, epoch 0): broker 1 returns"
 
 
 @pytest.fixture
