@@ -1,6 +1,6 @@
 """Coordination: the two production adapters of the Coordination port, and Kafka's znodes.
 
-`znodes` holds every path and every content, pure; `zookeeper` speaks to a real ensemble; `embedded` keeps the same
-model in one SQLite file for a fleet that lives in one process. `tree` and `watches` are the pure parts that the
-embedded adapter shares with the simulated one.
+`znodes`: paths and contents of Kafka's znodes, pure. `zookeeper`: the adapter for a ZooKeeper ensemble. `embedded`: the
+adapter for a fleet in one process, with ZooKeeper's data model in one SQLite file. `tree` and `watches`: the pure parts
+that the embedded and the simulated adapter share.
 """

@@ -1,13 +1,13 @@
 """The embedded adapter of the Coordination port: ZooKeeper's model in one SQLite file, for a fleet in one process.
 
-One `EmbeddedStore` per file; every broker of the process has an `EmbeddedCoordination`, its session, on it. A write is
-checked at once on the loop against the newest tree ("head"), then handed to one thread that commits whatever has
-gathered (WAL, synchronous=FULL: one fsync for all of them). Back on the loop the change enters the tree that readers
-see, watches fire, and the futures complete: nobody ever acts on something that a crash could take back. Readers never
-wait for the disk, unless their own session has a write under way that they must see.
+There is one `EmbeddedStore` per file; each broker of the process has its session, an `EmbeddedCoordination`. A write is
+first checked on the event loop against the tree with all earlier writes ("head"). One thread then commits all queued
+writes together (WAL, synchronous=FULL: one fsync). Back on the loop the change enters the committed tree, watches fire
+and the futures complete, so nothing becomes visible before it is durable. A read does not wait for the disk, unless its
+session has an uncommitted write that it must see.
 
-A session lives as long as its broker. One that is abandoned (halt) ends after its timeout, or as soon as a new session
-re-attaches to it. The sessions of an earlier process end when the file is opened: nobody else can hold it.
+A session lasts as long as its broker. After `abandon` it ends at its timeout, or when a new session attaches to it. The
+sessions of an earlier process end when the file is opened, which takes an exclusive lock.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ END_RETRY_S = 1.0
 
 
 class StoreInUse(Exception):
-    """Another process, or another store of this one, has the file open."""
+    """Another process, or another store in this process, has the file open."""
 
 
 class StoreUnreadable(Exception):
-    """The file is no embedded store, or one of a newer format."""
+    """The file is not an embedded store, or has another format version."""
 
 
 @dataclass(slots=True)
 class _EmbeddedSession:
-    """A session as the store sees it. `watches` is empty and `on_expired` None once its broker is gone."""
+    """A session in the store. After close or abandon `watches` is empty and `on_expired` None."""
 
     session_id: int
     password: bytes
@@ -61,12 +61,12 @@ class _EmbeddedSession:
     on_expired: Callable[[], None] | None
     is_ended: bool = False
     last_write: _Write | None = None
-    """The newest write that this session's reads must see: they queue behind it until it is complete."""
+    """The newest write that the session's reads must see; they wait until it is complete."""
 
 
 @dataclass(slots=True, eq=False)
 class _Write:
-    """One transaction on its way to the disk and back. `after` runs on the loop once it is visible (or failed)."""
+    """One transaction that is being committed. `after` runs on the event loop once it is visible or has failed."""
 
     zxid: int
     generation: int
@@ -79,8 +79,10 @@ class _Write:
 class EmbeddedStore:
     """The file, the tree and the sessions. All methods are called on one event loop.
 
-    `path` is the SQLite file; its directory must exist. A failed commit (disk full) fails the writes it held with
-    ConnectionLoss, takes them back, and leaves the store usable for the next ones.
+    A failed commit (disk full) rolls its writes back and fails them with ConnectionLoss; later writes can succeed.
+
+    Args:
+        path: the SQLite file; its directory must exist.
     """
 
     def __init__(self, path: str) -> None:
@@ -100,9 +102,12 @@ class EmbeddedStore:
         return self._lane is not None
 
     async def open(self) -> None:
-        """Opens the file and ends the sessions of an earlier process. Once open, further calls do nothing.
+        """Opens the file and ends the sessions of an earlier process. Does nothing when it is open.
 
-        Raises StoreInUse, StoreUnreadable, or OSError when the file cannot be made.
+        Raises:
+            StoreInUse: the file is open elsewhere.
+            StoreUnreadable: the file is not an embedded store of this format.
+            OSError: the file cannot be created.
         """
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._open())
@@ -127,7 +132,7 @@ class EmbeddedStore:
             await ended
 
     async def close(self) -> None:
-        """Commits what is under way and gives the file back. Sessions still open end with the next `open`."""
+        """Commits the queued writes and closes the file. Open sessions end with the next `open`."""
         lane, self._lane = self._lane, None
         self._opening = None
         for session in self._sessions.values():
@@ -137,14 +142,14 @@ class EmbeddedStore:
         self._sessions.clear()
 
     def expire_session(self, session_id: int) -> None:
-        """Ends a session from outside, as an ensemble would after its timeout; its broker gets EXPIRED."""
+        """Ends a session as an ensemble does after the timeout; its broker gets EXPIRED."""
         session = self._sessions.get(session_id)
         if session is not None and not session.is_ended:
             self._end(session, None)
 
     def _open_session(self, on_expired: Callable[[], None]) -> asyncio.Future[_EmbeddedSession]:
         opened: asyncio.Future[_EmbeddedSession] = self._running_loop().create_future()
-        # A session costs a transaction of its own: its id is that transaction's zxid, so no id is ever used again.
+        # Each session has its own transaction; the zxid is the session id, so that ids are unique.
         session = _EmbeddedSession(self._zxid + 1, os.urandom(PASSWORD_BYTES), OneShotWatches(), on_expired)
 
         def done(error: Exception | None) -> None:
@@ -165,7 +170,7 @@ class EmbeddedStore:
         return ended
 
     def _end(self, session: _EmbeddedSession, ended: asyncio.Future[None] | None) -> None:
-        """Deletes the ephemeral nodes; a disk that refuses is asked again, for a session must not live for ever."""
+        """Ends the session and deletes its ephemeral nodes; retries while the commit fails."""
         session.is_ended = True
 
         def done(error: Exception | None) -> None:
@@ -183,7 +188,7 @@ class EmbeddedStore:
         self._submit([Delete(path) for path in self._head.ephemerals(session.session_id)], session, done)
 
     def _write(self, session: _EmbeddedSession, operations: Sequence[Operation]) -> asyncio.Future[list[Result]]:
-        """Fails with MultiFailed, SessionExpired or ConnectionLoss."""
+        """The future fails with MultiFailed, SessionExpired or ConnectionLoss."""
         future: asyncio.Future[list[Result]] = self._running_loop().create_future()
         if session.is_ended:
             future.set_exception(SessionExpired())
@@ -192,17 +197,17 @@ class EmbeddedStore:
         try:
             results = self._submit(operations, session, _completes(future, lambda: results)).results
         except MultiFailed as error:
-            # The result may depend on a write (of anybody) that is not visible yet: it waits for that one, and
-            # what this session reads next must see it.
-            refusal = error
+            # The error may result from an uncommitted write of any session: the future waits for that write, and the
+            # next read of this session must see it.
+            failed = error
             session.last_write = self._last_write
             self._after_writes_of(
-                session, lambda failure: _completes(future, list)(refusal if failure is None else failure)
+                session, lambda failure: _completes(future, list)(failed if failure is None else failure)
             )
         return future
 
     def _after_writes_of(self, session: _EmbeddedSession, then: Callable[[Exception | None], None]) -> None:
-        """Runs `then` once the session's newest write is visible (or failed, with its error): now, if it is."""
+        """Calls `then` once the session's newest write is visible (None) or has failed (its error)."""
         if session.last_write is None or session.last_write.is_complete:
             then(None)
         else:
@@ -214,7 +219,7 @@ class EmbeddedStore:
         session: _EmbeddedSession | None,
         on_done: Callable[[Exception | None], None],
     ) -> Applied:
-        """Checks the operations (MultiFailed) and queues them; a closed store calls `on_done` with ConnectionLoss."""
+        """Checks the operations and queues them; a closed store calls `on_done` with ConnectionLoss. MultiFailed."""
         applied = self._head.apply(operations, session.session_id if session else 0, self._zxid + 1)
         self._zxid += 1
         write = _Write(self._zxid, self._generation, applied, on_done)
@@ -228,7 +233,7 @@ class EmbeddedStore:
         return applied
 
     def _on_committed(self, writes: Sequence[_Write], error: Exception | None) -> None:
-        """On the loop: the lane has committed these writes, in order, or none of them."""
+        """On the loop: the thread has committed all these writes, or none of them."""
         for write in writes:
             if error is None:
                 self._committed.install(write.applied.changes)
@@ -237,7 +242,7 @@ class EmbeddedStore:
         if error is None:
             return
         if writes[0].generation == self._generation:
-            # Later writes were checked against a tree that never came to be: the thread refuses them.
+            # Later writes were checked against the writes that failed: the thread rejects them.
             self._generation += 1
             self._head = self._committed.copy()
         for write in writes:
@@ -262,7 +267,7 @@ class EmbeddedStore:
 
 
 def call_guarded(callback: Callable[[Any], None], argument: Any) -> None:
-    """Calls a watcher or listener: its error goes to the loop's exception handler and stops nobody else."""
+    """Calls a watcher or listener; an exception goes to the loop's exception handler."""
     try:
         callback(argument)
     except Exception as error:
@@ -271,7 +276,7 @@ def call_guarded(callback: Callable[[Any], None], argument: Any) -> None:
 
 
 def _completes(future: asyncio.Future[Any], value: Callable[[], Any]) -> Callable[[Exception | None], None]:
-    """Gives a callback that completes the future, unless its caller has cancelled it meanwhile."""
+    """Returns a callback that completes the future, unless it has been cancelled."""
 
     def done(error: Exception | None) -> None:
         if future.done():
@@ -285,7 +290,11 @@ def _completes(future: asyncio.Future[Any], value: Callable[[], Any]) -> Callabl
 
 
 class EmbeddedCoordination:
-    """One broker's session on the store (Coordination port). `session_timeout_ms`: zookeeper.session.timeout.ms."""
+    """The session of one broker (Coordination port).
+
+    Args:
+        session_timeout_ms: zookeeper.session.timeout.ms.
+    """
 
     def __init__(self, store: EmbeddedStore, *, session_timeout_ms: int = 18_000) -> None:
         self._store = store
@@ -305,14 +314,14 @@ class EmbeddedCoordination:
         return self._identity[1]
 
     async def start(self, session: tuple[int, bytes] | None = None) -> None:
-        """Also opens the store when nobody has: see `EmbeddedStore.open` for its errors."""
+        """Opens the store, if necessary, and a session. Raises as `EmbeddedStore.open`."""
         if self._is_started:
             raise RuntimeError("this session was started before")
         self._is_started = True
         await self._store.open()
         if session is not None:
             await self._store._reattach_and_end(*session)
-        self._take(await self._store._open_session(self._on_expired))
+        self._use_session(await self._store._open_session(self._on_expired))
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -442,7 +451,7 @@ class EmbeddedCoordination:
         assert session is not None
         session.watches.clear()
         self._is_expired = True
-        self._tell(SessionEvent.EXPIRED)
+        self._notify(SessionEvent.EXPIRED)
         self._renew()
 
     def _renew(self) -> None:
@@ -455,15 +464,15 @@ class EmbeddedCoordination:
         elif self._session is None:
             self._store._end(opened.result(), None)  # closed or abandoned meanwhile
         else:
-            self._take(opened.result())
+            self._use_session(opened.result())
 
-    def _take(self, session: _EmbeddedSession) -> None:
+    def _use_session(self, session: _EmbeddedSession) -> None:
         self._session = session
         self._identity = (session.session_id, session.password)
         self._is_expired = False
-        self._tell(SessionEvent.CONNECTED)
+        self._notify(SessionEvent.CONNECTED)
 
-    def _tell(self, event: SessionEvent) -> None:
+    def _notify(self, event: SessionEvent) -> None:
         for listener in list(self._listeners):
             call_guarded(listener, event)
 
@@ -474,7 +483,7 @@ def _whole_path(operation: Operation) -> str:
 
 
 class _Lane:
-    """The thread that owns the SQLite connection. `opened` gives (last zxid, all rows) or the error of opening."""
+    """The thread that owns the SQLite connection. `opened` completes with (last zxid, all rows) or an error."""
 
     def __init__(
         self,
@@ -526,7 +535,7 @@ class _Lane:
         self._call(_completes(self._ended, lambda: None), None)
 
     def _commit(self, connection: sqlite3.Connection, writes: list[_Write]) -> None:
-        # Writes checked before the loop learned of a failure depend on changes that were rolled back.
+        # Writes that the loop checked before it saw a failed commit depend on the changes that were rolled back.
         stale = [write for write in writes if write.generation == self._refused_generation]
         if stale:
             self._call(self._on_committed, stale, RuntimeError("an earlier write failed"))
@@ -557,7 +566,7 @@ class _Lane:
 
 def _open_file(path: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=0, isolation_level=None)
-    # Exclusive: the first statement takes the lock and keeps it for the life of the connection (kill -9 frees it).
+    # Exclusive: the first statement takes the lock, and the connection keeps it; kill -9 releases it.
     connection.execute("PRAGMA locking_mode=EXCLUSIVE")
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")

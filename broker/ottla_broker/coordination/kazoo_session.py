@@ -1,21 +1,19 @@
-"""One ZooKeeper session on kazoo, on kazoo's own thread; `zookeeper` is the loop's side of it.
+"""One ZooKeeper session on kazoo, on kazoo's thread; `zookeeper` is the part on the event loop.
 
-kazoo is used without its recipes, retries and worker threads. Six things are changed, and a test holds each:
+kazoo runs without its recipes, retries and worker threads. Six differences, each held by a test:
 
-- Answers and watch events run where they are read, on the connection's thread, so that they cross to the loop in the
-  order in which the server sent them (kazoo's two worker threads would lose it).
-- Watches outlive a lost connection: kazoo forgets them, ZooKeeper's protocol can set them again (SetWatches) and then
-  tells what was missed meanwhile.
-- A server that cannot be reached (its packets are dropped, nobody refuses) or that accepts a connection and does not
-  answer (one that is stopped or still starting) is given up after a part of the session timeout. kazoo waits for all of
-  it to connect, and the session is over by then, though the next server would have taken it.
-- A server that falls silent is left after half of the session timeout, kazoo's two thirds leave less to find another.
-  A ping is sent after a third of it, as by Java's client: each puts off the session's end, and with it the election
-  that follows when the broker is killed.
-- That holds while requests are sent as well: kazoo takes each for a sign of life of its own, and as long as they go out
-  it never asks itself when it was last answered.
-- A session that has expired ends here. kazoo would open the next one under the same client, and a call made by
-  somebody who does not know yet would run in it.
+- Responses and watch events are handled on the connection's thread, so that they reach the event loop in the order in
+  which the server sent them. kazoo's two worker threads would lose the order.
+- Watches survive a lost connection. kazoo drops them; here SetWatches sets them again, and the server then sends the
+  events that were missed.
+- A server that cannot be reached, or accepts the connection and does not respond, is abandoned after a part of the
+  session timeout. kazoo waits for the whole timeout, after which no other server can continue the session.
+- A server that stops responding is abandoned after half of the session timeout, not two thirds, to leave time for
+  another. A ping is sent after a third of the timeout, as by the Java client: each ping extends the session, and with
+  it the time until an election when the broker is killed.
+- This also applies while requests are sent. kazoo resets its read timeout with every request that it sends.
+- An expired session ends the client. kazoo opens a new session in the same client, and a call of a component that has
+  not seen EXPIRED yet would run in the new session.
 """
 
 from __future__ import annotations
@@ -42,20 +40,20 @@ RECONNECT_DELAY_S = 0.05
 RECONNECT_MAX_DELAY_S = 1.0
 STOP_TIMEOUT_S = 10.0
 ROUND_PART = 1 / 4
-"""The part of the session timeout that a first round over all servers takes to connect. Each has its share, and as long
-again to answer. It doubles with each round: a loaded server that answers late is reached in the end."""
+"""The part of the session timeout for a first attempt to connect to all servers. Each server gets its share to accept
+the connection and the same time to respond. It doubles with each round, for servers that respond slowly."""
 SILENCE_PART = 1 / 2
-"""The part of the session timeout after which a server that does not answer is left."""
+"""The part of the session timeout after which a server that does not respond is abandoned."""
 ANSWER_PART = 1 / 6
-"""The part of the session timeout that every question has to be answered, however late in the silence it is asked."""
+"""The part of the session timeout that the server has at least to respond to a request."""
 _KAZOO_SILENCE_PART = 2 / 3
-"""The part of the session timeout that is kazoo's read timeout. It sends a ping at half of that."""
+"""kazoo's read timeout as a part of the session timeout. kazoo sends a ping after half of it."""
 SET_WATCHES_BYTES = 128 * 1024
 """Paths per SetWatches request, well below the server's jute.maxbuffer."""
 
 
 class LinkState(Enum):
-    """What the connection's thread tells the loop."""
+    """The state of the connection, as the connection's thread reports it to the event loop."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -64,7 +62,7 @@ class LinkState(Enum):
 
 
 class _InlineHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Runs callbacks where they arise. Never "running": kazoo then calls completions directly, not through a queue."""
+    """Runs callbacks on the thread that raises them. It is never "running", so kazoo calls completions directly."""
 
     def start(self) -> None:
         pass
@@ -76,9 +74,9 @@ class _InlineHandler(SequentialThreadingHandler):  # type: ignore[misc]
         callback.func(*callback.args)
 
     patience_s = math.inf
-    """What a TCP connect may take; the connection sets it."""
+    """The timeout of a TCP connect in seconds; set by the connection."""
     leave_at = math.inf
-    """When, on time.monotonic, the server is left unless it is heard of before; the connection sets it."""
+    """The time.monotonic at which the server is abandoned unless it responds before; set by the connection."""
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         kwargs["timeout"] = min(kwargs["timeout"], self.patience_s)
@@ -92,13 +90,13 @@ class _InlineHandler(SequentialThreadingHandler):  # type: ignore[misc]
         return ready
 
     def leave_if_silent(self) -> None:
-        """Ends the connection when its server should have been heard of by now."""
+        """Drops the connection when the server has not responded in time. Raises ConnectionDropped."""
         if time.monotonic() >= self.leave_at:
-            raise ConnectionDropped("the server has fallen silent")
+            raise ConnectionDropped("the server does not respond")
 
 
 def first_patience_s(session_timeout_s: float, server_count: int) -> float:
-    """What one server gets in the first round. One server alone gets half of the round.
+    """The seconds for one server in the first round; a single server gets half of the round.
 
     >>> first_patience_s(6.0, 3), first_patience_s(18.0, 3), first_patience_s(18.0, 1)
     (0.5, 1.5, 2.25)
@@ -107,7 +105,7 @@ def first_patience_s(session_timeout_s: float, server_count: int) -> float:
 
 
 class _PatientConnection(ConnectionHandler):  # type: ignore[misc]
-    """Tries every server before the session is over, and notices one that has fallen silent."""
+    """Tries every server before the session expires, and abandons a server that does not respond."""
 
     def __init__(self, client: KazooClient, timeout_s: float) -> None:
         super().__init__(client, client._connection.retry_sleeper, logger=client.logger)
@@ -118,7 +116,7 @@ class _PatientConnection(ConnectionHandler):  # type: ignore[misc]
         self._heard_at = 0.0
 
     def _connect_loop(self, retry: KazooRetry) -> Any:
-        """One round over the servers. Raises, as kazoo's does, when it has come to its end."""
+        """One round over all servers. Raises what kazoo raises at the end of a round."""
         self._patience_s = (
             self._first_patience_s if self._is_first_round else min(self._patience_s * 2, self._timeout_s)
         )
@@ -126,7 +124,7 @@ class _PatientConnection(ConnectionHandler):  # type: ignore[misc]
         return super()._connect_loop(retry)
 
     def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
-        """Gives kazoo's two timeouts in ms. `_timeout_s` is from now on what the server has granted."""
+        """Returns kazoo's read and connect timeout in ms, and sets `_timeout_s` to the negotiated session timeout."""
         self._is_connected = False
         self.handler.leave_at = math.inf
         self.handler.patience_s = self._patience_s
@@ -153,7 +151,7 @@ class _PatientConnection(ConnectionHandler):  # type: ignore[misc]
     def _read_socket(self, read_timeout: float) -> Any:
         answer = super()._read_socket(read_timeout)
         self._heard_at = time.monotonic()
-        # Answers come in order: what else has been sent may be waited for from now on.
+        # Responses arrive in order: the timeout of the other outstanding requests starts now.
         is_waiting = self.client._pending or self.ping_outstanding.is_set()
         self.handler.leave_at = self._heard_at + self._timeout_s * SILENCE_PART if is_waiting else math.inf
         return answer
@@ -161,7 +159,7 @@ class _PatientConnection(ConnectionHandler):  # type: ignore[misc]
 
 @dataclass(slots=True)
 class _SetWatches:
-    """The request that kazoo lacks: paths by what the watcher knew, and the newest zxid that the session has seen."""
+    """The SetWatches request, which kazoo does not have: paths by kind of watch, and the session's last zxid."""
 
     relative_zxid: int
     data: list[str] = field(default_factory=list)
@@ -186,7 +184,7 @@ class _SetWatches:
 
 @dataclass(slots=True)
 class ReadMany:
-    """Another request that kazoo lacks: the data of many nodes (multiRead, ZooKeeper 3.6 and later)."""
+    """The multiRead request, which kazoo does not have: the data of many nodes (ZooKeeper 3.6 and later)."""
 
     paths: list[str]
 
@@ -201,7 +199,7 @@ class ReadMany:
         return bytes(out + _PART.pack(-1, True, -1))
 
     def deserialize(self, buffer: bytes, offset: int) -> list[tuple[Any, Exception | None]]:
-        """Of each path ((data or None, stat), None) or (None, why not), as kazoo gives them."""
+        """For each path ((data or None, stat), None) or (None, error), with kazoo's types."""
         found: list[tuple[Any, Exception | None]] = []
         for _ in self.paths:
             kind, _, _ = _PART.unpack_from(buffer, offset)
@@ -218,13 +216,17 @@ class ReadMany:
 
 
 _PART = struct.Struct(">i?i")
-"""What goes before each part of such a request and answer: its type, whether it is the end, an error."""
+"""The header of each part of a multiRead request and response: type, end marker, error code."""
 
 
 class SessionClient(KazooClient):  # type: ignore[misc]
-    """A kazoo client for one session. `on_state` is called on the connection's thread and must only hand over.
+    """A kazoo client for one session.
 
-    `hosts` has no chroot: the adapter adds and strips it. `session` is the id and password of a session to take over.
+    Args:
+        hosts: without chroot, which the adapter adds and strips.
+        timeout_s: the requested session timeout in seconds.
+        session: id and password of the session to attach to.
+        on_state: called on the connection's thread; must not block.
     """
 
     def __init__(
@@ -252,20 +254,21 @@ class SessionClient(KazooClient):  # type: ignore[misc]
 
     @property
     def session(self) -> tuple[int, bytes]:
-        """Id and password, also while the connection is away; (0, ...) before the first connection."""
+        """Id and password, also while disconnected; the id is 0 before the first connection."""
         return self._session_id or 0, self._session_passwd
 
     def note_existence(self, path: str, is_present: bool) -> None:
-        """What a watching read found, for SetWatches. Called on the connection's thread with the whole path."""
+        """Records for SetWatches whether a read with a watch found the node. Called on the connection's thread with the
+        path including the chroot."""
         if is_present:
             self._absent.discard(path)
         else:
             self._absent.add(path)
 
     def drop(self) -> None:
-        """Ends the connection and leaves the session to its timeout. Does not wait."""
+        """Drops the connection; the session expires by its timeout. Does not block."""
         silent = self.logger.getChild("dropped")
-        silent.disabled = True  # kazoo would warn of the lost connection that is meant here
+        silent.disabled = True  # no warning of kazoo for the intended loss of the connection
         self.logger = self._connection.logger = silent
         self._stopped.set()
         socket = self._connection._socket
@@ -273,10 +276,10 @@ class SessionClient(KazooClient):  # type: ignore[misc]
             try:
                 socket.shutdown(2)
             except OSError:
-                pass  # not connected just now: the connection's thread sees `_stopped`
+                pass  # not connected: the connection's thread checks `_stopped`
 
     def end(self) -> None:
-        """Closes the session at the server. Blocks: never called on the loop."""
+        """Closes the session at the server. Blocks: not for the event loop."""
         self.stop()
         self.release()
 
@@ -309,7 +312,7 @@ class SessionClient(KazooClient):  # type: ignore[misc]
             self._absent.clear()
 
     def _set_watches_again(self) -> None:
-        """Puts SetWatches before every request that waits: no read may overtake the events it was due."""
+        """Puts SetWatches before all waiting requests: a read must not complete before the missed watch events."""
         data = sorted(path for path, watchers in self._data_watchers.items() if watchers and path not in self._absent)
         absent = sorted(path for path, watchers in self._data_watchers.items() if watchers and path in self._absent)
         children = sorted(path for path, watchers in self._child_watchers.items() if watchers)

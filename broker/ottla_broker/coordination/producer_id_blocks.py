@@ -1,11 +1,13 @@
-"""Blocks of 1000 producer ids, taken from `/latest_producer_id_block`.
+"""Blocks of 1000 producer ids, allocated in `/latest_producer_id_block`.
 
-Brokers take blocks by a conditional set on the one znode, so that no id is given out twice in a cluster's life: each of
-ours for itself, and the controller for the brokers that ask it (AllocateProducerIds, KIP-730). On the calling side of
-the Coordination port. Not here: giving the ids of a block out (`server.producer_ids`).
+A conditional set of the znode allocates a block, so that no id is allocated twice in a cluster. Each broker allocates
+its own blocks; the controller also does so for brokers that send AllocateProducerIds (KIP-730). On the calling side of
+the Coordination port. Not here: the assignment of ids to producers (`server.producer_ids`).
 
-A write whose outcome is unknown (the connection broke) is not looked into: the next try reads what is there now and
-takes the block behind it. That may leave a block unused, never used twice.
+After a write with an unknown outcome (ConnectionLoss) the next attempt reads the znode again and allocates the block
+after it. A block may stay unused, but none is used twice.
+
+Source: kafka.coordinator.transaction.ZkProducerIdManager.
 """
 
 from __future__ import annotations
@@ -24,12 +26,17 @@ _ATTEMPTS: Final = 20
 
 
 class ProducerIdsExhausted(Exception):
-    """There is no id left in 63 bits."""
+    """All producer ids are allocated."""
 
 
 async def take_block(coordination: Coordination, broker_id: int) -> ProducerIdBlock:
-    """The next block, which is this broker's from now on. ConnectionLoss, SessionExpired, ProducerIdsExhausted,
-    ZnodeError."""
+    """Allocates the next block to the broker.
+
+    Raises:
+        ConnectionLoss, SessionExpired: the coordination store is not available, or other brokers were always faster.
+        ProducerIdsExhausted: no block is left.
+        ZnodeError: the znode cannot be decoded.
+    """
     lost: ConnectionLoss | None = None
     for _ in range(_ATTEMPTS):
         try:
@@ -38,13 +45,13 @@ async def take_block(coordination: Coordination, broker_id: int) -> ProducerIdBl
             lost = error
             continue
         if block is not None:
-            logger.info("broker %d has producer ids %d to %d", broker_id, block.first, block.last)
+            logger.info("broker %d allocates producer ids %d to %d", broker_id, block.first, block.last)
             return block
-    raise lost or ConnectionLoss(PRODUCER_ID_BLOCK, "other brokers were always faster")
+    raise lost or ConnectionLoss(PRODUCER_ID_BLOCK, f"{PRODUCER_ID_BLOCK} changed at each of {_ATTEMPTS} attempts")
 
 
 async def _try_to_take(coordination: Coordination, broker_id: int) -> ProducerIdBlock | None:
-    """None when another broker was faster."""
+    """None when another broker allocated the block first."""
     try:
         data, stat = await coordination.get(PRODUCER_ID_BLOCK)
     except NoNode:

@@ -1,7 +1,9 @@
-"""Znodes of ACLs and delegation tokens, as Kafka 3.9 writes them; the rest of the layout stands in `znodes`.
+"""Znodes of ACLs and delegation tokens, as Kafka 3.9 writes them. Pure. The other znodes are in `znodes`.
 
-Literal resource patterns live under /kafka-acl, all others under /kafka-acl-extended/<pattern type>. A change of either
-creates a sequential node: text for literal patterns (as before KIP-290), JSON for the others. Pure.
+ACLs of literal resource patterns are under /kafka-acl, the others under /kafka-acl-extended/<pattern type>. A change
+creates a sequential node: text for literal patterns, JSON for the others (KIP-290).
+
+Source: kafka.zk.ZkAclStore and DelegationTokenInfoZNode.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ ACL_CHANGE_NAME = "acl_changes_"
 DELEGATION_TOKENS = "/delegation_token/tokens"
 TOKEN_CHANGES = "/delegation_token/token_changes"
 TOKEN_CHANGE_PREFIX = f"{TOKEN_CHANGES}/token_change_"
-"""The content of a token change is the token id itself."""
+"""The content of a token change is the token id."""
 
 LITERAL = "LITERAL"
 
@@ -42,19 +44,19 @@ SECURE_ROOTS = (
     f"{EXTENDED_ACLS}/prefixed",
     EXTENDED_ACL_CHANGES,
 )
-"""Only their creator may write below these when zookeeper.set.acl is on; everybody may read, unless sensitive."""
+"""With zookeeper.set.acl, only their creator may write below these paths; anyone may read, except `SENSITIVE_ROOTS`."""
 
 SENSITIVE_ROOTS = ("/config/users", "/config/brokers", DELEGATION_TOKENS)
 
 
 def resource_type_name(resource_type: str) -> str:
-    """ "TransactionalId" for "TRANSACTIONAL_ID": how a resource type stands in a path."""
+    """The resource type as in a path: "TransactionalId" for "TRANSACTIONAL_ID"."""
     return "".join(word.capitalize() for word in resource_type.split("_"))
 
 
 @dataclass(frozen=True, slots=True)
 class ResourcePattern:
-    """What an ACL is about; `resource_type` and `pattern_type` in Kafka's capitals ("TOPIC", "PREFIXED")."""
+    """The resource pattern of an ACL; `resource_type` and `pattern_type` in capitals ("TOPIC", "PREFIXED")."""
 
     resource_type: str
     name: str
@@ -67,7 +69,7 @@ class ResourcePattern:
 
     @property
     def change_prefix(self) -> str:
-        """Path of the sequential node that tells of a change."""
+        """The path, without number, of the sequential node of a change."""
         return f"{ACL_CHANGES if self.pattern_type == LITERAL else EXTENDED_ACL_CHANGES}/{ACL_CHANGE_NAME}"
 
     def encode_change(self) -> bytes:
@@ -84,7 +86,7 @@ class ResourcePattern:
 
     @classmethod
     def decode_change(cls, path: str, data: bytes) -> ResourcePattern:
-        """Brokers before 2.0 wrote the resource type as in a path ("Topic"); it comes back in capitals."""
+        """Returns the resource type in capitals; brokers before 2.0 wrote it as in a path ("Topic"). ZnodeError."""
         if path.startswith(f"{EXTENDED_ACL_CHANGES}/"):
             value = decode_object(path, data)
             if member(path, value, "version", int) > 1:
@@ -103,7 +105,7 @@ class ResourcePattern:
 
 @dataclass(frozen=True, slots=True)
 class AclEntry:
-    """One rule. `operation` and `permission_type` as in the node ("DescribeConfigs", "Allow")."""
+    """One ACL. `operation` and `permission_type` as in the znode ("DescribeConfigs", "Allow")."""
 
     principal: str
     permission_type: str
@@ -125,7 +127,7 @@ def encode_acls(entries: Sequence[AclEntry]) -> bytes:
 
 
 def decode_acls(path: str, data: bytes) -> list[AclEntry]:
-    """An empty node holds no rule; a version other than 1 is refused."""
+    """The ACLs of a znode; none when it is empty. ZnodeError for a version other than 1."""
     if not data:
         return []
     value = decode_object(path, data)

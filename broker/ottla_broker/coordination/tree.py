@@ -1,10 +1,9 @@
 """ZooKeeper's data model as a pure state machine: operations in, changes and watch events out.
 
-No clock, file, future or session lives here; the embedded adapter puts SQLite behind it, the simulated adapter puts
-faults in front of it. The order of the checks is ZooKeeper's own, so that a caller that breaks two rules at once gets
-the same error from every adapter.
+No clocks, files, futures or sessions: the embedded adapter adds SQLite, the simulated adapter adds faults. The order of
+the checks is ZooKeeper's, so that every adapter returns the same error when several apply.
 
-Worked example (what an election does):
+Example, the election of a controller:
 
 >>> tree = Tree()
 >>> _ = tree.apply([Create("/controller_epoch", b"1")], session_id=7, zxid=1)
@@ -46,7 +45,7 @@ ANY_VERSION = -1
 
 
 def validate_path(path: str) -> None:
-    """ValueError, naming the path, unless ZooKeeper would take it ("/", or "/a/b" without empty, "." or ".." parts)."""
+    """Raises ValueError unless ZooKeeper accepts the path: "/", or "/a/b" without empty, "." or ".." parts."""
     if path == "/":
         return
     if not path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in path[1:].split("/")):
@@ -60,7 +59,7 @@ def parent_of(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node. `creates` counts the children ever made under it: it numbers the next sequential one."""
+    """One node. `creates` counts the children ever created: it is the number of the next sequential child."""
 
     data: bytes
     czxid: int
@@ -71,14 +70,14 @@ class Node:
 
 
 Change: TypeAlias = tuple[str, Node | None]
-"""A path and what stands there now; None when the node is gone."""
+"""A path and its new node; None when the node is deleted."""
 
 Result: TypeAlias = str | Stat | None
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a transaction did: one result per operation, the nodes it left behind, the events it causes (in order)."""
+    """The effect of a transaction: one result per operation, the changed nodes, the watch events, in order."""
 
     results: list[Result]
     changes: list[Change]
@@ -120,15 +119,19 @@ class Tree:
         return sorted(self._ephemerals.get(session_id, ()))
 
     def install(self, changes: Sequence[Change]) -> None:
-        """Takes over the changes that another tree's `apply` gave (or rows of a file), without checks."""
+        """Applies the changes of another tree's `apply`, or the rows of a file, without checks."""
         for path, node in changes:
             self._put(path, node)
 
     def apply(self, operations: Sequence[Operation], session_id: int, zxid: int) -> Applied:
-        """Runs the operations in order, each seeing the ones before it; all or nothing.
+        """Applies all operations in order, or none.
 
-        Ephemeral nodes belong to `session_id`; everything that changes carries `zxid`, which must be larger than any
-        before. MultiFailed with ZooKeeper's error when one of them is refused; then nothing has changed.
+        Args:
+            session_id: the owner of new ephemeral nodes.
+            zxid: of the transaction; larger than all before.
+
+        Raises:
+            MultiFailed: an operation failed, with ZooKeeper's error; the tree is unchanged.
         """
         applied = Applied([], [], [])
         undo: list[Change] = []

@@ -1,7 +1,7 @@
-"""One-shot watches of one session: the callbacks to call when a path changes. Pure.
+"""One-shot watches of one session: the callbacks for a path. Pure.
 
-As in ZooKeeper, `get` and `exists` leave a data watch and `children` a child watch; a deletion fires both kinds of its
-path, and a callback that waits on both is called once. Callbacks are called in the order in which they were left.
+As in ZooKeeper, `get` and `exists` set a data watch and `children` a child watch. The deletion of a node fires both
+kinds; a callback with both is called once. Callbacks are called in the order in which they were set.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ottla_broker.ports.coordination import Watcher, WatchEvent, WatchKind
 
 
 class OneShotWatches:
-    """The watches by path. The same callback left twice on one path counts once."""
+    """The watches by path. A callback that is set twice on a path is called once."""
 
     __slots__ = ("_children", "_data")
 
@@ -25,7 +25,7 @@ class OneShotWatches:
         self._children.setdefault(path, {})[watcher] = None
 
     def take(self, event: WatchEvent) -> list[Watcher]:
-        """Removes and gives the callbacks that the event fires."""
+        """Removes and returns the callbacks of an event."""
         fired: dict[Watcher, None] = {}
         if event.kind is not WatchKind.CHILDREN:
             fired.update(self._data.pop(event.path, {}))
@@ -34,6 +34,6 @@ class OneShotWatches:
         return list(fired)
 
     def clear(self) -> None:
-        """Forgets everything: the session is over, its owner reads again."""
+        """Removes all watches, at the end of the session."""
         self._data.clear()
         self._children.clear()

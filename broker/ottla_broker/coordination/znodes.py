@@ -1,10 +1,11 @@
-"""Every znode of Kafka 3.9: its path and what stands in it, byte for byte. Pure; nothing here talks to ZooKeeper.
+"""The znodes of Kafka 3.9: paths and contents, byte for byte. Pure; no access to ZooKeeper.
 
-One class (or pair of functions) per kind of node, with `path`, `encode` and `decode`. What `encode` gives is what
-Apache Kafka 3.9.1 writes, members in its order (a test compares with the output of Kafka's own classes), with one
-exception that JSON readers cannot see: the partitions of a topic stand in numeric order, not in that of a Scala hash
-table. `decode` takes older versions of a node too, ignores members it does not know, and raises ZnodeError naming the
-path and the member that is wrong. Nodes of ACLs and delegation tokens stand in `security_znodes`.
+One class or pair of functions per kind of node, with `path`, `encode` and `decode`. `encode` returns what Apache Kafka
+3.9.1 writes, with its order of members (a test compares with Kafka's classes). One exception: the partitions of a topic
+are in numeric order, not in the order of a Scala hash table. `decode` also accepts older versions, ignores unknown
+members, and raises ZnodeError with the path and the wrong member. ACLs and delegation tokens are in `security_znodes`.
+
+Source: kafka.zk.ZkData.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ CONSUMERS = "/consumers"
 MIGRATION = "/migration"
 _MAX_PARTITION_REPLICAS = "ottla_max_partition_replicas"
 POWER_LOST = "/ottla/power_lost"
-"""Ours alone: an ephemeral node per broker that lost power and is not registered yet."""
+"""Not in Apache Kafka: an ephemeral node per broker that lost power and is not registered yet."""
 
 CONFIG_TYPES = ("topics", "clients", "users", "brokers", "ips")
 DEFAULT_ENTITY = "<default>"
-"""The name that stands for all entities of a type without a node of their own."""
+"""The name for all entities of a type that have no node."""
 
 PERSISTENT_PATHS = (
     CONSUMERS,
@@ -57,7 +58,7 @@ PERSISTENT_PATHS = (
     LOG_DIR_EVENT_NOTIFICATION,
     *(f"{CONFIG}/{kind}" for kind in CONFIG_TYPES),
 )
-"""Made, with their parents, by every broker that starts."""
+"""Created, with their parents, at the start of every broker."""
 
 CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
 ISR_CHANGE_PREFIX = f"{ISR_CHANGE_NOTIFICATION}/isr_change_"
@@ -72,7 +73,7 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 
 class ZnodeError(ValueError):
-    """The content of a node is not what Kafka writes there. The message names the path and the member."""
+    """The content of a node is not valid. The message names the path and the member."""
 
 
 # ---- JSON as Kafka's ObjectMapper writes it
@@ -81,7 +82,7 @@ _ESCAPES = re.compile(r"\\u[0-9a-f]{4}|\\.|[\U00010000-\U0010ffff]")
 
 
 def encode_json(value: Any) -> bytes:
-    """As Jackson: no spaces, UTF-8; control characters and those beyond the basic plane as \\uXXXX in capitals."""
+    """JSON as Jackson writes it: no spaces, UTF-8; control characters and those above U+FFFF as \\uXXXX in capitals."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return _ESCAPES.sub(_escape_as_jackson, text).encode()
 
@@ -95,7 +96,7 @@ def _escape_as_jackson(match: re.Match[str]) -> str:
 
 
 def decode_object(path: str, data: bytes) -> dict[str, Any]:
-    """The JSON object that stands at `path`; ZnodeError when it is none."""
+    """The JSON object in the node at `path`. ZnodeError when it is none."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -106,7 +107,7 @@ def decode_object(path: str, data: bytes) -> dict[str, Any]:
 
 
 def member(path: str, value: Any, name: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
-    """`value[name]` checked to be of the kind; without a default its absence is a ZnodeError too."""
+    """`value[name]`, or the default. ZnodeError when its type is not `kind`, or it is absent without a default."""
     if not isinstance(value, dict):
         raise ZnodeError(f"{path}: not a JSON object")
     found = value.get(name, default)
@@ -124,7 +125,7 @@ def _integers(path: str, name: str, value: Any) -> tuple[int, ...]:
 
 
 def _int32(where: str, value: int) -> int:
-    """Checks a number that requests carry in 32 bits: with a larger one a whole request could not be encoded."""
+    """Checks a number that is an int32 in requests: a larger one makes the encoding of the whole request fail."""
     if not -(2**31) <= value < 2**31:
         raise ZnodeError(f"{where}: {value} does not fit into 32 bits")
     return value
@@ -138,7 +139,7 @@ def _number(path: str, text: str) -> int:
 
 
 def sanitize(name: str) -> str:
-    """A user, client id or principal as part of a path (percent-encoded; DEFAULT_ENTITY is never passed here)."""
+    """A user, client id or principal, percent-encoded for a path. Not for DEFAULT_ENTITY."""
     return quote(name, safe="").replace("~", "%7E")
 
 
@@ -216,7 +217,7 @@ _CONNECTION_STRING = re.compile(r"([^:/]+)://\[?([^\]/]*?)\]?:(-?[0-9]+)")
 class BrokerRegistration:
     """`/brokers/ids/N`, ephemeral. Its czxid is the broker epoch. `features` maps a name to (min, max) version.
 
-    `max_partition_replicas` is a member of our own, which Apache Kafka passes over.
+    `max_partition_replicas` is not in Apache Kafka, which ignores it.
     """
 
     broker_id: int
@@ -233,7 +234,7 @@ class BrokerRegistration:
         return f"{BROKER_IDS}/{broker_id}"
 
     def encode(self) -> bytes:
-        """The host and port on top are the first PLAINTEXT endpoint's, for clients of 0.8."""
+        """The top-level host and port are those of the first PLAINTEXT endpoint, for clients of 0.8."""
         plain = next((endpoint for endpoint in self.endpoints if endpoint.security_protocol == "PLAINTEXT"), None)
         value: dict[str, Any] = {}
         if self.version >= 5:
@@ -291,7 +292,7 @@ def _parse_endpoint(path: str, text: Any, protocols: Mapping[str, str]) -> Endpo
         raise ZnodeError(f"{path}: member 'endpoints' holds {text!r}, not LISTENER://host:port")
     listener, host, port = match.groups()
     number = _int32(f"{path}: member 'endpoints'", _number(path, port))
-    # Before version 4 a listener's name was its security protocol.
+    # Before version 4 the name of a listener is its security protocol.
     protocol = member(f"{path}: listener_security_protocol_map", protocols, listener, str, listener)
     return Endpoint(listener, host, number, protocol)
 
@@ -300,12 +301,12 @@ def _parse_endpoint(path: str, text: Any, protocols: Mapping[str, str]) -> Endpo
 
 
 def encode_topic_id(topic_id: uuid.UUID) -> str:
-    """22 characters of URL-safe base64, as Kafka prints its uuids."""
+    """22 characters of URL-safe base64, Kafka's format of a Uuid."""
     return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
 def decode_topic_id(text: str) -> uuid.UUID:
-    """ValueError when it is none."""
+    """Raises ValueError when `text` is no topic id."""
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
@@ -323,7 +324,7 @@ def partition_path(topic: str, partition: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TopicAssignment:
-    """`/brokers/topics/T`: the replicas of every partition, and those that a reassignment adds and removes."""
+    """`/brokers/topics/T`: the replicas of every partition, and the replicas that a reassignment adds and removes."""
 
     partitions: Mapping[int, tuple[int, ...]]
     topic_id: uuid.UUID | None = None
@@ -341,7 +342,7 @@ class TopicAssignment:
 
     @classmethod
     def decode(cls, topic: str, data: bytes) -> TopicAssignment:
-        """Version 1 knows the partitions only, 2 adds the reassignment (KIP-455), 3 the topic id (KIP-516)."""
+        """Version 1 has the partitions, 2 adds the reassignment (KIP-455), 3 the topic id (KIP-516). ZnodeError."""
         path = topic_path(topic)
         value = decode_object(path, data)
         topic_id = member(path, value, "topic_id", str, None)
@@ -371,9 +372,9 @@ def _not_empty(replicas: Mapping[int, Sequence[int]]) -> dict[int, Sequence[int]
 class PartitionStateZnode:
     """`/brokers/topics/T/partitions/P/state`; the node's version is the partition epoch.
 
-    `leader_recovery_state` is RECOVERING after an unclean election until the leader has said it is done (KIP-704).
-    `leader_broker_epoch` is the czxid of the registration that the writer took the leader for, -1 when it does not say:
-    ours alone, Apache Kafka reads over it and does not write it.
+    `leader_recovery_state` is RECOVERING after an unclean election until the leader reports RECOVERED (KIP-704).
+    `leader_broker_epoch` is the leader's broker epoch as the writer saw it, -1 unknown; not in Apache Kafka, which
+    ignores it.
     """
 
     leader: int
@@ -424,17 +425,17 @@ def config_path(entity_type: str, name: str) -> str:
 
 
 def user_client_config_path(user: str, client_id: str) -> str:
-    """Both sanitized, or DEFAULT_ENTITY."""
+    """`/config/users/u/clients/c`, each sanitized or DEFAULT_ENTITY."""
     return f"{CONFIG}/users/{user}/clients/{client_id}"
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
-    """Content of any `/config/...` entity. Keys are sorted."""
+    """The content of a `/config/...` entity, with sorted keys."""
     return encode_json({"version": 1, "config": dict(sorted(config.items()))})
 
 
 def decode_config(path: str, data: bytes) -> dict[str, str]:
-    """An empty node is an empty configuration."""
+    """The configuration of an entity; empty when the node is empty. ZnodeError."""
     if not data:
         return {}
     config = member(path, decode_object(path, data), "config", dict, {})
@@ -450,7 +451,7 @@ def encode_config_change(entity_path: str) -> bytes:
 
 
 def decode_config_change(path: str, data: bytes) -> str:
-    """The entity path; version 1 (before 0.10.1) named type and name apart."""
+    """The entity path; in version 1 (before 0.10.1) type and name are separate members. ZnodeError."""
     value = decode_object(path, data)
     if member(path, value, "version", int) == 1:
         return f"{member(path, value, 'entity_type', str)}/{member(path, value, 'entity_name', str)}"
@@ -468,7 +469,7 @@ def encode_partitions(partitions: Sequence[TopicPartition]) -> bytes:
 
 
 def decode_partitions(path: str, data: bytes) -> list[TopicPartition]:
-    """An empty node (of a hasty tool) names no partition."""
+    """The partitions of a notification or request; none when the node is empty. ZnodeError."""
     if not data:
         return []
     entries = member(path, decode_object(path, data), "partitions", list)
@@ -476,7 +477,7 @@ def decode_partitions(path: str, data: bytes) -> list[TopicPartition]:
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
-    """`/log_dir_event_notification/log_dir_event_N`: a log directory of this broker has failed (KIP-112)."""
+    """`/log_dir_event_notification/log_dir_event_N`: a log directory of this broker is offline (KIP-112)."""
     return encode_json({"version": 1, "broker": broker_id, "event": LOG_DIR_FAILURE})
 
 
@@ -487,7 +488,7 @@ def decode_log_dir_event(path: str, data: bytes) -> int:
 
 
 def delete_topic_path(topic: str) -> str:
-    """An empty node asks for the topic's deletion."""
+    """An empty node requests the deletion of the topic."""
     return f"{DELETE_TOPICS}/{topic}"
 
 
@@ -519,7 +520,7 @@ def _partition_of(path: str, entry: Any) -> TopicPartition:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdBlock:
-    """`/latest_producer_id_block`: the last ids handed out, both ends included. The node starts empty."""
+    """`/latest_producer_id_block`: the last allocated block, both ends included. The node is created empty."""
 
     broker_id: int
     first: int
@@ -541,7 +542,7 @@ class ProducerIdBlock:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """`/feature`: finalized features with their maximum version level (KIP-584). Absent until somebody writes it."""
+    """`/feature`: finalized features with their maximum version level (KIP-584). It may be absent."""
 
     is_enabled: bool
     max_version_levels: Mapping[str, int] = field(default_factory=dict)
@@ -552,7 +553,7 @@ class Features:
 
     @classmethod
     def decode(cls, data: bytes) -> Features:
-        """Version 1 held a minimum level too, which says nothing any more."""
+        """Version 1 also has a minimum version level, which is ignored. ZnodeError."""
         value = decode_object(FEATURE, data)
         status = member(FEATURE, value, "status", int)
         if status not in (0, 1):
@@ -565,7 +566,7 @@ class Features:
 
 
 def consumer_offset_path(group: str, topic: str, partition: int) -> str:
-    """Where consumers of 0.8 and OffsetCommit v0 keep a group's offset, as ASCII digits."""
+    """The node with a group's offset as ASCII digits, for 0.8 consumers and OffsetCommit v0."""
     return f"{CONSUMERS}/{group}/offsets/{topic}/{partition}"
 
 

@@ -1,12 +1,12 @@
 """The ZooKeeper adapter of the Coordination port: kazoo's asynchronous calls and raw transactions, no recipes.
 
-kazoo's thread (`kazoo_session`) reads the server's answers; each crosses to the loop by `call_soon_threadsafe`, so
-answers, watch events and session events arrive here in the server's order, and watches are called from here. At most
-WINDOW requests are with kazoo at a time: handing it one more writes to a pipe that could block the loop. The others
-wait here, and while the connection is away all of them do.
+kazoo's thread (`kazoo_session`) reads the server's responses and passes each to the event loop with
+`call_soon_threadsafe`, so responses, watch events and session events arrive here in the server's order. Watchers are
+called on the loop. kazoo gets at most WINDOW requests at a time, because submitting more writes to a pipe that could
+block the loop. The others wait here; while disconnected, all requests wait.
 
-What one turn of the loop asks for is sent at its end, and reads without a watch that follow one another share a request
-(from ZooKeeper 3.6 on): a controller reads the state of every partition, and each request costs 0.2 ms and more.
+The requests of one loop iteration are sent at its end. Consecutive reads without a watch share one request (ZooKeeper
+3.6 and later): a controller reads the state of every partition, and a request costs at least 0.2 ms.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from ottla_broker.ports.coordination import (
 WINDOW = 128
 READS_PER_REQUEST = 256
 JUTE_MAXBUFFER = 0xFFFFF
-"""ZooKeeper's default of jute.maxbuffer: it drops a connection that sends a longer request."""
+"""ZooKeeper's default of jute.maxbuffer: the server drops a connection with a longer request."""
 REQUEST_OVERHEAD = 256
 RENEW_AFTER_FAILURE_S = 1.0
 EPHEMERAL, SEQUENCE = 1, 2
@@ -96,7 +96,7 @@ class ConnectString:
 
     @classmethod
     def parse(cls, text: str) -> ConnectString:
-        """ValueError, naming zookeeper.connect, when it is empty or has a chroot for each host."""
+        """Raises ValueError when zookeeper.connect is empty or has a chroot per host."""
         hosts, slash, rest = text.strip().partition("/")
         names = [host.strip() for host in hosts.split(",") if host.strip()]
         if not names:
@@ -114,14 +114,14 @@ class ConnectString:
 
 @dataclass(slots=True, eq=False)
 class _ZooKeeperCall:
-    """One call. `request` is kazoo's; `convert` makes the result, on the loop, of kazoo's value."""
+    """One call. `request` is kazoo's; `convert` turns kazoo's value into the result, on the event loop."""
 
     path: str
     request: Any
     convert: Callable[[Any], Any]
     future: asyncio.Future[Any]
     watched_path: str = ""
-    """The whole path of a watching get or exists: what it finds must be noted on kazoo's thread."""
+    """The path with chroot of a get or exists with a watch: kazoo's thread records whether the node exists."""
 
     @property
     def is_plain_read(self) -> bool:
@@ -131,8 +131,13 @@ class _ZooKeeperCall:
 class ZooKeeperCoordination:
     """A session on a ZooKeeper ensemble (Coordination port).
 
-    `connect` is zookeeper.connect (its chroot is made when absent), the two times are zookeeper.session.timeout.ms and
-    zookeeper.connection.timeout.ms. ValueError when `connect` cannot be read.
+    Args:
+        connect: zookeeper.connect; a missing chroot is created.
+        session_timeout_ms: zookeeper.session.timeout.ms.
+        connection_timeout_ms: zookeeper.connection.timeout.ms.
+
+    Raises:
+        ValueError: `connect` is not valid.
     """
 
     def __init__(
@@ -157,11 +162,11 @@ class ZooKeeperCoordination:
         self._is_ready = False
         self._waiting: deque[_ZooKeeperCall] = deque()
         self._sent: dict[int, list[_ZooKeeperCall]] = {}
-        """By number of request, in the order of sending: the calls that it answers."""
+        """The calls of each request, by its number, in the order of sending."""
         self._last_number = 0
         self._is_sending_due = False
         self._can_read_many: bool | None = None
-        """None: not known yet."""
+        """Whether the server supports multiRead; None before the first response."""
         self._link_changed: asyncio.Future[LinkState] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -196,14 +201,14 @@ class ZooKeeperCoordination:
             self.abandon()
             raise
         self._is_ready = True
-        self._tell(SessionEvent.CONNECTED)
+        self._notify(SessionEvent.CONNECTED)
 
     async def close(self) -> None:
         self._send_waiting()
         client, self._client = self._client, None
         self._forget_session()
         if client is not None:
-            # A server that does not answer cannot end the session; then its timeout does.
+            # If the server does not respond, the session expires by its timeout.
             await asyncio.wait([self._in_thread(client.end)], timeout=self._connection_timeout_s)
 
     def abandon(self) -> None:
@@ -261,7 +266,7 @@ class ZooKeeperCoordination:
 
         def convert(results: list[Any]) -> list[str | Stat | None]:
             for index, result in enumerate(results):
-                # Operations before the refused one are "rolled back", those after it "not tried".
+                # Operations before the failed one are "rolled back", those after it "not tried".
                 if isinstance(result, Exception) and not isinstance(result, kazoo_errors.RolledBackError):
                     raise MultiFailed(index, _error(operations[index].path, result))
             return [self._result(result) for result in results]
@@ -276,7 +281,7 @@ class ZooKeeperCoordination:
         return self._failed(refusal) if refusal else self._call(operation.path, request, convert)
 
     def _request(self, operation: Operation) -> Any:
-        """kazoo's request. Empty data is stored as null: Apache Kafka reads it as "not written yet"."""
+        """kazoo's request. Empty data is stored as null, which Apache Kafka reads as "not written yet"."""
         path = operation.path
         match operation:
             case Create():
@@ -332,16 +337,16 @@ class ZooKeeperCoordination:
             return
         while self._waiting and len(self._sent) < WINDOW:
             if self._can_read_many is None and self._sent and self._are_reads_next():
-                return  # first alone: a server that does not know how answers out of turn, and hangs up
+                return  # first alone: a server without multiRead responds out of order and closes the connection
             calls = self._next_calls()
             request = calls[0].request if len(calls) == 1 else ReadMany([call.request.path for call in calls])
             self._last_number = number = self._last_number + 1
             self._sent[number] = calls
             result = client.handler.async_result()
-            # Linked before it is sent: the answer may be there at once, with the event of its watch right behind it,
-            # and kazoo runs a link that comes later on this thread.
+            # Linked before sending: the response may arrive at once, followed by its watch event, and kazoo would run a
+            # later link on this thread.
             watched = calls[0].watched_path
-            result.rawlink(partial(self._hand_over, client, number, watched))
+            result.rawlink(partial(self._on_response, client, number, watched))
             client._call(request, result)
 
     def _are_reads_next(self) -> bool:
@@ -349,7 +354,7 @@ class ZooKeeperCoordination:
         return len(self._waiting) > 1 and self._waiting[0].is_plain_read and self._waiting[1].is_plain_read
 
     def _next_calls(self) -> list[_ZooKeeperCall]:
-        """What waits first, with the plain reads that follow if it is one."""
+        """The first waiting call; if it is a plain read, with the plain reads directly after it."""
         calls = [self._waiting.popleft()]
         if self._can_read_many is not False and calls[0].is_plain_read:
             while self._waiting and self._waiting[0].is_plain_read and len(calls) < READS_PER_REQUEST:
@@ -358,7 +363,7 @@ class ZooKeeperCoordination:
 
     # ---- on the connection's thread
 
-    def _hand_over(self, client: SessionClient, number: int, watched_path: str, result: Any) -> None:
+    def _on_response(self, client: SessionClient, number: int, watched_path: str, result: Any) -> None:
         value, error = request_answer(result)
         if watched_path and error is None:
             client.note_existence(watched_path, value is not None)
@@ -383,11 +388,11 @@ class ZooKeeperCoordination:
     def _on_answer(self, number: int, value: Any, error: BaseException | None) -> None:
         calls = self._sent.pop(number, None)
         if calls is None:
-            return  # it failed with its session
+            return  # failed at the end of the session
         if len(calls) == 1:
             self._complete(calls[0], value, error)
         elif isinstance(error, kazoo_errors.UnimplementedError):
-            self._can_read_many = False  # ZooKeeper 3.5, which hangs up now
+            self._can_read_many = False  # ZooKeeper 3.5, which closes the connection now
             self._waiting.extendleft(reversed(calls))
         else:
             if error is None:
@@ -400,7 +405,7 @@ class ZooKeeperCoordination:
         result: Any = None
         if error is None:
             try:
-                result = call.convert(value)  # also of a cancelled call: its watch stands at the server
+                result = call.convert(value)  # also for a cancelled call: the server has set its watch
             except CoordinationError as refused:
                 error = refused
         else:
@@ -428,22 +433,22 @@ class ZooKeeperCoordination:
         if state is LinkState.CONNECTED:
             self._session = session
             self._is_expired = False
-            self._tell(SessionEvent.CONNECTED)
+            self._notify(SessionEvent.CONNECTED)
             self._send_waiting()
         elif state is LinkState.SUSPENDED:
-            self._tell(SessionEvent.SUSPENDED)
+            self._notify(SessionEvent.SUSPENDED)
         elif state is LinkState.EXPIRED:
             self._expire(client)
-            self._tell(SessionEvent.EXPIRED)
+            self._notify(SessionEvent.EXPIRED)
             self._renew(client)
         else:
-            # kazoo gave up on an error of its own. The session may live on at the server until its timeout.
+            # kazoo stopped after an internal error. At the server the session may last until its timeout.
             self._expire(client)
-            self._tell(SessionEvent.EXPIRED)
+            self._notify(SessionEvent.EXPIRED)
             asyncio.get_running_loop().call_later(RENEW_AFTER_FAILURE_S, self._renew, client)
 
     def _expire(self, old: SessionClient) -> None:
-        """The session is gone: fails what was asked of it."""
+        """Fails all calls of the expired session."""
         self._in_thread(old.release)
         self._is_expired = True
         self._watches.clear()
@@ -471,7 +476,7 @@ class ZooKeeperCoordination:
         self._client.start_async()
 
     async def _open(self, session: tuple[int, bytes] | None) -> LinkState:
-        """Connects once: CONNECTED, or EXPIRED when the session to take over is gone (then no client is left)."""
+        """Connects once. EXPIRED when the session to attach to does not exist; then there is no client."""
         self._link_changed = asyncio.get_running_loop().create_future()
         self._new_client(session)
         try:
@@ -496,7 +501,7 @@ class ZooKeeperCoordination:
                 pass
 
     def _in_thread(self, blocking: Callable[[], None]) -> asyncio.Future[None]:
-        """Runs kazoo's blocking ends on a thread of their own (daemon: a dead server must not hold up an exit)."""
+        """Runs a blocking call of kazoo on its own thread (daemon: a dead server must not delay the exit)."""
         assert self._loop is not None
         ended: asyncio.Future[None] = self._loop.create_future()
 
@@ -510,7 +515,7 @@ class ZooKeeperCoordination:
         threading.Thread(target=run, name="ottla-zookeeper-close", daemon=True).start()
         return ended
 
-    def _tell(self, event: SessionEvent) -> None:
+    def _notify(self, event: SessionEvent) -> None:
         for listener in list(self._listeners) if self._is_ready else []:
             self._guarded(listener, event)
 
