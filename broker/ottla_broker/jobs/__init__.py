@@ -1,8 +1,7 @@
-"""The named jobs of the Workers port: what runs outside the broker's interpreter.
+"""The named jobs of the Workers port: work that runs in another process.
 
-A job is an `async def job(disk, *arguments)`, or `job(disk, ask, *arguments)` where it is run with an answer, whose
-arguments and result are plain values. Add one here and nowhere
-else: the production adapter and the simulator both look names up in `JOBS`.
+A job is an `async def job(disk, *arguments)`, or `job(disk, ask, *arguments)` when the caller answers questions of the
+job. Arguments and results are plain values. The production adapter and the simulator find jobs by name in `JOBS`.
 """
 
 from __future__ import annotations
@@ -28,4 +27,4 @@ JOBS: Mapping[str, Job] = MappingProxyType(
 """Jobs by name."""
 
 PROMPT_JOBS = frozenset({PREPARE_JOB, CONVERT_JOB})
-"""Those that a client waits for: they take milliseconds, and must not wait for jobs that take minutes."""
+"""Jobs for which a client waits. They take milliseconds and must not queue behind jobs that take minutes."""

@@ -1,6 +1,6 @@
-"""The fleet on one machine: the documents that Kubernetes gets, run as processes or as one process.
+"""A fleet on one machine, from the same documents as on Kubernetes.
 
-`layout` says where things lie and what each broker's configuration is (pure but for its one state file), `fleet` runs
-brokers in this process, `supervisor` runs one process per broker, `control` is the socket by which the `ottla local`
-commands reach either, and `topics` makes the declared topics so.
+`layout`: paths, ports and the configuration of each broker. `fleet`: brokers in this process. `supervisor`: one process
+per broker. `daemon`: the background process. `control`: the socket between the daemon and the `ottla local` commands.
+`topic_documents`: creates and alters the declared topics. `disks`: the requests of `ottla disk`.
 """

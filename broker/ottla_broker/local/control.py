@@ -1,7 +1,7 @@
-"""The control socket of a running local fleet: one JSON request a line, one JSON answer a line.
+"""The control socket of a local fleet: one JSON request per line, one JSON response per line.
 
-A UNIX socket in the data directory, reached through /proc/self/fd, because its path may be longer than the 108 bytes
-that a socket address holds. Only the user who started the fleet may open it.
+It is a UNIX socket in the data directory. The address goes through /proc/self/fd, because the path may exceed the limit
+of 108 bytes for a socket address. Only the user who started the fleet can open it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class ControlError(Exception):
-    """The fleet refused a command; the message says why."""
+    """The fleet rejected a command; the message gives the reason."""
 
 
 class NotRunning(ControlError):
-    """No fleet listens in the data directory."""
+    """No fleet runs in the data directory."""
 
 
 class ControlServer:
-    """Serves `handler`, whose ControlErrors become refusals."""
+    """Serves requests with `handler`. An exception becomes the response `{"error": message}`."""
 
     def __init__(self, data: Path, handler: Handler) -> None:
         self._data = data
@@ -36,7 +36,7 @@ class ControlServer:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listens. The caller holds the lock of the data directory, so an old socket file is a dead fleet's."""
+        """Listens. The caller has the lock of the data directory, so an existing socket file is not in use."""
         path = self._data / SOCKET_NAME
         path.unlink(missing_ok=True)
         directory = os.open(self._data, os.O_RDONLY | os.O_DIRECTORY)
@@ -68,17 +68,17 @@ class ControlServer:
                 writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
         except (OSError, asyncio.CancelledError):
-            pass  # the command went away, or the fleet ends (cancelled, asyncio's streams would report a mistake)
+            pass  # the client disconnected, or the fleet stops (asyncio's streams would log the cancellation)
         finally:
             writer.close()
 
 
 def ask(data: Path, request: dict[str, Any], *, timeout_s: float = 60.0) -> dict[str, Any]:
-    """Sends one command to the fleet in `data` and gives its answer.
+    """Sends one command to the fleet in `data` and returns the response.
 
     Raises:
-        NotRunning: nobody listens there.
-        ControlError: the fleet refused.
+        NotRunning: no fleet runs there.
+        ControlError: the fleet rejected the command or did not respond within `timeout_s` seconds.
     """
     try:
         directory = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
@@ -92,19 +92,19 @@ def ask(data: Path, request: dict[str, Any], *, timeout_s: float = 60.0) -> dict
             except (FileNotFoundError, ConnectionRefusedError):
                 raise NotRunning(f"the fleet in {data} is not running") from None
             except OSError as error:
-                raise ControlError(f"the fleet in {data} cannot be asked: {error.strerror}") from None
+                raise ControlError(f"cannot connect to the fleet in {data}: {error.strerror}") from None
             with connection.makefile("rwb") as stream:
                 stream.write(json.dumps(request).encode() + b"\n")
                 stream.flush()
                 line = stream.readline()
     except (TimeoutError, ConnectionError) as error:
         if not isinstance(error, TimeoutError):
-            raise ControlError(f"the fleet in {data} ended while it was asked") from None
-        raise ControlError(f"the fleet in {data} gave no answer within {timeout_s:.0f} s") from None
+            raise ControlError(f"the fleet in {data} ended during the command") from None
+        raise ControlError(f"the fleet in {data} did not respond within {timeout_s:.0f} s") from None
     finally:
         os.close(directory)
     if not line:
-        raise ControlError(f"the fleet in {data} ended while it was asked")
+        raise ControlError(f"the fleet in {data} ended during the command")
     answer: dict[str, Any] = json.loads(line)
     if "error" in answer:
         raise ControlError(answer["error"])

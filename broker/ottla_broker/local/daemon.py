@@ -1,9 +1,9 @@
-"""The process behind `ottla local up`: runs the fleet until it is told to stop, and answers on the control socket.
+"""The background process of `ottla local up`: runs the fleet and serves the control socket.
 
     python -m ottla_broker.local.daemon --data DIR [--processes] [--zookeeper HOST:PORT]
 
-It reads DIR/documents.yaml, brings the brokers up (in this process, or as processes of their own under `supervisor`),
-makes the declared topics so, and serves status, kill and down. Its log is DIR/fleet.log.
+It reads DIR/documents.yaml, starts the brokers (in this process, or one process each under `supervisor`), creates and
+alters the declared topics, and serves the commands status, kill and down until SIGTERM. Its log is DIR/fleet.log.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ EXPECTED_FAILURES = (
     StoreInUse,
     StoreUnreadable,
 )
-"""What keeps a fleet from starting and says so in its message; anything else is a mistake of ours."""
+"""Errors of a start with a message for the user. Any other exception is a bug."""
 
 
 class Runner(Protocol):
-    """How the brokers of a fleet are run: `InProcess` here, or `supervisor.Supervisor`."""
+    """Runs the brokers of a fleet: `InProcess`, or `supervisor.Supervisor`."""
 
     restarts: bool
     """Whether a broker that ends is started again."""
@@ -59,7 +59,7 @@ class Runner(Protocol):
     async def start(self) -> None: ...
     async def kill(self, broker_id: int) -> None: ...
     async def stop(self) -> None: ...
-    async def look(self) -> None: ...
+    async def refresh(self) -> None: ...
     def statuses(self) -> list[dict[str, Any]]: ...
     def is_running(self, broker_id: int) -> bool: ...
 
@@ -89,8 +89,8 @@ class InProcess:
         broker = self._fleet.brokers.get(broker_id)
         return broker is not None and broker.state not in ("halted", "refused", "stopped")
 
-    async def look(self) -> None:
-        """Nothing to ask: the brokers are here."""
+    async def refresh(self) -> None:
+        """Does nothing: the brokers are in this process."""
 
     def statuses(self) -> list[dict[str, Any]]:
         found = []
@@ -115,7 +115,7 @@ class InProcess:
 
 
 class Daemon:
-    """One fleet: its runner, its topics, its control socket. `lock` is held (see `locked`) until it is stopped."""
+    """One fleet: its runner, its topics, its control socket. It releases `lock` (see `locked`) when it has stopped."""
 
     def __init__(self, data: Path, lock: IO[str], documents: Documents, *, processes: bool, zookeeper: str) -> None:
         self._data = data
@@ -137,7 +137,7 @@ class Daemon:
         self._stopped = asyncio.Event()
 
     async def run(self) -> int:
-        """Until SIGTERM, SIGINT or the command `down`; gives the exit status."""
+        """Runs until SIGTERM, SIGINT or the command `down`. Returns the exit status."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
@@ -149,11 +149,11 @@ class Daemon:
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         await self._runner.stop()
-        # Before the answer: whoever has it may delete the directory, or start another fleet in it.
+        # Before the response to `down`: the client may then delete the directory or start another fleet in it.
         self._control.close()
         fcntl.flock(self._lock, fcntl.LOCK_UN)
         self._stopped.set()
-        await asyncio.sleep(0)  # lets the answer to `down` leave
+        await asyncio.sleep(0)  # lets the loop send the response to `down`
         return 1 if self._failure else 0
 
     async def _start(self) -> None:
@@ -165,7 +165,7 @@ class Daemon:
             self._failure = str(error)
             if os.strerror(errno.EADDRINUSE) in self._failure:
                 self._failure += (
-                    f"; stop what listens there (the ports of a fleet are kept: {self._data / 'fleet.json'})"
+                    f"; stop the process that uses the port (the fleet keeps its ports: {self._data / 'fleet.json'})"
                 )
             logger.error("the fleet did not start: %s", self._failure)
         except Exception as error:
@@ -187,7 +187,7 @@ class Daemon:
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         command = request.get("command")
         if command == "status":
-            await self._runner.look()
+            await self._runner.refresh()
             return self._status()
         if command == "kill":
             return await self._kill(request)
@@ -245,7 +245,7 @@ def _rss_bytes(pid: int | None) -> int:
 
 @contextlib.contextmanager
 def locked(data: Path) -> Iterator[IO[str]]:
-    """The lock of a data directory, which one daemon holds. BlockingIOError when another one does."""
+    """Locks a data directory for one daemon. Raises BlockingIOError when another daemon has the lock."""
     with (data / "fleet.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield lock

@@ -1,6 +1,6 @@
-"""What `ottla disk` asks of a fleet, by Kafka's own requests: Metadata, DescribeLogDirs, IncrementalAlterConfigs.
+"""The requests of `ottla disk`: Metadata, DescribeLogDirs, IncrementalAlterConfigs.
 
-Not here: what the broker does (`server/readmission.py`), the words to the person (`cli/disk.py`).
+Not here: what the broker does (`server/readmission.py`), the command line (`cli/disk.py`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Partition = tuple[str, int]
 
 
 class DiskAdminError(Exception):
-    """The fleet, or the state of the directory, stands against it; the message says what."""
+    """The command is not possible; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Partitions with no other copy in sync than that on the directory; `followers`: those that lag behind exist of."""
+    """Partitions with their only in-sync replica on the directory. `followers`: those with another, lagging replica."""
 
     broker: int
     directory: str
@@ -38,7 +38,7 @@ class Loss:
 
 
 class DiskAdmin:
-    """Asks the broker at host:port first, then the one that is meant. Raises OSError when nobody answers."""
+    """Finds the broker through the one at host:port. Methods raise OSError when a broker does not respond."""
 
     def __init__(self, network: Network, clock: Clock, host: str, port: int) -> None:
         self._network = network
@@ -46,7 +46,7 @@ class DiskAdmin:
         self._first = (host, port)
 
     async def loss(self, broker: int, directory: str) -> Loss:
-        """What would be given up. DiskAdminError unless the directory is the broker's, and offline."""
+        """The partitions that `forget` gives up. DiskAdminError unless the directory is the broker's and offline."""
         api = codec.module(ApiKey.DESCRIBE_LOG_DIRS)
         client = await self._client(broker)
         described = await client.send(ApiKey.DESCRIBE_LOG_DIRS, 4, api.DescribeLogDirsRequest(topics=None))
@@ -55,7 +55,7 @@ class DiskAdmin:
             raise DiskAdminError(f"broker {broker} has no log directory {directory}; it has {', '.join(errors)}")
         if errors[directory] != ErrorCode.KAFKA_STORAGE_ERROR:
             raise DiskAdminError(f"log directory {directory} of broker {broker} is not offline: nothing is given up")
-        # The broker itself knows at once which of its replicas are offline.
+        # From this broker, whose metadata already has its own offline replicas.
         metadata = await self._metadata(client)
         held = {
             (topic.name, partition.partition_index)
@@ -76,7 +76,7 @@ class DiskAdmin:
         return Loss(broker, directory, tuple(alone), tuple(followers))
 
     async def forget(self, loss: Loss) -> list[Partition]:
-        """Has the broker give them up; the partitions that after a while still do not take records."""
+        """Makes the broker give up the partitions. Returns those that have no leader after `_PATIENCE_S` seconds."""
         api = codec.module(ApiKey.INCREMENTAL_ALTER_CONFIGS)
         client = await self._client(loss.broker)
         request = api.IncrementalAlterConfigsRequest(

@@ -1,7 +1,7 @@
 """Brokers of a local fleet in this process, one event loop for all.
 
-The embedded coordination store serves them, or a ZooKeeper when one is named. A broker that is killed here is halted:
-its connections break, its session is abandoned and ends by its timeout, nothing is flushed, as after SIGKILL.
+They use the embedded coordination store, or a given ZooKeeper. `kill` halts a broker as SIGKILL does: its connections
+break, its session expires by its timeout, nothing is flushed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ottla_broker.server.broker import Broker, StartRefused
 from ottla_broker.server.edge.http_endpoints import routes
 
 EMBEDDED_CONNECT = "embedded:2181"
-"""zookeeper.connect of a fleet without ZooKeeper: the key is required, nobody connects to it."""
+"""zookeeper.connect of a fleet without ZooKeeper: the key is required, but not used."""
 
 
 class Fleet:
@@ -30,7 +30,7 @@ class Fleet:
 
     Args:
         zookeeper_connect: "host:port/chroot" of a real ZooKeeper; "" for the embedded coordination store.
-        overrides: broker keys that win over those of the layout (tests).
+        overrides: broker keys with precedence over those of the layout (tests).
     """
 
     def __init__(self, layout: Layout, *, zookeeper_connect: str = "", overrides: dict[str, str] | None = None) -> None:
@@ -42,7 +42,7 @@ class Fleet:
         self._http: dict[int, HttpServer] = {}
 
     async def start(self) -> None:
-        """Starts the brokers one after the other on the same coordination store; returns when all are ready."""
+        """Starts the brokers one after the other; returns when all are ready."""
         self.layout.assign_ports()
         if not self._zookeeper_connect:
             self._store = EmbeddedStore(str(self.layout.coordination_path))
@@ -53,7 +53,7 @@ class Fleet:
             await broker.ready()
 
     async def start_broker(self, broker_id: int, *, wait_until_ready: bool = True) -> Broker:
-        """Starts one broker that is not running. StartRefused names it and says why."""
+        """Starts one broker that is not running. StartRefused, with the broker id and the reason."""
         place = self.layout.state.brokers[broker_id]
         config = BrokerConfig.from_mapping(
             {**self.layout.broker_config(place, self._zookeeper_connect or EMBEDDED_CONNECT), **self._overrides}
@@ -61,7 +61,7 @@ class Fleet:
         with process_logging.about(lambda: broker_id):
             try:
                 for directory in self.layout.log_directories(broker_id).values():
-                    # One that cannot be made or read is a failed disk, with which the broker starts.
+                    # A directory that cannot be created is offline; the broker starts without it.
                     with contextlib.suppress(OSError):
                         os.makedirs(directory, exist_ok=True)
                 ports = make_ports(config, self._coordination(config), brokers=len(self.layout.state.brokers))
@@ -89,13 +89,17 @@ class Fleet:
         self._http.pop(broker_id).close()
 
     async def stop_broker(self, broker_id: int, *, moves_leadership: bool = True) -> None:
-        """Stops one broker in order, after the others lead what it led. KeyError when it is not running."""
+        """Stops one broker by a controlled shutdown. KeyError when it is not running.
+
+        Args:
+            moves_leadership: False: the broker stops without moving its leadership.
+        """
         with process_logging.about(lambda: broker_id):
             await self.brokers.pop(broker_id).stop(moves_leadership=moves_leadership)
         self._http.pop(broker_id).close()
 
     async def stop(self) -> None:
-        """Stops every broker in order, then the coordination store. No leadership moves to a broker that stops next."""
+        """Stops all brokers without moving leadership, then the coordination store."""
         for broker_id in list(self.brokers):
             await self.stop_broker(broker_id, moves_leadership=False)
         if self._store is not None:

@@ -1,4 +1,4 @@
-"""Where Java and the jars are that scripts/fetch-jars.sh fetched: Apache Kafka 3.9.1 and ZooKeeper 3.9."""
+"""Finds Java and the jars of Apache Kafka 3.9.1 and ZooKeeper 3.9 that scripts/fetch-jars.sh downloads."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 
 
 class MissingRequirement(RuntimeError):
-    """Java or the jars are absent; the message names the script that gets them."""
+    """Java or the jars are missing; the message names the script that installs them."""
 
 
 def cache_directory() -> Path:
-    """`${OTTLA_CACHE:-~/.cache/ottla}`: what is downloaded or built outside the checkout."""
+    """`${OTTLA_CACHE:-~/.cache/ottla}`: the directory for downloads and builds outside the checkout."""
     return Path(os.environ.get("OTTLA_CACHE") or "~/.cache/ottla").expanduser()
 
 
 def find_java() -> str:
-    """The java on PATH, else the one of JAVA_HOME. MissingRequirement when there is none."""
+    """The java on PATH, else in JAVA_HOME. MissingRequirement when there is none."""
     found = shutil.which("java") or shutil.which(os.path.join(os.environ.get("JAVA_HOME", ""), "bin", "java"))
     if found is None:
         raise MissingRequirement("Java is missing: run scripts/install-system.sh (Debian: openjdk-17-jdk-headless)")
@@ -25,12 +25,12 @@ def find_java() -> str:
 
 
 def kafka_class_path() -> str:
-    """Class path of Apache Kafka's broker, tools and Java client. MissingRequirement when it was not fetched."""
+    """The class path of Apache Kafka's broker, tools and Java client. MissingRequirement when the jars are missing."""
     return _class_path("jars", "kafka-clients-*.jar")
 
 
 def zookeeper_class_path() -> str:
-    """Class path of the ZooKeeper server. MissingRequirement when it was not fetched."""
+    """The class path of the ZooKeeper server. MissingRequirement when the jars are missing."""
     return _class_path("zookeeper-jars", "zookeeper-3.9.*.jar")
 
 

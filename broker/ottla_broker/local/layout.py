@@ -1,14 +1,13 @@
-"""Where a local fleet keeps things, which ports it has, and the configuration of each broker.
+"""The files and ports of a local fleet, and the configuration of each broker.
 
-    DIR/fleet.json            ports and formatted directories, kept between runs
-    DIR/documents.yaml        what the fleet was started from
-    DIR/coordination.sqlite   the embedded coordination store (or DIR/zookeeper/ with a ZooKeeper of its own)
+    DIR/fleet.json            ports and formatted log directories, kept between runs
+    DIR/documents.yaml        the documents of the last `ottla local up`
+    DIR/coordination.sqlite   the embedded coordination store (DIR/zookeeper/ with --processes)
     DIR/broker-0/d0/          log directories, named after the disks of the document
-    DIR/broker-0/server.properties, broker-0.log     with --processes
+    DIR/broker-0/server.properties, broker.log       with --processes
     DIR/fleet.log, control.sock
 
-Ports are chosen once: CLIENT from 9092 upwards, INTERNAL and HTTP wherever one is free; all of the range OTTLA_PORTS
-where that is given.
+Ports are chosen once: CLIENT from 9092 upwards, INTERNAL and HTTP any free port; with OTTLA_PORTS all in that range.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ DEFAULT_RACKS = 3
 _OWN_DIRECTORY = re.compile(r"broker-[0-9]+|zookeeper")
 _OWN_FILE = re.compile(r"fleet\.(json|json\.tmp|log|lock)|documents\.yaml|coordination\.sqlite.*|control\.sock")
 SESSION_TIMEOUT_MS = 6000
-"""zookeeper.session.timeout.ms unless the document sets it: a killed broker's leaders move after this time."""
+"""zookeeper.session.timeout.ms unless the document sets it. Leadership of a killed broker moves after this time."""
 STOP_TIMEOUT_MS = 45_000
-"""ottla.shutdown.timeout.ms: how long a broker's stop may take."""
+"""ottla.shutdown.timeout.ms: the limit for the shutdown of a broker."""
 
 
 @dataclass(slots=True)
 class BrokerPlace:
-    """What is kept about one broker between runs. `formatted` maps a disk's name to its directory.id."""
+    """The state of one broker that is kept between runs. `formatted` maps the name of a disk to its directory.id."""
 
     id: int
     client_port: int
@@ -57,14 +56,19 @@ class FleetState:
 
 
 class FleetStateError(Exception):
-    """The data directory, or its fleet.json, cannot be used; the message says why and what to do."""
+    """The data directory or its fleet.json cannot be used; the message gives the reason and the remedy."""
 
 
 class Layout:
     """Paths and configurations of one fleet below its data directory.
 
-    `first_client_port`: CLIENT ports are the next free ones from here on; 0 takes any free port (None: 9092, or any of
-    OTTLA_PORTS).
+    Args:
+        data: the data directory.
+        first_client_port: CLIENT ports are the next free ones from here; 0: any free port; None: 9092, or any port of
+            OTTLA_PORTS.
+
+    Raises:
+        FleetStateError: the path or its fleet.json cannot be used.
     """
 
     def __init__(self, data: Path, cluster: KafkaCluster, *, first_client_port: int | None = None) -> None:
@@ -81,7 +85,7 @@ class Layout:
         return self.data / "coordination.sqlite"
 
     def assign_ports(self) -> None:
-        """Gives every broker of the document its ports (those it had, if any) and writes fleet.json."""
+        """Assigns ports to the brokers of the document that have none and writes fleet.json."""
         known = {place.id: place for place in self.state.brokers}
         taken = {port for place in known.values() for port in (place.client_port, place.internal_port, place.http_port)}
         for broker_id in range(self.cluster.brokers.replicas):
@@ -112,13 +116,13 @@ class Layout:
         return self.data / f"broker-{broker_id}"
 
     def log_directories(self, broker_id: int) -> dict[str, Path]:
-        """Path of each disk by its name, in the order of the document."""
+        """The path of each log directory by the name of its disk, in the order of the document."""
         return {disk.name: self.broker_directory(broker_id) / disk.name for disk in self.cluster.brokers.disks}
 
     def broker_config(self, place: BrokerPlace, zookeeper_connect: str) -> dict[str, str]:
-        """server.properties of one broker as a mapping.
+        """The server.properties of one broker.
 
-        Only directories that were never formatted here may be: a disk that comes back empty is a failed disk.
+        Only directories that were never formatted have format permission: a disk that is empty again has failed.
         """
         directories = self.log_directories(place.id)
         unformatted = [str(path) for name, path in directories.items() if name not in place.formatted]
@@ -139,7 +143,7 @@ class Layout:
         }
 
     def record_formatted(self, broker_id: int) -> None:
-        """Notes the directory ids of a broker that has started, so that they are never formatted again."""
+        """Records the directory ids of a broker after its start, so that its directories are not formatted again."""
         place = self.state.brokers[broker_id]
         before = dict(place.formatted)
         for name, path in self.log_directories(broker_id).items():
@@ -158,10 +162,10 @@ class Layout:
 
 
 def delete_fleet(data: Path) -> list[Path]:
-    """Deletes a fleet's files, and the data directory when nothing else is in it. Gives what stays in it.
+    """Deletes the files of a fleet, and the data directory if it is then empty. Returns the paths that remain.
 
-    A person may have named any folder with --data: what is not ours stays. So does a directory of ours that is a
-    symbolic link, with what it points to: that lies outside the folder. OSError where something cannot be deleted.
+    --data may be any folder, so other files remain. A broker directory that is a symbolic link remains too, because its
+    target is outside the folder. OSError when something cannot be deleted.
     """
     for entry in sorted(data.iterdir()):
         if entry.is_dir():
@@ -169,24 +173,24 @@ def delete_fleet(data: Path) -> list[Path]:
                 shutil.rmtree(entry)
         elif _OWN_FILE.fullmatch(entry.name):
             entry.unlink()
-    stays = sorted(data.iterdir())
-    if not stays:
+    remaining = sorted(data.iterdir())
+    if not remaining:
         data.rmdir()
-    return stays
+    return remaining
 
 
 def write_properties(path: Path, config: dict[str, str]) -> None:
-    """server.properties as text."""
+    """Writes a server.properties file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     head = "# written by ottla local; changes are lost at the next start\n"
     path.write_text(head + format_properties(config), encoding="ascii")
 
 
 def _check_path(data: Path) -> None:
-    """FleetStateError for a path below which no log directory can be configured."""
+    """FleetStateError for a path that cannot be part of log.dirs."""
     if "," in str(data):
         raise FleetStateError(
-            f"{data}: the path has a comma, which parts the directories of log.dirs; choose another folder with --data"
+            f"{data}: the path has a comma, the separator of log.dirs; choose another folder with --data"
         )
     try:
         str(data).encode()

@@ -1,9 +1,8 @@
-"""Free TCP ports of the loopback, for whom has to name a port before somebody binds it.
+"""Free TCP ports on the loopback interface, for programs that need a port before a server binds it.
 
-Between the choice and the bind lies the start of a program, and until then nobody holds the port. So that it is not
-chosen twice meanwhile, it is left in TIME_WAIT, as after a connection that a server has closed: for a minute the system
-gives it to nobody who asks for any port, and whoever looks whether it is free finds it taken. A server, which binds its
-port by number and with SO_REUSEADDR (as asyncio, Java and Go do), gets it at once.
+The server binds the port only after it has started. To prevent a second choice meanwhile, the port is left in
+TIME_WAIT, as after a connection that a server closed: for a minute the kernel does not assign it as an ephemeral port,
+and a bind without SO_REUSEADDR fails. A server that binds it by number with SO_REUSEADDR (asyncio, Java, Go) succeeds.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 
 HOST = "127.0.0.1"
 RANGE_VARIABLE = "OTTLA_PORTS"
-"""FIRST-LAST: where to look instead. Who starts several commands at once gives each a range of its own."""
+"""FIRST-LAST: the range to choose from. Commands that run at the same time need separate ranges."""
 _OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _FIRST_PORT = 20_000
 _TRIES = 100
@@ -25,15 +24,15 @@ _LIMIT_S = 10.0
 
 
 def free_port() -> int:
-    """A port that nobody listens on now. See `free_ports`."""
+    """A free port. See `free_ports`."""
     return free_ports(1)[0]
 
 
 def free_ports(count: int, taken: Collection[int] = ()) -> list[int]:
-    """So many different ports that nobody listens on, none of `taken`, and none that was given within a minute.
+    """`count` different free ports, none of `taken`, and none that was returned within the last minute.
 
-    Below those that the system gives to outgoing connections and to who asks for any port, if there are such: one of
-    these may well be somebody else's by the time that a slow program, a JVM say, binds it, or while a broker restarts.
+    They are below the ephemeral ports where possible: the kernel may assign an ephemeral port to another program before
+    a slow program (a JVM) binds it, or while a broker restarts.
     """
     found: list[int] = []
     ports = searched()
@@ -52,7 +51,7 @@ def free_ports(count: int, taken: Collection[int] = ()) -> list[int]:
 
 
 def searched() -> range:
-    """The ports that `free_ports` looks at first; empty when the system has none to spare."""
+    """The ports that `free_ports` tries first; empty when there are none below the ephemeral ports."""
     first, dash, last = os.environ.get(RANGE_VARIABLE, "").partition("-")
     if dash and first.isdecimal() and last.isdecimal():
         return range(int(first), int(last) + 1)
@@ -64,14 +63,14 @@ def searched() -> range:
 
 
 def _reserved(port: int) -> int:
-    """The port, any for 0, left in TIME_WAIT. OSError when it is taken."""
+    """Leaves the port (0: any) in TIME_WAIT and returns it. OSError when it is not free."""
     with socket.socket() as listening:
         listening.settimeout(_LIMIT_S)
-        listening.bind((HOST, port))  # without SO_REUSEADDR: what was given within a minute is taken
-        # The connection has it from the socket that it came to, and a server may bind beside one that has it.
+        listening.bind((HOST, port))  # without SO_REUSEADDR: fails for a port in TIME_WAIT
+        # The accepted connection inherits the option; a server can bind the port only if both have it.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.listen(1)
         found = int(listening.getsockname()[1])
         with socket.create_connection((HOST, found), _LIMIT_S):
-            listening.accept()[0].close()  # before the other end: the first to close keeps the port in TIME_WAIT
+            listening.accept()[0].close()  # before the client: the end that closes first is in TIME_WAIT
         return found

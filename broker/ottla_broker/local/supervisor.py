@@ -1,7 +1,7 @@
-"""One process per broker, coordinated by a real ZooKeeper; a process that dies is started again.
+"""Runs one process per broker, with ZooKeeper, and restarts processes that end.
 
-The ZooKeeper is the one that the caller named, or one that the supervisor starts beside the fleet (3.9, from the jars
-of `scripts/fetch-jars.sh`; it needs Java).
+ZooKeeper is the given one, or a server that the supervisor starts (3.9, from the jars of `scripts/fetch-jars.sh`; it
+needs Java).
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ _RESTART_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 _POLL_S = 0.05
 _ANSWER_S = 5.0
-"""A broker that has not answered by then does not: it is stopped, or its machine has no time for it."""
+"""The timeout of an HTTP request to a broker, in seconds."""
 _STOP_TIMEOUT_S = STOP_TIMEOUT_MS / 1000 + 15
-_HAND_OVER_S = 1.0
-"""A fleet that goes as a whole has nobody to hand over to; whoever still tries after this time is told to flush."""
+_CONTROLLED_SHUTDOWN_S = 1.0
+"""When the whole fleet stops, there is no broker to move leadership to. After this time a second SIGTERM ends the
+controlled shutdown, and the broker flushes."""
 
 
 class BrokerEnded(Exception):
-    """A broker ended before it was ready; the message is its last word."""
+    """A broker process ended before it was ready; the message has the last line of its log."""
 
 
 class Supervisor:
@@ -48,15 +49,15 @@ class Supervisor:
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._ready: dict[int, bool] = {}
         self._log_starts: dict[int, int] = {}
-        """Where the log of each broker's present process begins, in bytes."""
+        """The offset in bytes at which the current process of each broker starts in its log file."""
         self._watchers: list[asyncio.Task[None]] = []
         self._is_stopping = False
         self._states: dict[int, dict[str, str]] = {}
         self._recreation: dict[int, dict[str, Any]] = {}
-        """What /status last said of each broker's log directories: path to state; empty when it did not answer."""
+        """From the last /status of each broker: the states of its log directories by path, and its recreation."""
 
     async def start(self) -> None:
-        """Starts ZooKeeper (unless one is named) and the brokers; returns when every broker is ready."""
+        """Starts ZooKeeper (unless one is given) and the brokers; returns when every broker is ready."""
         self._layout.assign_ports()
         if not self._connect:
             from ottla_broker.local.zookeeper_server import ZooKeeperServer
@@ -78,7 +79,7 @@ class Supervisor:
         return process is not None and process.returncode is None
 
     async def stop(self) -> None:
-        """Stops the brokers by SIGTERM (a second one after a second, SIGKILL after a minute), then our ZooKeeper."""
+        """Stops the brokers with SIGTERM (again after a second, SIGKILL after a minute), then its own ZooKeeper."""
         self._is_stopping = True
         for watcher in self._watchers:
             watcher.cancel()
@@ -87,7 +88,7 @@ class Supervisor:
             process.send_signal(signal.SIGTERM)
         waits = [asyncio.ensure_future(process.wait()) for process in running]
         if waits:
-            await asyncio.wait(waits, timeout=_HAND_OVER_S)
+            await asyncio.wait(waits, timeout=_CONTROLLED_SHUTDOWN_S)
         for process in running:
             if process.returncode is None:
                 process.send_signal(signal.SIGTERM)
@@ -104,13 +105,13 @@ class Supervisor:
             starting = None if last is None or last.done() else last
             await asyncio.to_thread(self._zookeeper.stop)
             if starting is not None:
-                # Its thread goes on when its task is cancelled: the server that it may have started since then would
-                # outlive us, and the next fleet's would share its data.
+                # The thread continues after its task is cancelled. A server that it starts after the first stop would
+                # outlive this process and share its data with the server of the next fleet.
                 await asyncio.gather(starting, return_exceptions=True)
                 await asyncio.to_thread(self._zookeeper.stop)
 
-    async def look(self) -> None:
-        """Asks the brokers for the states of their log directories."""
+    async def refresh(self) -> None:
+        """Gets /status from the running brokers."""
         running = [place for place in self._layout.places() if self.is_running(place.id)]
         answers = await asyncio.gather(*(_get(place.http_port, "/status") for place in running))
         for place, answer in zip(running, answers, strict=True):
@@ -140,7 +141,7 @@ class Supervisor:
     async def _spawn(self, place: BrokerPlace) -> None:
         directory = self._layout.broker_directory(place.id)
         for path in self._layout.log_directories(place.id).values():
-            # One that cannot be made or read is a failed disk, with which the broker starts.
+            # A directory that cannot be created is offline; the broker starts without it.
             with contextlib.suppress(OSError):
                 os.makedirs(path, exist_ok=True)
         properties = directory / "server.properties"
@@ -164,17 +165,17 @@ class Supervisor:
             os.close(log)
 
     async def _keep_running(self, place: BrokerPlace) -> None:
-        """Starts a broker again whenever it ends, later and later while it does not get ready."""
+        """Restarts a broker whenever it ends, with growing pauses while it does not become ready."""
         pause_s = _RESTART_PAUSE_S
         while True:
             process = self._processes[place.id]
             status = await process.wait()
             if self._is_stopping:
                 return
-            said = self._last_words(place)
+            last_line = self._last_log_line(place)
             logger.warning(
                 "broker %d (pid %d) ended with status %d; starting it again in %.1f s%s",
-                *(place.id, process.pid, status, pause_s, f"; it said: {said}" if status > 0 else ""),
+                *(place.id, process.pid, status, pause_s, f"; its last log line: {last_line}" if status > 0 else ""),
             )
             await asyncio.sleep(pause_s)
             try:
@@ -184,8 +185,8 @@ class Supervisor:
             except BrokerEnded:
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             except OSError as error:
-                # No room for its properties, no process to be had: that passes, and nobody else would start it again.
-                logger.error("broker %d could not be started: %s", place.id, error)
+                # Possibly temporary: the disk is full, or the process limit is reached.
+                logger.error("cannot start broker %d: %s", place.id, error)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _start_zookeeper(self) -> None:
@@ -204,27 +205,27 @@ class Supervisor:
             try:
                 await self._start_zookeeper()
             except (ZooKeeperFailed, MissingRequirement, OSError) as error:
-                logger.error("ZooKeeper could not be started: %s", error)
+                logger.error("cannot start ZooKeeper: %s", error)
 
     async def _until_ready(self, place: BrokerPlace) -> None:
-        """Asks /readyz until it says yes. BrokerEnded when the process ends meanwhile."""
+        """Polls /readyz until the broker is ready. BrokerEnded when its process ends before."""
         while not await _is_ready(place.http_port):
             if not self.is_running(place.id):
-                raise BrokerEnded(f"broker {place.id}: {self._last_words(place)} (see {self._log_file(place)})")
+                raise BrokerEnded(f"broker {place.id}: {self._last_log_line(place)} (see {self._log_file(place)})")
             await asyncio.sleep(_POLL_S)
         self._ready[place.id] = True
         self._layout.record_formatted(place.id)
 
-    def _last_words(self, place: BrokerPlace) -> str:
-        """What the present process reported last, an error rather than anything else."""
+    def _last_log_line(self, place: BrokerPlace) -> str:
+        """The message of the last error in the log of the current process, else of its last line."""
         try:
             with self._log_file(place).open("rb") as log:
                 log.seek(self._log_starts[place.id])
                 lines = log.read().decode(errors="replace").strip().splitlines()
-        except OSError as error:  # somebody has tidied it away
+        except OSError as error:  # for example deleted
             return f"its log cannot be read: {error}"
-        grave = [line for line in lines if " CRITICAL [" in line or " ERROR [" in line]
-        return message_of((grave or lines or ["it ended without a word"])[-1])
+        errors = [line for line in lines if " CRITICAL [" in line or " ERROR [" in line]
+        return message_of((errors or lines or ["it ended without a log line"])[-1])
 
     def _log_file(self, place: BrokerPlace) -> Path:
         return self._layout.broker_directory(place.id) / "broker.log"
@@ -235,7 +236,7 @@ async def _is_ready(port: int) -> bool:
 
 
 async def _get(port: int, path: str) -> bytes | None:
-    """The body of an answer with status 200, None for another or for none in time."""
+    """The body of a response with status 200; None for another status or a timeout."""
     try:
         async with asyncio.timeout(_ANSWER_S):
             return await _ask(port, path)

@@ -1,7 +1,7 @@
-"""Makes declared topics so on a running fleet: create, grow, alter. No topic is deleted, no partition taken away.
+"""Creates and alters the declared topics of a running fleet. It deletes no topics and no partitions.
 
-Speaks the protocol itself (CreateTopics, Metadata, CreatePartitions, IncrementalAlterConfigs), so that a fleet needs no
-client library to come up.
+It sends CreateTopics, Metadata, CreatePartitions, DescribeConfigs and IncrementalAlterConfigs itself, so that a local
+fleet needs no client library.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _TIMEOUT_MS = 30_000
 _PAUSE_S = 0.05
 _METADATA = 12
 _PASSING = (ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-"""The second of a topic that was just made, or found: a new controller tells the brokers of it a moment later."""
+"""Temporary errors. UNKNOWN_TOPIC_OR_PARTITION: the broker does not have the metadata of a new topic yet."""
 _TOPIC_RESOURCE = 2
 _SET = 0
 _DELETE = 1
 _SET_BY_TOOLS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
-"""Topic keys that tools set while they move replicas."""
+"""Topic keys that tools set during a reassignment."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicOutcome:
-    """What was done about one declared topic, or what is wrong with it.
+    """What was done for one declared topic, or the error.
 
-    `done`: "created", "unchanged", or each change: "grown to 12 partitions, retention.ms from 1000 to 2000".
+    `done`: "created", "unchanged", or the changes: "grown to 12 partitions, retention.ms from 1000 to 2000".
     """
 
     name: str
@@ -46,7 +46,7 @@ class TopicOutcome:
 async def apply_topics(
     network: Network, clock: Clock, host: str, port: int, topics: Sequence[KafkaTopic]
 ) -> list[TopicOutcome]:
-    """Brings every topic to its declaration, through the broker at host:port and the controller it names."""
+    """Creates or alters every topic as declared, through the controller, which the broker at host:port reports."""
     fleet = _Fleet(network, clock, host, port)
     try:
         return [await _apply(fleet, topic) for topic in topics]
@@ -70,7 +70,7 @@ async def _apply(fleet: _Fleet, topic: KafkaTopic) -> TopicOutcome:
             name, "", f"spec.replicas: it has {replicas}; changing to {topic.replicas} is not served yet"
         )
     if topic.partitions != -1 and topic.partitions < partitions:
-        return TopicOutcome(name, "", f"spec.partitions: it has {partitions}; partitions are never taken away")
+        return TopicOutcome(name, "", f"spec.partitions: it has {partitions}; partitions cannot be removed")
     if topic.partitions > partitions:
         code, message = await fleet.grow(name, topic.partitions)
         if code != ErrorCode.NONE:
@@ -89,9 +89,9 @@ async def _apply(fleet: _Fleet, topic: KafkaTopic) -> TopicOutcome:
 
 
 def config_changes(current: Mapping[str, str], declared: Mapping[str, str]) -> dict[str, str | None]:
-    """What to set, by key, and with None what to delete, so that a topic's overrides are those of its document.
+    """The changes that make a topic's overrides those of its document: a value to set by key, None to delete.
 
-    Values are compared, not their spelling. Keys that tools set while they move replicas are left alone.
+    Equal values with different spelling are no change. Keys that tools set during a reassignment are not changed.
 
     >>> config_changes({"retention.ms": "1000", "preallocate": "true"}, {"preallocate": "TRUE"})
     {'retention.ms': None}
@@ -110,7 +110,7 @@ def _shown(key: str, before: str | None, after: str | None) -> str:
 
 
 class _Fleet:
-    """Requests to the controller, found again when it has moved."""
+    """Sends requests to the current controller."""
 
     def __init__(self, network: Network, clock: Clock, host: str, port: int) -> None:
         self._network = network
@@ -149,7 +149,7 @@ class _Fleet:
         )
 
     async def config(self, name: str) -> tuple[int, str, dict[str, str]]:
-        """(error code, message, what is set on the topic itself)."""
+        """(error code, message, the overrides of the topic)."""
         api = codec.module(ApiKey.DESCRIBE_CONFIGS)
         resource = api.DescribeConfigsResource(
             resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None
@@ -193,7 +193,7 @@ class _Fleet:
         )
 
     async def describe(self, name: str) -> tuple[int, str, int, int]:
-        """(error code, message, partitions, replicas) of a topic that exists, once the controller has told itself."""
+        """(error code, message, partitions, replicas) of a topic, once the controller's broker has its metadata."""
         partitions = replicas = 0
 
         def result(response: Any) -> tuple[int, str]:
@@ -207,7 +207,7 @@ class _Fleet:
         return code, message, partitions, replicas
 
     async def _ask_controller(self, api_key: ApiKey, version: int, request: Any, result: Any) -> tuple[int, str]:
-        """(error code, message), once it is none that passes."""
+        """(error code, message) of the response. Retries temporary errors for `_TIMEOUT_MS`."""
         deadline = self._clock.monotonic() + _TIMEOUT_MS / 1000
         while True:
             why = "the fleet has no controller"

@@ -1,7 +1,7 @@
-"""A real ZooKeeper 3.9 server on the loopback: for tests, the benchmark and `ottla local --processes`.
+"""A standalone ZooKeeper 3.9 server on the loopback interface, for tests, the benchmark and `ottla local --processes`.
 
-Standalone, one process, stopped by its id. It keeps its data, its log and its configuration in the directory it is
-given, and can be started again on them under the same port. Blocking: call it from a thread, or before the loop runs.
+Its data, log and configuration are in one directory; it can start again on them with the same port. The calls block:
+they run on a thread, or before the event loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ JVM_OPTIONS = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel
 
 
 class ZooKeeperFailed(RuntimeError):
-    """The server ended, or did not answer in time; the message ends with the last lines of its log."""
+    """The server ended, or did not respond in time; the message ends with the last lines of its log."""
 
 
 def answers(port: int, timeout_s: float = 1.0) -> bool:
@@ -43,10 +43,13 @@ def answers(port: int, timeout_s: float = 1.0) -> bool:
 
 
 class ZooKeeperServer:
-    """One server. `port` 0 chooses a free one; `tick_ms` is its clock: sessions last 2 to 20 ticks.
+    """One server. As a context manager it starts and stops with the block.
 
-    `new_session` starts it in a session of its own, so that it outlives the terminal that started it. As a context
-    manager it starts and stops with the block.
+    Args:
+        directory: for data, log and configuration.
+        port: 0 chooses a free one.
+        tick_ms: tickTime; session timeouts are between 2 and 20 ticks.
+        new_session: starts it in its own process session, so that it outlives the terminal.
     """
 
     def __init__(
@@ -72,7 +75,7 @@ class ZooKeeperServer:
 
     @property
     def pid(self) -> int:
-        """The process id; 0 when it does not run."""
+        """The process id; 0 when it is not running."""
         return self._process.pid if self._process is not None and self._process.poll() is None else 0
 
     @property
@@ -80,7 +83,7 @@ class ZooKeeperServer:
         return self.directory / "zookeeper.log"
 
     def start(self, timeout_s: float = 30.0) -> None:
-        """Starts it and waits until it answers. MissingRequirement (no Java, no jars), ZooKeeperFailed."""
+        """Starts it and waits until it responds. MissingRequirement (no Java or jars), ZooKeeperFailed."""
         if self.pid:
             return
         wants_any_port = self.port == 0
@@ -92,12 +95,12 @@ class ZooKeeperServer:
                 return
             except ZooKeeperFailed as failure:
                 self.kill()
-                # Between choosing a free port and binding it, somebody else may have taken it.
+                # Another program may have bound the port since it was chosen.
                 if not wants_any_port or "Address already in use" not in str(failure) or attempt == START_ATTEMPTS:
                     raise
 
     def stop(self) -> None:
-        """SIGTERM, then SIGKILL after STOP_TIMEOUT_S. Nothing when it does not run."""
+        """SIGTERM, then SIGKILL after STOP_TIMEOUT_S. Does nothing when it is not running."""
         if self._process is None:
             return
         self._process.terminate()
@@ -115,7 +118,7 @@ class ZooKeeperServer:
             self._process = None
 
     def pause(self) -> None:
-        """SIGSTOP: it holds its connections and answers nobody, as a server behind a cut network."""
+        """SIGSTOP: it keeps its connections and does not respond, as behind a network partition."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
 

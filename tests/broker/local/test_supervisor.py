@@ -83,7 +83,7 @@ async def test_a_broker_that_could_not_be_started_is_tried_again(
     monkeypatch.setattr(module, "write_properties", write_when_there_is_room)
     first.kill()
     await restarts.next_process()
-    assert "broker 0 could not be started: [Errno 28] No space left on device" in caplog.text
+    assert "cannot start broker 0: [Errno 28] No space left on device" in caplog.text
 
 
 async def test_a_broker_whose_log_was_deleted_is_started_again(restarts: Restarts) -> None:

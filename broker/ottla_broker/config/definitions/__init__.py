@@ -52,15 +52,15 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
     }
 )
-"""Keys whose value may stand under several names, in order of precedence: the first that is given wins."""
+"""Keys with several names, in order of precedence: the first name that is set wins."""
 
 
 def find_key(name: str) -> ConfigKey | None:
-    """The definition behind a name as written, `listener.name.<listener>.` before it included; None when unknown."""
+    """The definition of a key, with or without the prefix `listener.name.<listener>.`; None when unknown (KIP-103)."""
     found = BROKER_KEYS.get(name)
     if found is None and name.startswith("listener.name."):
         rest = name.split(".", 3)[3:]
-        # A SASL mechanism may stand before the key: listener.name.internal.plain.sasl.jaas.config.
+        # A SASL mechanism may precede the key: listener.name.internal.plain.sasl.jaas.config.
         if rest:
             found = BROKER_KEYS.get(rest[0]) or BROKER_KEYS.get(rest[0].partition(".")[2])
     return found
