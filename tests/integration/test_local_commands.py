@@ -166,8 +166,8 @@ def test_disk_forget_gives_up_what_only_a_dead_disk_of_a_local_fleet_held(ottla:
     here.rename(away)
     eventually(lambda: disk_states(ottla, 0)[1] == "offline")
     asked = forget(*this, status=1)
-    assert "without a person's word" in asked and all(name in asked for name in held)
-    assert f"{len(held)} partitions have begun anew, empty" in forget(*this, "--yes", status=0)
+    assert "nothing is given up" in asked and all(name in asked for name in held)
+    assert f"{len(held)} partitions are empty and online" in forget(*this, "--yes", status=0)
     produce("after")
     for partition, values in read_all(bootstrap, "t", 4).items():
         lost = f"t-{partition}" in held

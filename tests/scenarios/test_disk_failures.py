@@ -425,7 +425,7 @@ def test_what_only_a_dead_disk_held_answers_errors_until_a_person_gives_it_up(tm
         disks.until_state("offline")
         disks.refuses()
         unasked = _ottla(*command, "--dir", bad)
-        assert unasked.returncode == 1 and "without a person's word" in unasked.stderr
+        assert unasked.returncode == 1 and "nothing is given up" in unasked.stderr
         named = {int(number) for number in re.findall(rf"(?<![\w/]){TOPIC}-(\d+)\b", unasked.stdout)}
         assert named == set(disks.bad)
         disks.refuses()

@@ -1,1 +1,1 @@
-"""The `ottla` command. Each group of commands is imported when it is used, so that a broker starts quickly."""
+"""The `ottla` command. Each command group is imported on use, so that a broker starts quickly."""

@@ -35,14 +35,14 @@ def run(
         ),
     ],
     override: Annotated[
-        list[str] | None, typer.Option("--override", metavar="KEY=VALUE", help="Wins over the file; may be repeated.")
+        list[str] | None, typer.Option("--override", metavar="KEY=VALUE", help="Overrides the file; may be repeated.")
     ] = None,
 ) -> None:
-    """Runs a broker until SIGTERM, which stops it in order: its partitions get other leaders first.
+    """Runs a broker until SIGTERM, which starts a controlled shutdown: leadership moves to other brokers first.
 
-    A second SIGTERM does not wait for that.
+    A second SIGTERM skips the move of leadership.
 
-    The configuration keys are Apache Kafka 3.9's, plus a few that begin with ottla. Example:
+    The configuration keys are those of Apache Kafka 3.9 and a few that begin with ottla. Example:
 
     ottla broker run server.properties --override broker.id=7 --override log.dirs=/disk0,/disk1
     """
@@ -63,8 +63,8 @@ def run(
         logger.warning("%s: unknown keys are ignored: %s", properties, ", ".join(config.unknown_keys))
     if in_utf_8 := keys_in_utf_8(parse_properties(text)):
         logger.warning(
-            "%s: read as ISO 8859-1, as Java reads it, but these values seem to be written in UTF-8, and come out "
-            "as other characters (write \\uXXXX for what is not ASCII): %s", properties, ", ".join(in_utf_8),
+            "%s: read as ISO 8859-1, as Java does, but these values look like UTF-8 and are decoded wrongly "
+            "(write characters beyond ASCII as \\uXXXX): %s", properties, ", ".join(in_utf_8),
         )  # fmt: skip
     raise typer.Exit(process.run(_serve(config)))
 
@@ -78,7 +78,7 @@ def _refuse(message: str) -> NoReturn:
 
 
 async def _serve(config: BrokerConfig) -> int:
-    """Runs the broker; the exit status is 0 after an orderly stop and 1 after a halt or a refusal to start."""
+    """Runs the broker. The exit status is 0 after a shutdown and 1 after a halt or a failed start."""
     from ottla_broker.adapters import process_logging
     from ottla_broker.adapters.process import freeze_garbage, make_ports, zookeeper_coordination
     from ottla_broker.adapters.termination import write_reason
@@ -106,15 +106,15 @@ async def _serve(config: BrokerConfig) -> int:
                 await _stop(broker, starting)
             if broker.state == "stopped":
                 return 0
-            write_reason(f"halted: {await halted}")  # the log has it already
+            write_reason(f"halted: {await halted}")  # already logged
             return 1
         except StartRefused as error:
             write_reason(f"the broker refuses to start: {error}")
             logger.critical("the broker refuses to start: %s", error)
             return 1
         except Exception as error:
-            write_reason(f"a mistake of ours, please report it with the log: {type(error).__name__}: {error}")
-            logger.exception("the broker ends: this is a mistake of ours, please report it")
+            write_reason(f"unexpected error, please report it with the log: {type(error).__name__}: {error}")
+            logger.exception("the broker ends with an unexpected error, please report it")
             return 1
         finally:
             if http is not None:
@@ -135,7 +135,7 @@ async def _listen(broker: Broker, address: tuple[str, int]) -> HttpServer:
 
 
 async def _stop(broker: Broker, starting: asyncio.Future[None]) -> None:
-    """Stops in order; a second signal skips to the flush."""
+    """Shuts the broker down; a second signal skips to the flush."""
     logger.info("stopping")
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""`ottla disk`: what a person decides about the log directories of a broker."""
+"""`ottla disk`: decisions about the log directories of a broker that only an administrator can make."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _console = Console()
 
 @app.callback()
 def _group() -> None:
-    """What a person decides about the log directories (disks) of a broker."""
+    """Decisions about the log directories (disks) of a broker."""
 
 
 @app.command()
 def forget(
     broker: Annotated[int, typer.Option("--broker", metavar="N", help="The broker's id.")],
-    directory: Annotated[str, typer.Option("--dir", metavar="DIR", help="The log directory, as log.dirs names it.")],
+    directory: Annotated[str, typer.Option("--dir", metavar="DIR", help="The log directory, as in log.dirs.")],
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="The data directory of a local fleet that runs.")
+        Path | None, typer.Option("--data", metavar="DIR", help="The data directory of a running local fleet.")
     ] = None,
     bootstrap_server: Annotated[
         str, typer.Option("--bootstrap-server", metavar="HOST:PORT", help="Any broker of the fleet.")
     ] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Gives up the partitions that only a dead directory held: they start again, empty.
+    """Gives up the partitions that exist only on an offline directory: they start again, empty.
 
-    The directory must be offline. Partitions that another broker has in sync are not touched. If the disk can still be
-    repaired, do that instead: it comes back by itself, with its records.
+    Partitions with another in-sync replica do not change. If the disk can be repaired, do that instead: the directory
+    comes back online by itself, with its records.
     """
     if (data is None) == (not bootstrap_server):
         _fail("name the fleet with --data DIR or with --bootstrap-server HOST:PORT, one of them")
@@ -54,33 +54,33 @@ def forget(
         _fail(f"--bootstrap-server {bootstrap_server!r} is not HOST:PORT")
     loss = _run(_admin(host, int(port), lambda admin: admin.loss(broker, directory)))
     if not loss.partitions:
-        _console.print(f"only {directory} of broker {broker} held nothing: there is no partition to give up")
+        _console.print(f"every partition on {directory} of broker {broker} has another in-sync replica: nothing to do")
         return
     names = ", ".join(f"{topic}-{index}" for topic, index in loss.partitions)
     _console.print(
-        f"{len(loss.partitions)} partitions have no other copy in sync than the one on {directory}: {names}",
+        f"{len(loss.partitions)} partitions have their only in-sync replica on {directory}: {names}",
         soft_wrap=True,
         highlight=False,
     )
     if loss.followers:
         _console.print(
-            "copies that lag behind exist of: "
+            "lagging replicas exist of: "
             + ", ".join(f"{topic}-{index}" for topic, index in loss.followers)
-            + "; an unclean election of one of them would save what it has",
+            + "; an unclean leader election would keep the records of such a replica",
             soft_wrap=True,
             highlight=False,
         )
     if not yes:
         if not sys.stdin.isatty():
-            _fail("nothing is given up without a person's word: answer on a terminal, or pass --yes")
-        if not Confirm.ask("give up all their records, for good?", default=False):
+            _fail("no confirmation, nothing is given up: run the command on a terminal, or pass --yes")
+        if not Confirm.ask("permanently give up all records of these partitions?", default=False):
             raise typer.Exit(1)
     left = _run(_admin(host, int(port), lambda admin: admin.forget(loss)))
     if left:
         waiting = ", ".join(f"{topic}-{index}" for topic, index in left)
-        _console.print(f"asked for; still without a leader: {waiting}", soft_wrap=True, highlight=False)
+        _console.print(f"requested; still without a leader: {waiting}", soft_wrap=True, highlight=False)
         raise typer.Exit(1)
-    _console.print(f"{len(loss.partitions)} partitions have begun anew, empty")
+    _console.print(f"{len(loss.partitions)} partitions are empty and online")
 
 
 def _bootstrap_of(data: Path) -> str:

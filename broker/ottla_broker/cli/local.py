@@ -1,4 +1,4 @@
-"""`ottla local`: a fleet on this machine, from the documents that Kubernetes gets."""
+"""`ottla local`: a fleet on this machine, from the same documents as on Kubernetes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFAULT_ROOT = Path(".ottla")
 _START_TIMEOUT_S = 120.0
 _POLL_S = 0.02
 _GIVE_UP_S = 30.0
-"""How long a fleet that did not start may take to end."""
+"""The limit in seconds for the shutdown of a fleet that did not start."""
 
 DataOption = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="The fleet's data directory (default: the only one here).")
@@ -38,7 +38,7 @@ DataOption = Annotated[
 
 @app.callback()
 def _group() -> None:
-    """A whole fleet on this machine, from the documents that Kubernetes gets."""
+    """Run a fleet on this machine, from the same documents as on Kubernetes."""
 
 
 @app.command()
@@ -48,7 +48,7 @@ def up(
         typer.Option("-f", "--file", metavar="FILE", help="KafkaCluster and KafkaTopic documents; may be repeated."),
     ],
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="Where the fleet lives (default: .ottla/<cluster>).")
+        Path | None, typer.Option("--data", metavar="DIR", help="The data directory (default: .ottla/<cluster>).")
     ] = None,
     processes: Annotated[
         bool, typer.Option("--processes", help="One process per broker and a real ZooKeeper (needs Java).")
@@ -57,7 +57,7 @@ def up(
         str, typer.Option("--zookeeper", metavar="HOST:PORT", help="Use this ZooKeeper instead of the embedded one.")
     ] = "",
 ) -> None:
-    """Starts the fleet in the background and returns when it is ready and its topics are made.
+    """Starts the fleet in the background and returns when it is ready and its topics exist.
 
     ottla local up -f manifests/cluster.yaml -f manifests/topics.yaml
     """
@@ -67,9 +67,9 @@ def up(
     if len(documents.clusters) > 1:
         _fail(f"a local fleet is one KafkaCluster, not {', '.join(one.name for one in documents.clusters)}")
     cluster = documents.clusters[0]
-    strangers = [topic.name for topic in documents.topics if topic.cluster != cluster.name]
-    if strangers:
-        _fail(f"KafkaTopic {', '.join(strangers)}: spec.clusterRef.name is not {cluster.name!r}")
+    others = [topic.name for topic in documents.topics if topic.cluster != cluster.name]
+    if others:
+        _fail(f"KafkaTopic {', '.join(others)}: spec.clusterRef.name is not {cluster.name!r}")
     directory = (data or DEFAULT_ROOT / cluster.name).absolute()
     try:
         running = ask(directory, {"command": "status"})["cluster"]
@@ -85,7 +85,7 @@ def up(
         )
     text = "\n---\n".join(path.read_text() for path in file)
     try:
-        Layout(directory, cluster)  # whose is this directory?
+        Layout(directory, cluster)  # raises when the directory belongs to another fleet
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "documents.yaml").write_text(text)
     except FleetStateError as error:
@@ -124,9 +124,9 @@ def kill(
     broker: Annotated[int, typer.Argument(metavar="ID", help="The broker's id, as `status` shows it.")],
     data: DataOption = None,
 ) -> None:
-    """Kills one broker without a clean shutdown, and its leaders move.
+    """Kills one broker without a clean shutdown; its leadership moves.
 
-    With --processes it gets SIGKILL and is started again; in one process it stays down until `down` and `up`.
+    With --processes it gets SIGKILL and restarts; in one process it stays down until `down` and `up`.
     """
     directory = _the_fleet(data)
     comes_back = _ask(directory, {"command": "kill", "broker": broker})["comes_back"]
@@ -140,7 +140,7 @@ def down(
     delete_data: Annotated[bool, typer.Option("--delete-data", help="Delete the records too.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before deleting.")] = False,
 ) -> None:
-    """Stops the fleet in order. Its records stay, unless --delete-data says otherwise."""
+    """Stops the fleet. Its records stay, unless --delete-data is given."""
     directory = _the_fleet(data)
     if not (directory / "fleet.json").is_file():
         _fail(f"there is no fleet in {directory}")
@@ -198,16 +198,16 @@ def _start_daemon(directory: Path, processes: bool, zookeeper: str) -> subproces
 
 
 def _until_ready(directory: Path, process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """The status of the fleet once it is ready; a fleet that does not get ready is ended."""
+    """The status of the fleet when it is ready. A fleet that does not become ready is stopped."""
     log = directory / "fleet.log"
     deadline = time.monotonic() + _START_TIMEOUT_S
     try:
-        with _console.status("the fleet comes up"):
+        with _console.status("the fleet starts"):
             while time.monotonic() < deadline:
                 if process.poll() is not None:
                     lines = log.read_text(errors="replace").strip().splitlines()
-                    said = message_of(lines[-1]) if lines else "it gave no reason"
-                    _fail(f"the fleet did not start: {said} (see {log})")
+                    reason = message_of(lines[-1]) if lines else "no reason in the log"
+                    _fail(f"the fleet did not start: {reason} (see {log})")
                 try:
                     found = ask(directory, {"command": "status"})
                 except NotRunning:
@@ -230,7 +230,7 @@ def _until_ready(directory: Path, process: subprocess.Popen[bytes]) -> dict[str,
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Waits too, so that the next `up` finds the directory free."""
+    """Stops the daemon and waits, so that the next `up` can lock the directory."""
     process.terminate()
     try:
         process.wait(_GIVE_UP_S)
@@ -258,13 +258,13 @@ _RECREATION = (("waiting", "replicas wait"), ("catching_up", "replicas catching 
 
 def _print_table(found: dict[str, Any], directory: Path) -> None:
     down = [str(broker["id"]) for broker in found["brokers"] if not broker["pid"]]
-    mute = [
+    silent = [
         str(broker["id"])
         for broker in found["brokers"]
         if broker["pid"] and any(directory["state"] == "unknown" for directory in broker["log_dirs"])
     ]
     why = f", broker {', '.join(down)} is down" if down else ""
-    why += f", broker {', '.join(mute)} does not answer" if mute else ""
+    why += f", broker {', '.join(silent)} does not answer" if silent else ""
     _console.print(
         f"[bold]{found['cluster']}[/bold]: {'ready' if found['ready'] else 'not ready'}{why}", highlight=False
     )
@@ -284,7 +284,7 @@ def _print_table(found: dict[str, Any], directory: Path) -> None:
 
 
 def _the_fleet(data: Path | None) -> Path:
-    """The data directory asked for, or the only one in this folder."""
+    """The given data directory, or the only one in the current folder."""
     if data is not None:
         return data.absolute()
     found = sorted(path.parent for path in DEFAULT_ROOT.glob("*/fleet.json"))
@@ -305,7 +305,7 @@ def _ask(directory: Path, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _program() -> str:
-    """How the person calls us: `ottla` where PATH finds it, else the path as typed."""
+    """The name to call this program: `ottla` if PATH has it, else the path as typed."""
     typed = sys.argv[0]
     if Path(typed).name != "ottla":
         return "ottla"
@@ -314,14 +314,14 @@ def _program() -> str:
 
 
 def _command(name: str, directory: Path) -> str:
-    """A command for the fleet in `directory`, to be typed from here."""
+    """A command for the fleet in `directory`, valid in the current folder."""
     fleets = sorted(path.parent.absolute() for path in DEFAULT_ROOT.glob("*/fleet.json"))
     where = "" if fleets == [directory] else f" --data {shlex.quote(_short(directory))}"
     return f"{_program()} local {name}{where}"
 
 
 def _with_start(message: str, directory: Path) -> str:
-    """Adds how to start the fleet that is not running."""
+    """Adds the command that starts the fleet."""
     documents = directory / "documents.yaml"
     if not (directory / "fleet.json").is_file() or not documents.is_file():
         return message

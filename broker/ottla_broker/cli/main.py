@@ -1,4 +1,4 @@
-"""`ottla`: one command for brokers and local fleets. `ottla --help` teaches it."""
+"""`ottla`: the entry point of the command line. `ottla --help` lists the command groups."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typer.core import TyperGroup
 
 _GROUPS = {
     "broker": ("ottla_broker.cli.broker", "Run one broker from a server.properties file."),
-    "disk": ("ottla_broker.cli.disk", "What a person decides about the log directories of a broker."),
-    "local": ("ottla_broker.cli.local", "A whole fleet on this machine, from the documents that Kubernetes gets."),
+    "disk": ("ottla_broker.cli.disk", "Decisions about the log directories of a broker."),
+    "local": ("ottla_broker.cli.local", "Run a fleet on this machine, from the same documents as on Kubernetes."),
     "operator": ("ottla_operator.command", "The Kubernetes operator (needs the package's extra: ottla[operator])."),
 }
 
 
 class _LazyGroups(TyperGroup):
-    """Finds a group's module when the group is named; help needs only its line above."""
+    """Imports the module of a group when the group is used; help only needs `_GROUPS`."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         return list(_GROUPS)
@@ -59,14 +59,14 @@ def _root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Only groups below."""
+    """Has the command groups and no command of its own."""
 
 
 def main() -> None:
     """Entry point of the console script, and of a container."""
     if os.getpid() == 1:
-        # The kernel drops a signal that the first process of a container does not handle: one that is told to end while
-        # it is still importing would start all the same, and run on until SIGKILL. Nothing is held yet.
+        # The kernel drops signals that process 1 of a container does not handle. Without this handler a SIGTERM during
+        # the imports is lost, and the process runs until SIGKILL. There is nothing to clean up yet.
         signal.signal(signal.SIGTERM, lambda number, _frame: os._exit(128 + number))
     sys.exit(app())
 
