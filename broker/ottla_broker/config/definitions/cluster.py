@@ -1,4 +1,4 @@
-"""Keys of the broker itself, its coordination store, its topics and its metrics."""
+"""Keys of the broker, its coordination store, its topics and its metrics."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ KEYS: tuple[ConfigKey, ...] = (
         True,
         MEDIUM,
         READ_ONLY,
-        "Whether a broker without an id is given one above reserved.broker.max.id.",
+        "Whether a broker without an id gets one above reserved.broker.max.id.",
     ),
     key(
         "controller.socket.timeout.ms",
@@ -66,7 +66,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "3.9-IV0",
         MEDIUM,
         READ_ONLY,
-        "Release whose requests this broker sends to others, between 2.8 and 3.9.",
+        "Release of the request versions that this broker sends to others, between 2.8 and 3.9.",
         protocol_version,
     ),
     key(
@@ -123,7 +123,7 @@ KEYS: tuple[ConfigKey, ...] = (
         1,
         MEDIUM,
         READ_ONLY,
-        "Partitions of a topic that is created without a number of them.",
+        "Partitions of a topic that is created without a partition count.",
         at_least(1),
     ),
     key(
@@ -132,7 +132,7 @@ KEYS: tuple[ConfigKey, ...] = (
         1000,
         MEDIUM,
         READ_ONLY,
-        "Highest broker.id a person may choose; generated ones lie above.",
+        "Highest configurable broker.id; generated ids are above.",
         at_least(0),
     ),
     key(
@@ -141,7 +141,7 @@ KEYS: tuple[ConfigKey, ...] = (
         False,
         HIGH,
         READ_ONLY,
-        "Whether versions of requests that are still being developed are offered.",
+        "Whether unstable request versions are listed.",
         internal=True,
     ),
     key(

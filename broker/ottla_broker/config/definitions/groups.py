@@ -190,7 +190,7 @@ KEYS: tuple[ConfigKey, ...] = (
         5,
         MEDIUM,
         READ_ONLY,
-        "Deliveries of a record to a share group before it is given up.",
+        "Maximum deliveries of a record to a share group.",
         between(2, 10),
         note=NO_NEWER_GROUPS,
     ),
@@ -357,7 +357,7 @@ KEYS: tuple[ConfigKey, ...] = (
         600000,
         HIGH,
         READ_ONLY,
-        "Time between searches for expired offsets.",
+        "Time between checks for expired offsets.",
         at_least(1),
     ),
     key(
@@ -375,7 +375,7 @@ KEYS: tuple[ConfigKey, ...] = (
         0,
         HIGH,
         READ_ONLY,
-        "Codec of the batches in the offsets topic: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+        "Compression codec of the offsets topic: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
         between(0, 4),
     ),
     key(
@@ -403,7 +403,7 @@ KEYS: tuple[ConfigKey, ...] = (
         600000,
         LOW,
         READ_ONLY,
-        "Time between searches for expired producer ids.",
+        "Time between checks for expired producer ids.",
         at_least(1),
         internal=True,
     ),
@@ -422,7 +422,7 @@ KEYS: tuple[ConfigKey, ...] = (
         10000,
         LOW,
         READ_ONLY,
-        "Time between searches for transactions that ran out of time.",
+        "Time between checks for transactions that ran out of time.",
         at_least(1),
     ),
     key(
@@ -448,7 +448,7 @@ KEYS: tuple[ConfigKey, ...] = (
         3600000,
         LOW,
         READ_ONLY,
-        "Time between searches for expired transactional ids.",
+        "Time between checks for expired transactional ids.",
         at_least(1),
     ),
     key(

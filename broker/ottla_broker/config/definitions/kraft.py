@@ -256,7 +256,7 @@ KEYS: tuple[ConfigKey, ...] = (
         300000,
         MEDIUM,
         READ_ONLY,
-        "Time between searches for unclean elections, in KRaft.",
+        "Time between checks for unclean elections, in KRaft.",
         at_least(1),
         note=NO_KRAFT,
         internal=True,

@@ -50,7 +50,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "producer",
         HIGH,
         CLUSTER_WIDE,
-        "Codec in which batches are stored; producer keeps the one they came with.",
+        "Compression codec of stored batches; producer keeps the producer's codec.",
         one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     ),
     key(
@@ -85,7 +85,7 @@ KEYS: tuple[ConfigKey, ...] = (
         86400000,
         MEDIUM,
         CLUSTER_WIDE,
-        "How long a deletion marker stays in a compacted log.",
+        "Time that tombstones are kept in a compacted log.",
         at_least(0),
     ),
     key(
@@ -127,7 +127,7 @@ KEYS: tuple[ConfigKey, ...] = (
         LONG_MAX,
         MEDIUM,
         CLUSTER_WIDE,
-        "Longest time a record may stay out of compaction.",
+        "Longest time that a record may stay uncompacted.",
         at_least(1),
     ),
     key(
@@ -136,7 +136,7 @@ KEYS: tuple[ConfigKey, ...] = (
         0.5,
         MEDIUM,
         CLUSTER_WIDE,
-        "Share of uncleaned bytes from which a log is cleaned.",
+        "Ratio of uncleaned to total bytes at which a log is cleaned.",
         between(0, 1),
     ),
     key(
@@ -163,7 +163,7 @@ KEYS: tuple[ConfigKey, ...] = (
         ("delete",),
         MEDIUM,
         CLUSTER_WIDE,
-        "What becomes of old segments: delete, compact, or both.",
+        "Cleanup of old segments: delete, compact, or both.",
         one_of("compact", "delete"),
     ),
     key("log.dir", STRING, "/tmp/kafka-logs", HIGH, READ_ONLY, "The log directory where log.dirs is not given."),
@@ -200,7 +200,7 @@ KEYS: tuple[ConfigKey, ...] = (
         LONG_MAX,
         HIGH,
         READ_ONLY,
-        "Time between searches for logs that must be flushed.",
+        "Time between checks for logs that must be flushed.",
     ),
     key(
         "log.flush.start.offset.checkpoint.interval.ms",
@@ -263,7 +263,7 @@ KEYS: tuple[ConfigKey, ...] = (
         LONG_MAX,
         MEDIUM,
         CLUSTER_WIDE,
-        "How far a record's timestamp may lie after the broker's clock.",
+        "How far a record's timestamp may be ahead of the broker's clock.",
         at_least(0),
     ),
     key(
@@ -272,7 +272,7 @@ KEYS: tuple[ConfigKey, ...] = (
         LONG_MAX,
         MEDIUM,
         CLUSTER_WIDE,
-        "How far a record's timestamp may lie before the broker's clock.",
+        "How far a record's timestamp may be behind the broker's clock.",
         at_least(0),
     ),
     key(
@@ -316,7 +316,7 @@ KEYS: tuple[ConfigKey, ...] = (
         300000,
         MEDIUM,
         READ_ONLY,
-        "Time between searches for segments to delete.",
+        "Time between checks for segments to delete.",
         at_least(1),
     ),
     key(
@@ -337,7 +337,7 @@ KEYS: tuple[ConfigKey, ...] = (
         168,
         HIGH,
         READ_ONLY,
-        "Hours after which a new segment is begun; used without log.roll.ms.",
+        "Hours after which a new segment is rolled; used without log.roll.ms.",
         at_least(1),
     ),
     key(
@@ -346,11 +346,18 @@ KEYS: tuple[ConfigKey, ...] = (
         0,
         HIGH,
         READ_ONLY,
-        "Most hours by which a roll is drawn earlier; used without log.roll.jitter.ms.",
+        "Maximum random hours subtracted from log.roll.hours; used without log.roll.jitter.ms.",
         at_least(0),
     ),
-    key("log.roll.jitter.ms", LONG, None, HIGH, CLUSTER_WIDE, "Most milliseconds by which a roll is drawn earlier."),
-    key("log.roll.ms", LONG, None, HIGH, CLUSTER_WIDE, "Milliseconds after which a new segment is begun."),
+    key(
+        "log.roll.jitter.ms",
+        LONG,
+        None,
+        HIGH,
+        CLUSTER_WIDE,
+        "Maximum random milliseconds subtracted from the roll time.",
+    ),
+    key("log.roll.ms", LONG, None, HIGH, CLUSTER_WIDE, "Milliseconds after which a new segment is rolled."),
     key(
         "log.segment.bytes",
         INT,
@@ -384,7 +391,7 @@ KEYS: tuple[ConfigKey, ...] = (
         1,
         HIGH,
         CLUSTER_WIDE,
-        "Logs of one directory that are recovered at the same time.",
+        "Logs of one directory that are recovered in parallel.",
         at_least(1),
     ),
 )

@@ -39,7 +39,7 @@ KEYS: tuple[ConfigKey, ...] = (
         None,
         HIGH,
         READ_ONLY,
-        "Listener that carries the controller's requests apart from all others.",
+        "Listener for the controller's requests only.",
     ),
     key(
         "controller.quota.window.num",
@@ -67,7 +67,7 @@ KEYS: tuple[ConfigKey, ...] = (
         1,
         MEDIUM,
         READ_ONLY,
-        "Requests between clean-ups of waiting DeleteRecords requests.",
+        "Requests between purges of completed DeleteRecords requests from purgatory.",
         note=NO_PURGE,
     ),
     key(
@@ -76,7 +76,7 @@ KEYS: tuple[ConfigKey, ...] = (
         57671680,
         MEDIUM,
         READ_ONLY,
-        "Most bytes of records in one answer to a fetch, whatever the client asks.",
+        "Maximum bytes of records in one Fetch response.",
         at_least(1024),
     ),
     key(
@@ -85,7 +85,7 @@ KEYS: tuple[ConfigKey, ...] = (
         1000,
         MEDIUM,
         READ_ONLY,
-        "Requests between clean-ups of waiting fetch requests.",
+        "Requests between purges of completed Fetch requests from purgatory.",
         note=NO_PURGE,
     ),
     key(
@@ -94,7 +94,7 @@ KEYS: tuple[ConfigKey, ...] = (
         None,
         MEDIUM,
         READ_ONLY,
-        "Listener over which brokers speak to each other.",
+        "Listener for requests between brokers.",
     ),
     key(
         "listener.security.protocol.map",
@@ -156,7 +156,7 @@ KEYS: tuple[ConfigKey, ...] = (
         2000,
         MEDIUM,
         READ_ONLY,
-        "Most partitions in one DescribeTopicPartitions answer.",
+        "Maximum partitions in one DescribeTopicPartitions response.",
         at_least(1),
     ),
     key(
@@ -185,7 +185,7 @@ KEYS: tuple[ConfigKey, ...] = (
         1000,
         MEDIUM,
         READ_ONLY,
-        "Requests between clean-ups of waiting produce requests.",
+        "Requests between purges of completed Produce requests from purgatory.",
         note=NO_PURGE,
     ),
     key(

@@ -1,16 +1,16 @@
-"""Why a known key changes nothing; shown in the documentation of the key."""
+"""The reasons why a known key has no effect, for the reference page."""
 
 from __future__ import annotations
 
 NOT_YET = "Without effect yet."
-NO_SAMPLES = "Without effect: the rate is kept by the piece of at most 1 MiB, so there are no samples."
+NO_SAMPLES = "Without effect: the rate applies to each piece of at most 1 MiB, so there are no samples."
 ONE_LOOP = "Without effect: a broker is one event loop with one I/O lane per log directory, not pools of threads."
 NO_KRAFT = "Without effect: KRaft is not built."
 NO_TIERED_STORAGE = "Without effect: tiered storage is not built."
 NO_SECURITY_YET = "Without effect yet: only PLAINTEXT is served, without authorization."
 NO_JMX = "Without effect: metrics are served over HTTP at ottla.http.listener."
-KERNEL_SIZES = "Without effect: the kernel sizes the receive buffers of the connections that a broker opens."
-NO_PURGE = "Without effect: a request that is answered is forgotten at once."
+KERNEL_SIZES = "Without effect: the kernel sets the receive buffers of connections between brokers."
+NO_PURGE = "Without effect: a completed request leaves purgatory at once."
 NO_NEWER_GROUPS = "Without effect yet: only classic groups are served."
 FORMAT_2_ALWAYS = "Without effect: format 2 is the only one stored since release 3.0."
-OBSOLETE = "Without effect: the mechanism it tuned is gone from Apache Kafka."
+OBSOLETE = "Without effect: Apache Kafka has removed what it configured."

@@ -1,4 +1,4 @@
-"""Keys that Apache Kafka 3.9 has not, or not in a file: Ottla's own, those of older releases, dynamic ones."""
+"""Keys that Apache Kafka 3.9 does not have in server.properties: Ottla's, those of older releases, dynamic ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         None,
         MEDIUM,
         READ_ONLY,
-        "HOST:PORT that serves /metrics, /livez and /readyz over HTTP; without it, nothing does.",
+        "HOST:PORT that serves /metrics, /livez and /readyz over HTTP; without it they are not served.",
         known=_OWN,
     ),
     key(
@@ -42,7 +42,7 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         285_000,
         MEDIUM,
         READ_ONLY,
-        "How long a stop may take before the broker halts: 15 s less than the grace period of what stops the broker.",
+        "Limit for the shutdown, after which the broker halts; 15 s less than the grace period of the process manager.",
         at_least(1000),
         known=_OWN,
     ),
@@ -112,8 +112,8 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         (),
         MEDIUM,
         PER_BROKER,
-        "Offline log directories whose only copies a person has given up (`ottla disk forget`): such partitions are "
-        "recreated, empty. The broker removes an entry when it reopens the directory.",
+        "Offline log directories that an administrator gave up (`ottla disk forget`): partitions that exist only there "
+        "are recreated, empty. The broker removes an entry when it reopens the directory.",
         known=_OWN,
     ),
     key(
@@ -133,7 +133,7 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         "headers",
         LOW,
         READ_ONLY,
-        "How much of a produced batch is checked: its header and checksum, or every record.",
+        "Checks of a produced batch: its header and checksum, or every record.",
         one_of("headers", "always"),
         known=_OWN,
     ),
@@ -242,7 +242,7 @@ DYNAMIC_KEYS: tuple[ConfigKey, ...] = (
         LONG_MAX,
         MEDIUM,
         CLUSTER_WIDE,
-        "Bytes per second a leader sends to throttled replicas.",
+        "Bytes per second that a leader sends to throttled replicas.",
         at_least(0),
         known=_DYNAMIC,
     ),
@@ -252,7 +252,7 @@ DYNAMIC_KEYS: tuple[ConfigKey, ...] = (
         LONG_MAX,
         MEDIUM,
         CLUSTER_WIDE,
-        "Bytes per second a follower takes for throttled replicas.",
+        "Bytes per second that a follower fetches for throttled replicas.",
         at_least(0),
         known=_DYNAMIC,
     ),
@@ -262,7 +262,7 @@ DYNAMIC_KEYS: tuple[ConfigKey, ...] = (
         LONG_MAX,
         MEDIUM,
         CLUSTER_WIDE,
-        "Bytes per second of moves between log directories.",
+        "Bytes per second that replicas copy between log directories.",
         at_least(0),
         known=_DYNAMIC,
     ),

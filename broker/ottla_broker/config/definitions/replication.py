@@ -1,4 +1,4 @@
-"""Keys of replicas: fetching, in-sync sets, leadership, throttling."""
+"""Keys of replicas: fetching, the ISR, leadership, throttling."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEYS: tuple[ConfigKey, ...] = (
         11,
         LOW,
         READ_ONLY,
-        "Samples kept for the quota on moves between log directories.",
+        "Samples kept for the quota on altering log directories.",
         at_least(1),
         note=NO_SAMPLES,
     ),
@@ -78,7 +78,7 @@ KEYS: tuple[ConfigKey, ...] = (
         1,
         MEDIUM,
         READ_ONLY,
-        "Replicas of a topic that is created without a number of them.",
+        "Replicas of a topic that is created without a replication factor.",
     ),
     key(
         "leader.imbalance.check.interval.seconds",
@@ -86,7 +86,7 @@ KEYS: tuple[ConfigKey, ...] = (
         300,
         HIGH,
         READ_ONLY,
-        "Time between searches for brokers that lead too few of their preferred partitions.",
+        "Time between checks for brokers that lead too few of their preferred partitions.",
         at_least(1),
     ),
     key(
@@ -95,7 +95,7 @@ KEYS: tuple[ConfigKey, ...] = (
         10,
         HIGH,
         READ_ONLY,
-        "Share of preferred leaderships a broker may be without, in percent.",
+        "Percentage of preferred partitions that a broker may not lead before leadership returns.",
     ),
     key(
         "min.insync.replicas",
@@ -103,7 +103,7 @@ KEYS: tuple[ConfigKey, ...] = (
         1,
         HIGH,
         CLUSTER_WIDE,
-        "In-sync replicas without which a produce with acks=all is refused.",
+        "Minimum in-sync replicas for a produce request with acks=all.",
         at_least(1),
     ),
     key(
@@ -112,7 +112,7 @@ KEYS: tuple[ConfigKey, ...] = (
         None,
         HIGH,
         READ_ONLY,
-        "Replicas that move between log directories at a time; by default as many as there are directories.",
+        "Replicas that move between log directories in parallel; by default the number of directories.",
         at_least(1),
     ),
     key("num.replica.fetchers", INT, 1, HIGH, CLUSTER_WIDE, "Connections over which one broker fetches from another."),
@@ -131,7 +131,7 @@ KEYS: tuple[ConfigKey, ...] = (
         1048576,
         MEDIUM,
         READ_ONLY,
-        "Bytes a follower asks of one partition; the first batch comes whole even so.",
+        "Maximum bytes that a follower fetches of one partition; the first batch is always complete.",
         at_least(0),
     ),
     key("replica.fetch.min.bytes", INT, 1, HIGH, READ_ONLY, "Bytes a follower's fetch waits for."),
@@ -159,7 +159,7 @@ KEYS: tuple[ConfigKey, ...] = (
         30000,
         HIGH,
         READ_ONLY,
-        "Time a follower may be behind before it leaves the in-sync replicas.",
+        "Time that a follower may lag before it leaves the ISR.",
     ),
     key(
         "replica.selector.class", STRING, None, MEDIUM, READ_ONLY, "Class that picks the replica a consumer reads from."
@@ -205,6 +205,6 @@ KEYS: tuple[ConfigKey, ...] = (
         False,
         HIGH,
         CLUSTER_WIDE,
-        "Whether a replica outside the in-sync set may lead when no other can, which loses records.",
+        "Whether a replica outside the ISR may become leader when no other can, which loses records.",
     ),
 )

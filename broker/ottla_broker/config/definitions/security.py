@@ -51,7 +51,7 @@ KEYS: tuple[ConfigKey, ...] = (
         3600000,
         LOW,
         READ_ONLY,
-        "Time between searches for expired delegation tokens.",
+        "Time between checks for expired delegation tokens.",
         at_least(1),
         note=NO_SECURITY_YET,
     ),

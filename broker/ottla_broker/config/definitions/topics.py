@@ -1,4 +1,4 @@
-"""Topic-level keys and the broker keys that hold their defaults."""
+"""Topic configurations and the broker keys with their defaults."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ROWS: tuple[ConfigKey, ...] = (
         ("delete",),
         MEDIUM,
         CLUSTER_WIDE,
-        "What becomes of old segments of the topic: delete, compact, or both.",
+        "Cleanup of the topic's old segments: delete, compact, or both.",
         one_of("compact", "delete"),
     ),
     key(
@@ -63,7 +63,7 @@ _ROWS: tuple[ConfigKey, ...] = (
         "producer",
         MEDIUM,
         CLUSTER_WIDE,
-        "Codec in which the topic's batches are stored; producer keeps the one they came with.",
+        "Compression codec of the topic's batches; producer keeps the producer's codec.",
         one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     ),
     key(
@@ -81,7 +81,7 @@ _ROWS: tuple[ConfigKey, ...] = (
         86400000,
         MEDIUM,
         CLUSTER_WIDE,
-        "How long a deletion marker stays in the compacted topic.",
+        "Time that tombstones are kept in the compacted topic.",
         at_least(0),
     ),
     key(
@@ -109,7 +109,7 @@ _ROWS: tuple[ConfigKey, ...] = (
         (),
         MEDIUM,
         CLUSTER_WIDE,
-        "Replicas whose fetching is throttled, as PARTITION:BROKER, or * for all.",
+        "Replicas that are throttled as followers, as PARTITION:BROKER, or * for all.",
         throttled_replicas,
     ),
     key(
@@ -127,7 +127,7 @@ _ROWS: tuple[ConfigKey, ...] = (
         (),
         MEDIUM,
         CLUSTER_WIDE,
-        "Replicas whose leader throttles them, as PARTITION:BROKER, or * for all.",
+        "Replicas that are throttled by their leader, as PARTITION:BROKER, or * for all.",
         throttled_replicas,
     ),
     key(
@@ -156,7 +156,7 @@ _ROWS: tuple[ConfigKey, ...] = (
         LONG_MAX,
         MEDIUM,
         CLUSTER_WIDE,
-        "Longest time a record may stay out of compaction.",
+        "Longest time that a record may stay uncompacted.",
         at_least(1),
     ),
     key(
@@ -192,7 +192,7 @@ _ROWS: tuple[ConfigKey, ...] = (
         LONG_MAX,
         MEDIUM,
         CLUSTER_WIDE,
-        "How far a record's timestamp may lie after the broker's clock.",
+        "How far a record's timestamp may be ahead of the broker's clock.",
         at_least(0),
     ),
     key(
@@ -201,7 +201,7 @@ _ROWS: tuple[ConfigKey, ...] = (
         LONG_MAX,
         MEDIUM,
         CLUSTER_WIDE,
-        "How far a record's timestamp may lie before the broker's clock.",
+        "How far a record's timestamp may be behind the broker's clock.",
         at_least(0),
     ),
     key(
@@ -228,7 +228,7 @@ _ROWS: tuple[ConfigKey, ...] = (
         0.5,
         MEDIUM,
         CLUSTER_WIDE,
-        "Share of uncleaned bytes from which the log is cleaned.",
+        "Ratio of uncleaned to total bytes at which the log is cleaned.",
         between(0, 1),
     ),
     key(
@@ -246,7 +246,7 @@ _ROWS: tuple[ConfigKey, ...] = (
         1,
         MEDIUM,
         CLUSTER_WIDE,
-        "In-sync replicas without which a produce with acks=all is refused.",
+        "Minimum in-sync replicas for a produce request with acks=all.",
         at_least(1),
     ),
     key(
@@ -320,7 +320,7 @@ _ROWS: tuple[ConfigKey, ...] = (
         0,
         MEDIUM,
         CLUSTER_WIDE,
-        "Most milliseconds by which a roll is drawn earlier.",
+        "Maximum random milliseconds subtracted from the roll time.",
         at_least(0),
     ),
     key(
@@ -329,7 +329,7 @@ _ROWS: tuple[ConfigKey, ...] = (
         604800000,
         MEDIUM,
         CLUSTER_WIDE,
-        "Milliseconds after which a new segment is begun.",
+        "Milliseconds after which a new segment is rolled.",
         at_least(1),
     ),
     key(
@@ -338,7 +338,7 @@ _ROWS: tuple[ConfigKey, ...] = (
         False,
         MEDIUM,
         CLUSTER_WIDE,
-        "Whether a replica outside the in-sync set may lead when no other can, which loses records.",
+        "Whether a replica outside the ISR may become leader when no other can, which loses records.",
     ),
 )
 TOPIC_KEYS: Mapping[str, ConfigKey] = MappingProxyType({entry.name: entry for entry in _ROWS})
