@@ -87,6 +87,8 @@ class Services:
     transaction_coordinator: TransactionCoordinator
     producer_ids: ProducerIds
     dynamic_config: DynamicConfig
+    resolve: Callable[[str], Awaitable[list[str]]]
+    """Network.resolve: the addresses of a host."""
     auto_create: Callable[[Sequence[str]], Awaitable[dict[str, int]]]
     """Asks the controller to create topics with the broker's defaults; gives the error code per name."""
     auto_create_internal: Callable[[str], Awaitable[int]]

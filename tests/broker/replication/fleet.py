@@ -180,6 +180,7 @@ class Node:
             transaction_coordinator=absent,
             producer_ids=absent,
             dynamic_config=no_overrides,
+            resolve=absent,
             auto_create=self.fleet.auto_create,
             auto_create_internal=absent,
             listed_apis=self.dispatcher.listed_apis,

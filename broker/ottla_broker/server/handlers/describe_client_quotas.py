@@ -1,8 +1,9 @@
 """DescribeClientQuotas (key 48, KIP-546): describes the quotas of the entities that match a filter.
 
 Behaviour
-    No quota of a client is in force here, so nothing matches: what Apache Kafka has stored at
-    /config/users, /config/clients and /config/ips is not read.
+    What is stored at /config/users, /config/clients and /config/ips is read for each request. A filter without
+    components matches every entity, and none when it is strict. SCRAM credentials, which users have there too, are left
+    out.
 Errors, in this order
     For each component: INVALID_REQUEST (a match type that does not exist, or an exact match without a name).
     For each component: INVALID_REQUEST (an empty entity type), UNSUPPORTED_VERSION (one that does not exist),
@@ -13,57 +14,45 @@ Versions
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
-from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.protocol.generated.describe_client_quotas import (
-    ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
 )
+from ottla_broker.quotas.alterations import parse_bounds
+from ottla_broker.quotas.entities import DEFAULT, QuotaEntity
+from ottla_broker.quotas.filters import parse_filter
 from ottla_broker.server.handler_api import RequestContext, Services
-
-EXACT, DEFAULT, ANY = 0, 1, 2
-_TYPES = {"user": "user", "client-id": "client", "ip": "ip"}
-"""Entity types, and their names in messages."""
 
 
 async def handle(
     services: Services, context: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    """Answers at once."""
+    """One entry for each entity that has a quota and matches."""
     try:
-        check_filter(request.components)
+        wanted = parse_filter(
+            ((one.entity_type, one.match_type, one.match) for one in request.components), request.strict
+        )
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=int(error.code), error_message=error.message, entries=None)
-    return DescribeClientQuotasResponse(entries=[])
+    entries = []
+    for entity, stored in (await services.dynamic_config.quotas.all()).items():
+        bounds, _ = parse_bounds(entity, stored)
+        if bounds and wanted.accepts(entity):
+            entries.append(_entry(entity, bounds))
+    return DescribeClientQuotasResponse(entries=entries)
 
 
-def check_filter(components: Sequence[ComponentData]) -> None:
-    """Raises KafkaError for an invalid filter.
-
-    The messages of the second half are those of Apache Kafka's ZkAdminManager.
-    """
-    for component in components:
-        if component.match_type not in (EXACT, DEFAULT, ANY):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Match type {component.match_type} does not exist")
-        if component.match_type == EXACT and component.match is None:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"The exact match of entity type '{component.entity_type}' has no name"
-            )
-    seen: set[str] = set()
-    for component in components:
-        entity_type = component.entity_type
-        if not entity_type:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Unexpected empty filter component entity type")
-        if entity_type not in _TYPES:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type '{entity_type}' not supported")
-        if entity_type in seen:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate {_TYPES[entity_type]} filter component entity type")
-        seen.add(entity_type)
-    if "ip" in seen and len(seen) > 1:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            "Invalid entity filter component combination, IP filter component should not be used with user or clientId "
-            "filter component.",
-        )
+def _entry(entity: QuotaEntity, bounds: Mapping[str, float]) -> EntryData:
+    return EntryData(
+        entity=[
+            EntityData(entity_type=str(entity_type), entity_name=None if name is DEFAULT else str(name))
+            for entity_type, name in entity.names.items()
+        ],
+        values=[ValueData(key=key, value=bound) for key, bound in bounds.items()],
+    )

@@ -1,8 +1,8 @@
 """DynamicConfig: reads, watches and changes the configuration in the coordination store.
 
 Lives here: the nodes under /config/topics and /config/brokers, the notifications under /config/changes, and which of
-them reach this broker's BrokerConfig and its logs. Not here: what a key means (`ottla_broker.config`), the admin
-APIs (`server.handlers`). It uses two ports, Coordination and Clock.
+them reach this broker's BrokerConfig and its logs. Not here: what a key means (`ottla_broker.config`), the nodes of
+client quotas (`stored_quotas`), the admin APIs (`server.handlers`). It uses two ports, Coordination and Clock.
 
 How a change reaches every broker (the znodes are Apache Kafka's, so that mixed clusters see each other's changes): the
 broker that changes /config/topics/t adds /config/changes/config_change_0000000007 with
@@ -23,6 +23,7 @@ from typing import Any
 
 from ottla_broker.config import BrokerConfig, TopicConfig
 from ottla_broker.coordination import znodes
+from ottla_broker.coordination.quota_znodes import ENTITY_TYPES as QUOTA_ENTITY_TYPES
 from ottla_broker.ports import Clock, Coordination
 from ottla_broker.ports.coordination import (
     BadVersion,
@@ -35,6 +36,7 @@ from ottla_broker.ports.coordination import (
     Set,
     WatchEvent,
 )
+from ottla_broker.server.peers.stored_quotas import OnQuotas, StoredQuotas
 from ottla_broker.storage.files.names import is_topic_name
 
 TOPICS = "topics"
@@ -57,14 +59,20 @@ class DynamicConfig:
         clock: Clock,
         on_topic_config: Callable[[str, TopicConfig], None],
         logger: logging.Logger | logging.LoggerAdapter[Any],
+        on_quotas: OnQuotas = lambda entity, values: None,
     ) -> None:
-        """`on_topic_config` is called with every topic whose overrides, or whose defaults, have changed."""
+        """
+        Args:
+            on_topic_config: called with every topic whose overrides, or whose defaults, have changed.
+            on_quotas: called with the quotas of every entity, at the start and when they may have changed.
+        """
         self.config = config
         self.broker_id = broker_id
         self._coordination = coordination
         self._clock = clock
         self._on_topic_config = on_topic_config
         self._logger = logger
+        self.quotas = StoredQuotas(coordination, on_quotas, logger)
         self._topics: dict[str, TopicConfig] = {}
         self._brokers: dict[str, dict[str, str]] = {str(broker_id): {}, znodes.DEFAULT_ENTITY: {}}
         self._last_seen = -1
@@ -227,6 +235,9 @@ class DynamicConfig:
         try:
             data, _ = await self._coordination.get(path)
             entity_type, _, entity = znodes.decode_config_change(path, data).partition("/")
+            if entity_type in QUOTA_ENTITY_TYPES:
+                await self.quotas.read(f"{entity_type}/{entity}")
+                return
             if entity_type not in (TOPICS, BROKERS):
                 return
             values = await self.stored(entity_type, entity)
@@ -241,6 +252,7 @@ class DynamicConfig:
         for name in self._brokers:
             self._brokers[name] = await self.stored(BROKERS, name)
         self._apply_broker()
+        await self.quotas.reload()
         try:
             topics = await self._coordination.children(f"{znodes.CONFIG}/{TOPICS}")
         except NoNode:

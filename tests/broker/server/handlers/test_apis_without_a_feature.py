@@ -20,7 +20,6 @@ from ottla_broker.protocol.generated import create_acls as create
 from ottla_broker.protocol.generated import create_delegation_token as create_token
 from ottla_broker.protocol.generated import delete_acls as delete
 from ottla_broker.protocol.generated import describe_acls as describe
-from ottla_broker.protocol.generated import describe_client_quotas as quotas
 from ottla_broker.protocol.generated import describe_delegation_token as tokens
 from ottla_broker.protocol.generated import describe_user_scram_credentials as scram
 from ottla_broker.protocol.generated import expire_delegation_token as expire
@@ -49,14 +48,6 @@ async def ask(api_key: ApiKey, version: int, request: Any, *, is_controller: boo
         return closed[0]
     answer = b"".join(bytes(chunk) for chunk in codec.frame_response(int(api_key), version, 7, response))
     return codec.read_response_frame(api_key, version, memoryview(answer)[4:])[1]
-
-
-def quota_filter(*components: tuple[str, int, str | None]) -> quotas.DescribeClientQuotasRequest:
-    return quotas.DescribeClientQuotasRequest(
-        components=[
-            quotas.ComponentData(entity_type=kind, match_type=how, match=name) for kind, how, name in components
-        ]
-    )
 
 
 def update(feature: str, level: int, **how: Any) -> features.UpdateFeaturesRequest:
@@ -111,11 +102,6 @@ EVERY_VERSION: list[tuple[ApiKey, Any, Any]] = [
         ApiKey.DESCRIBE_DELEGATION_TOKEN,
         tokens.DescribeDelegationTokenRequest(owners=None),
         tokens.DescribeDelegationTokenResponse(error_code=NOT_ALLOWED),
-    ),
-    (
-        ApiKey.DESCRIBE_CLIENT_QUOTAS,
-        quota_filter(("user", 0, "a"), ("client-id", 2, None)),
-        quotas.DescribeClientQuotasResponse(entries=[]),
     ),
     (
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
@@ -189,30 +175,6 @@ async def test_a_request_about_acls_with_an_unknown_operation_closes_the_connect
         ),
     ):
         assert "0 is no type" in await ask(api_key, version, request)
-
-
-@pytest.mark.parametrize(
-    ("components", "code", "message"),
-    [
-        ([("", 1, None)], 42, "Unexpected empty filter component entity type"),
-        ([("nope", 1, None), ("user", 1, None), ("user", 1, None)], 35, "Custom entity type 'nope' not supported"),
-        ([("user", 1, None), ("user", 2, None)], 42, "Duplicate user filter component entity type"),
-        ([("client-id", 1, None), ("client-id", 2, None)], 42, "Duplicate client filter component entity type"),
-        (
-            [("ip", 1, None), ("user", 1, None)],
-            42,
-            "Invalid entity filter component combination, IP filter component should not be used with user or clientId "
-            "filter component.",
-        ),
-        ([("user", 7, None)], 42, "Match type 7 does not exist"),
-        ([("user", 0, None)], 42, "The exact match of entity type 'user' has no name"),
-    ],
-)
-async def test_an_invalid_filter_of_quotas_is_refused(
-    components: list[tuple[str, int, str | None]], code: int, message: str
-) -> None:
-    response = await ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, quota_filter(*components))
-    assert (response.error_code, response.error_message, response.entries) == (code, message, None)
 
 
 @pytest.mark.parametrize(
