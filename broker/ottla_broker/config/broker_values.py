@@ -46,12 +46,16 @@ class BrokerValues:
     # Listeners, connections and requests.
     connections_max_idle_ms: int
     control_plane_listener_name: str | None
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
     fetch_max_bytes: int
     max_connection_creation_rate: int
     max_connections: int
     max_connections_per_ip: int
     max_connections_per_ip_overrides: str
     max_incremental_fetch_session_cache_slots: int
+    quota_window_num: int
+    quota_window_size_seconds: int
     request_timeout_ms: int
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int

@@ -5,10 +5,15 @@
     fetch        bytes of records of a response      bytes/s   none
     request      time of the loop                    percent   one sample (quota.window.size.seconds)
 
+A byte rate of 0 throttles nothing: the throttle would have no end, and Apache Kafka makes none of it. A percentage of 0
+throttles every request for one sample. What is below 0 throttles nothing.
+
 Source: kafka.server.ClientQuotaManager and ClientRequestQuotaManager (KIP-13, KIP-124).
 """
 
 from __future__ import annotations
+
+import math
 
 from ottla_broker.quotas.sampled_rate import SampledRate
 from ottla_broker.quotas.shares import Share, Shares
@@ -31,7 +36,7 @@ class ClientQuota:
     0
     """
 
-    def __init__(self, samples: int, sample_s: float, longest_throttle_s: float = float("inf")) -> None:
+    def __init__(self, samples: int, sample_s: float, longest_throttle_s: float = math.inf) -> None:
         self._samples = samples
         self._sample_s = sample_s
         self._longest_throttle_s = longest_throttle_s
@@ -57,4 +62,4 @@ class ClientQuota:
 
     def _throttle_ms(self, share: Share[SampledRate], now: float) -> int:
         throttle_s = min(share.meter.throttle_s(share.bound, now), self._longest_throttle_s)
-        return min(round(throttle_s * 1000), _MAX_THROTTLE_MS)
+        return 0 if math.isinf(throttle_s) else min(round(throttle_s * 1000), _MAX_THROTTLE_MS)

@@ -71,13 +71,12 @@ class SampledRate:
     def throttle_s(self, bound: float, now: float) -> float:
         """Seconds by which the window is too short for what was recorded; 0 while the measure is at most `bound`.
 
-        A bound of 0 or less throttles nothing: the time that would follow from it has no end, or a negative one, and
-        Apache Kafka makes no throttle of either.
+        Infinity for a bound of 0, and 0 for one below 0: the arithmetic of Apache Kafka.
         """
         observed = self.measure(now)
-        if observed <= bound or bound <= 0:
+        if observed <= bound or bound < 0:
             return 0.0
-        return (observed - bound) / bound * self.window_s(now)
+        return (observed - bound) / bound * self.window_s(now) if bound else float("inf")
 
     def _forget(self, now: float) -> None:
         """Drops the samples whose last record is out of the window. One that overlaps it is kept whole."""

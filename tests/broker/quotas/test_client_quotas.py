@@ -50,6 +50,14 @@ def test_a_throttle_time_fits_what_a_response_can_say() -> None:
     assert quota(a=1e-9).record(ALICE, "a", 10**12, 0.0) == 2**31 - 1
 
 
+def test_a_byte_rate_of_0_throttles_nothing_and_a_percentage_of_0_everything() -> None:
+    """So does Apache Kafka: the one throttle time is longer than its type, the other is cut to one sample."""
+    assert quota(a=0.0).record(ALICE, "a", 1000, 0.0) == 0
+    found = ClientQuota(11, 1.0, longest_throttle_s=1.0)
+    found.shares.set_bound(QuotaEntity(client_id="a"), 0.0)
+    assert found.record(ALICE, "a", 0.001, 0.0) == 1000
+
+
 def test_an_inactive_client_is_forgotten_with_its_metrics() -> None:
     found = quota(a=100.0)
     seen: list[tuple[str, str]] = []

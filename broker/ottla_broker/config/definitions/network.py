@@ -49,7 +49,6 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "Samples kept for the quota on topic changes.",
         at_least(1),
-        note=NOT_YET,
     ),
     key(
         "controller.quota.window.size.seconds",
@@ -59,7 +58,6 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "Length in seconds of one such sample.",
         at_least(1),
-        note=NOT_YET,
     ),
     key(
         "delete.records.purgatory.purge.interval.requests",
@@ -207,7 +205,7 @@ KEYS: tuple[ConfigKey, ...] = (
         at_least(1),
         note=NOT_YET,
     ),
-    key("quota.window.num", INT, 11, LOW, READ_ONLY, "Samples kept for client quotas.", at_least(1), note=NOT_YET),
+    key("quota.window.num", INT, 11, LOW, READ_ONLY, "Samples kept for client quotas.", at_least(1)),
     key(
         "quota.window.size.seconds",
         INT,
@@ -216,7 +214,6 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "Length in seconds of one such sample.",
         at_least(1),
-        note=NOT_YET,
     ),
     key("request.timeout.ms", INT, 30000, HIGH, READ_ONLY, "Limit on requests this broker sends."),
     key(

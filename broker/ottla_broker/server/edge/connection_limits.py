@@ -6,7 +6,12 @@
     listener.name.X.max.connections          of one listener, without exception.
     max.connection.creation.rate             accepted per second, by the broker (without the inter-broker listener);
                                              after listener.name.X., by one listener (KIP-612). The next one waits.
+    connection_creation_rate                 accepted per second from one address, a client quota (KIP-612). One above
+                                             it is closed, after a while: at once, its client would try again at once.
     max.connections.per.ip, ….overrides      of one address; more are closed at once.
+
+Rates are those of client quotas (`quotas.sampled_rate`, quota.window.num and quota.window.size.seconds): what was not
+used for ten seconds may come at once. Whoever waits for a rate waits for one sample at most.
 
 Source: kafka.network.ConnectionQuotas.
 
@@ -23,14 +28,12 @@ from collections.abc import Collection, Mapping
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.definitions import find_key
-from ottla_broker.rates import WindowedRate
+from ottla_broker.quotas.sampled_rate import SampledRate
 
 logger = logging.getLogger("ottla.server")
 
 _MAX = "max.connections"
 _RATE = "max.connection.creation.rate"
-_WINDOWS = 11
-_WINDOW_S = 1.0
 _NO_RATE = 2**31 - 1
 
 
@@ -45,8 +48,14 @@ class ConnectionLimits:
         self._privileged = privileged
         self._of_listener: Counter[str] = Counter()
         self._of_address: Counter[str] = Counter()
-        self._rate = WindowedRate(_WINDOWS, _WINDOW_S)
-        self._rates: dict[str, WindowedRate] = {}
+        self._rate = self._new_rate()
+        self._rates: dict[str, SampledRate] = {}
+        self._accepts_at: dict[str, float] = {}
+        """By listener: when its rate allows the next connection."""
+        self._rates_of_addresses: dict[str, SampledRate] = {}
+        """Of those with a quota."""
+        self._quota_of_address: dict[str, int] = {}
+        self._default_quota = _NO_RATE
         self._overrides: Mapping[str, int] = {}
         """By address."""
 
@@ -62,9 +71,11 @@ class ConnectionLimits:
         """A connection counts from now on (seconds)."""
         self._of_listener[listener] += 1
         self._of_address[plain(address)] += 1
-        self._rates.setdefault(listener, WindowedRate(_WINDOWS, _WINDOW_S)).record(1, now)
+        rate = self._rates.setdefault(listener, self._new_rate())
+        wait_s = self._record(rate, self._own(listener, _RATE), now)
         if not self.is_protected(listener):
-            self._rate.record(1, now)
+            wait_s = max(wait_s, self._record(self._rate, self._config.max_connection_creation_rate, now))
+        self._accepts_at[listener] = now + wait_s
 
     def closed(self, listener: str, address: str) -> None:
         self._of_listener[listener] -= 1
@@ -85,14 +96,50 @@ class ConnectionLimits:
         """For how long the listener accepts nothing: 0 when it may, infinity until a connection ends."""
         if self._of_listener[listener] >= self._own(listener, _MAX):
             return math.inf
-        own_rate = self._own(listener, _RATE)
-        wait_s = self._rates[listener].wait_s(own_rate, now) if own_rate < _NO_RATE and listener in self._rates else 0.0
-        if self.is_protected(listener):
-            return wait_s
-        if self.total >= self._config.max_connections:
+        if not self.is_protected(listener) and self.total >= self._config.max_connections:
             return math.inf
-        rate = self._config.max_connection_creation_rate
-        return max(wait_s, self._rate.wait_s(rate, now)) if rate < _NO_RATE else wait_s
+        return max(self._accepts_at.get(listener, now) - now, 0.0)
+
+    def set_address_quota(self, address: str | None, rate: int | None) -> None:
+        """Sets the connection_creation_rate of an address, or of those without their own (None); None removes it."""
+        if address is None:
+            self._default_quota = _NO_RATE if rate is None else rate
+        elif rate is None:
+            self._quota_of_address.pop(plain(address), None)
+        else:
+            self._quota_of_address[plain(address)] = rate
+
+    def throttle_s(self, address: str, now: float) -> float:
+        """Counts a connection of an address; 0 when it is kept, else the seconds after which to close it instead."""
+        address = plain(address)
+        quota = self._quota_of_address.get(address, self._default_quota)
+        if quota == _NO_RATE:
+            return 0.0
+        rate = self._rates_of_addresses.get(address)
+        if rate is None:
+            self._forget_rates(now)
+            rate = self._rates_of_addresses[address] = self._new_rate()
+        wait_s = self._record(rate, quota, now)
+        if wait_s:
+            rate.record(-1, now)
+        return wait_s
+
+    def _new_rate(self) -> SampledRate:
+        return SampledRate(self._config.quota_window_num, self._config.quota_window_size_seconds)
+
+    def _record(self, rate: SampledRate, bound: int, now: float) -> float:
+        """Counts a connection, and gives the seconds to wait for `bound`."""
+        rate.record(1, now)
+        if bound >= _NO_RATE:
+            return 0.0
+        longest_s: float = self._config.quota_window_size_seconds
+        return min(rate.throttle_s(bound, now), longest_s)
+
+    def _forget_rates(self, now: float) -> None:
+        """Drops the rates that are back at 0, so that addresses that never come again take no memory."""
+        rates = self._rates_of_addresses
+        for address in [one for one, rate in rates.items() if not rate.measure(now)]:
+            del rates[address]
 
     @property
     def excess(self) -> int:

@@ -1,7 +1,8 @@
 """The broker's listeners: accepts connections within their limits, and closes idle ones.
 
 Source: kafka.network.SocketServer. `connection_limits` decides which connections are accepted: over a limit of the
-broker or of a listener a connection waits in the backlog, over one of its address it is closed with a log line.
+broker or of a listener a connection waits in the backlog, over one of its address it is closed with a log line, and
+over the rate of its address it is closed after a while, without being read.
 """
 
 from __future__ import annotations
@@ -83,6 +84,11 @@ class SocketServer:
             "kafka_server_socketservermetrics_connectionsrefused", "Connections closed for a limit on connections."
         )
 
+        self._throttled = metrics.counter(
+            "kafka_server_socketservermetrics_connectionsthrottled",
+            "Connections closed for the connection_creation_rate of their address.",
+        )
+
     async def bind(self, endpoint: Endpoint) -> int:
         """Opens one listener and gives its port. Raises OSError that names the address."""
         listener = await self._network.listen(
@@ -125,7 +131,29 @@ class SocketServer:
         if self._is_open:
             self._regulate()
 
+    def set_address_quota(self, host: str | None, rate: int | None) -> None:
+        """Sets the connection_creation_rate of an address, or of a host's addresses; None is the default, or none."""
+        if host is None:
+            self._limits.set_address_quota(None, rate)
+        else:
+            self._clock.spawn(self._set_quota_of_host(host, rate), name="addresses of a connection_creation_rate")
+
+    async def _set_quota_of_host(self, host: str, rate: int | None) -> None:
+        try:
+            addresses = await self._network.resolve(host)
+        except OSError as error:
+            logger.warning("connection_creation_rate of %s is not in force: %s", host, error)
+            return
+        for address in addresses:
+            self._limits.set_address_quota(address, rate)
+
     def _accept(self, connection: Connection, listener: str) -> ClientConnection | _Refused:
+        throttle_s = self._limits.throttle_s(connection.peer[0], self._monotonic())
+        if throttle_s:
+            self._throttled.inc()
+            connection.pause()
+            self._clock.call_later(throttle_s, connection.close)
+            return _Refused()
         reason = self._limits.reason_to_close(connection.peer[0])
         if reason:
             self._refused.inc()

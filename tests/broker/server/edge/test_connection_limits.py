@@ -70,12 +70,36 @@ def test_connections_of_an_address_are_refused_above_its_limit_or_override() -> 
 
 def test_the_next_connection_waits_when_the_creation_rate_is_exceeded() -> None:
     found = limits("max.connection.creation.rate=2", "listener.name.brokers.max.connection.creation.rate=5")
-    open_some(found, 4)
-    assert found.wait_s(CLIENTS, 1.0) == 1.0 and found.wait_s(CLIENTS, 2.0) == 0.0
-    assert found.wait_s(BROKERS, 1.0) == 0.0
-    open_some(found, 10, BROKERS)
-    assert found.wait_s(BROKERS, 1.0) == 1.0
-    assert found.wait_s(CLIENTS, 2.0) == 0.0, "those of brokers do not count for clients"
+    open_some(found, 20)
+    assert found.wait_s(CLIENTS, 0.0) == 0.0, "as many as in ten seconds"
+    open_some(found, 1)
+    assert found.wait_s(CLIENTS, 0.0) == pytest.approx(0.5), "21 at 2 per second last for 10.5 seconds"
+    assert found.wait_s(CLIENTS, 0.51) == 0.0
+    open_some(found, 50, BROKERS)
+    assert found.wait_s(BROKERS, 0.0) == 0.0
+    open_some(found, 100, BROKERS)
+    assert found.wait_s(BROKERS, 0.0) == 1.0, "one sample at most"
+    assert found.wait_s(CLIENTS, 0.51) == 0.0, "those of brokers do not count for clients"
+
+
+def test_connections_above_the_quota_of_their_address_are_closed_later() -> None:
+    found = limits()
+    found.set_address_quota(None, 1)
+    found.set_address_quota("10.0.0.9", 3)
+    assert [found.throttle_s("10.0.0.1", 0.0) for _ in range(12)] == [0.0] * 10 + [1.0, 1.0]
+    assert [found.throttle_s("::ffff:10.0.0.1", 0.0), found.throttle_s("10.0.0.2", 0.0)] == [1.0, 0.0]
+    assert sum(found.throttle_s("10.0.0.9", 0.0) == 0.0 for _ in range(50)) == 30
+    assert found.throttle_s("10.0.0.1", 11.0) == 0.0, "those that were closed do not count"
+    found.set_address_quota("10.0.0.9", None)
+    assert found.throttle_s("10.0.0.9", 0.0) == 1.0, "the default is in force"
+    found.set_address_quota(None, None)
+    assert found.throttle_s("10.0.0.1", 0.0) == 0.0
+
+
+def test_an_address_with_a_quota_of_0_gets_no_connection() -> None:
+    found = limits()
+    found.set_address_quota("10.0.0.9", 0)
+    assert (found.throttle_s("10.0.0.9", 0.0), found.throttle_s("10.0.0.1", 0.0)) == (1.0, 0.0)
 
 
 def test_all_connections_are_accepted_without_a_limit() -> None:
