@@ -40,6 +40,7 @@ class _Source:
     is_privileged = False
     number = 1
     peer = ("127.0.0.1", 1)
+    principal_name = "ANONYMOUS"
 
     def complete(self, context: RequestContext, response: Any) -> None:
         raise AssertionError("handlers respond through the callable they are given")

@@ -33,7 +33,7 @@ from ottla_broker.controller.acts.broker_shutdown import ANSWER_WITHIN_S
 from ottla_broker.controller.acts.isr_writes import IsrResult, TopicIsrChanges
 from ottla_broker.controller.acts.producer_id_allocation import allocate_producer_ids
 from ottla_broker.controller.acts.requested_elections import ElectionResult, ElectionType
-from ottla_broker.controller.acts.topic_administration import TopicResult
+from ottla_broker.controller.acts.topic_administration import Charge, TopicResult, free_of_charge
 from ottla_broker.controller.channels_port import ControllerChannels
 from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.controller_election import NO_CONTROLLER, ControllerEpoch
@@ -188,31 +188,42 @@ class Controller:
         timeout_ms: int,
         validate_only: bool = False,
         mode: RackMode = RackMode.ENFORCED,
+        charge: Charge = free_of_charge,
     ) -> list[TopicResult]:
         """Creates topics and waits until this broker knows their leaders.
 
         One result per topic in their order; REQUEST_TIMED_OUT for one that is created but not yet known in time.
-        Raises KafkaError(NOT_CONTROLLER).
+        `charge` is called for each that is about to be created. Raises KafkaError(NOT_CONTROLLER).
         """
 
         def act(some: Sequence[NewTopic], active: ActiveController) -> Awaitable[list[TopicResult]]:
-            return active.administration.create_topics(some, mode=mode, validate_only=validate_only)
+            return active.administration.create_topics(some, mode=mode, validate_only=validate_only, charge=charge)
 
         results = await self._in_parts("create topics", topics, act, lambda topic: topic.name)
         return await self._wait_for(results, timeout_ms)
 
     async def create_partitions(
-        self, growths: Sequence[TopicGrowth], *, timeout_ms: int, validate_only: bool = False
+        self,
+        growths: Sequence[TopicGrowth],
+        *,
+        timeout_ms: int,
+        validate_only: bool = False,
+        charge: Charge = free_of_charge,
     ) -> list[TopicResult]:
         """Adds partitions to topics; results, waiting and errors as `create_topics`."""
 
         def act(active: ActiveController) -> Awaitable[list[TopicResult]]:
-            return active.administration.create_partitions(growths, validate_only=validate_only)
+            return active.administration.create_partitions(growths, validate_only=validate_only, charge=charge)
 
         return await self._wait_for(await self._request("create partitions", act), timeout_ms)
 
     async def delete_topics(
-        self, names: Sequence[str], *, timeout_ms: int, topic_ids: Mapping[str, bytes] | None = None
+        self,
+        names: Sequence[str],
+        *,
+        timeout_ms: int,
+        topic_ids: Mapping[str, bytes] | None = None,
+        charge: Charge = free_of_charge,
     ) -> list[TopicResult]:
         """Starts the deletion of topics and waits until this broker no longer has them in its metadata.
 
@@ -226,7 +237,7 @@ class Controller:
         """
 
         def act(some: Sequence[str], active: ActiveController) -> Awaitable[list[TopicResult]]:
-            return active.administration.delete_topics(some, topic_ids=topic_ids or {})
+            return active.administration.delete_topics(some, topic_ids=topic_ids or {}, charge=charge)
 
         results = await self._in_parts("delete topics", names, act, lambda name: name)
         return await self._wait_for(results, timeout_ms)

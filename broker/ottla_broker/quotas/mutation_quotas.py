@@ -45,6 +45,10 @@ class MutationQuota:
         """What one request charges for its changes."""
         return MutationCharge(self.shares.of(user, client_id, monotonic()), is_strict, monotonic)
 
+    def add_throttle(self, user: str, client_id: str, throttle_ms: int, now: float) -> None:
+        """The client was throttled for this quota; for its metric."""
+        self.shares.of(user, client_id, now).add_throttle(throttle_ms, now)
+
 
 class MutationCharge:
     """The changes of one request."""

@@ -22,6 +22,8 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Ports
 from ottla_broker.ports.coordination import ConnectionLoss, CoordinationError, SessionEvent, SessionExpired
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.quotas.alterations import parse_bounds
+from ottla_broker.quotas.entities import CONNECTION_CREATION_RATE, DEFAULT, QuotaEntity
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.server.assembly.core import make_core
@@ -272,6 +274,7 @@ class Broker:
             self._ports.clock,
             self._on_topic_config,
             self._logger,
+            self._on_quotas,
         )
         await self._dynamic_config.start()
         self._on_config_change(())
@@ -497,6 +500,15 @@ class Broker:
         self.log_manager.reconfigure(topic)
         if config.unclean_leader_election_enable and self._serving is not None:
             self._serving.controller.unclean_election_enabled(topic)
+
+    def _on_quotas(self, entity: QuotaEntity, values: Mapping[str, str]) -> None:
+        """Puts the quotas of a user, a client id or an address in force."""
+        if entity.ip is None:
+            self._core.throttling.set_quotas(entity, values)
+        else:
+            rate = parse_bounds(entity, values)[0].get(CONNECTION_CREATION_RATE)
+            host = None if entity.ip is DEFAULT else str(entity.ip)
+            self._core.server.set_address_quota(host, None if rate is None else int(rate))
 
     def _on_session_event(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:

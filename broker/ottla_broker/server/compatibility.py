@@ -13,7 +13,6 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.server.edge.dispatch import LISTED
 
 NOT_LISTED = {
-    49: "its feature comes first: what it stores would be in force nowhere",
     51: "its feature comes first: what it stores would be in force nowhere",
     58: "a broker in ZooKeeper mode is sent none: it forwards requests to the controllers of KRaft",
 }

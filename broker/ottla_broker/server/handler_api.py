@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ottla_broker.metadata.cache import MetadataCache
     from ottla_broker.metrics import Metrics
     from ottla_broker.ports import Clock, Coordination, Workers
+    from ottla_broker.quotas.mutation_quotas import MutationCharge
     from ottla_broker.replication.append_queue import AppendQueues
     from ottla_broker.replication.fetch.engine import FetchEngine
     from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
@@ -56,6 +57,8 @@ class RequestSource(Protocol):
     is_privileged: bool
     number: int
     peer: tuple[str, int]
+    principal_name: str
+    """The name of the authenticated user, without its type; ANONYMOUS without authentication."""
 
     def complete(self, context: RequestContext, response: object | None) -> None:
         """Takes the response of a request."""
@@ -63,6 +66,33 @@ class RequestSource(Protocol):
 
     def fail(self, reason: str) -> None:
         """Closes the connection and logs why."""
+        ...
+
+
+class Throttle(Protocol):
+    """The quotas of clients, as the handlers that count for them see them."""
+
+    is_active: bool
+    """Whether any client has a quota on bytes or request time: else a fetch is not counted."""
+
+    def most_fetch_bytes(self, context: RequestContext) -> float:
+        """The largest response that is not throttled after silence."""
+        ...
+
+    def is_fetch_throttled(self, context: RequestContext, size: int) -> bool:
+        """Counts a response of `size` bytes to a consumer; whether an empty one is sent instead (KIP-219)."""
+        ...
+
+    def exempt(self, context: RequestContext) -> None:
+        """The request is one of another broker: it is never throttled."""
+        ...
+
+    def mutation_charge(self, context: RequestContext, *, is_strict: bool) -> Callable[[int], None]:
+        """What the controller calls with the number of partitions that it is about to create or delete (KIP-599).
+
+        Args:
+            is_strict: what is called raises KafkaError(THROTTLING_QUOTA_EXCEEDED) while the quota is used up.
+        """
         ...
 
 
@@ -87,6 +117,7 @@ class Services:
     transaction_coordinator: TransactionCoordinator
     producer_ids: ProducerIds
     dynamic_config: DynamicConfig
+    throttle: Throttle
     resolve: Callable[[str], Awaitable[list[str]]]
     """Network.resolve: the addresses of a host."""
     auto_create: Callable[[Sequence[str]], Awaitable[dict[str, int]]]
@@ -95,6 +126,42 @@ class Services:
     """The same for an internal topic, with its own defaults."""
     listed_apis: Callable[[], list[tuple[int, int, int]]]
     """(api key, lowest version, highest version) of every API that is served."""
+
+
+class RequestUsage:
+    """What one request uses of the quotas of its client. Times are Clock.monotonic in seconds."""
+
+    __slots__ = ("_since", "_time_s", "charge", "is_counted", "is_exempt", "throttle_ms")
+
+    def __init__(self) -> None:
+        self.throttle_ms = 0
+        """For how long its client is throttled, as known so far."""
+        self.charge: MutationCharge | None = None
+        """Of the topics that it changes."""
+        self.is_counted = False
+        """Its time is counted, up to its response."""
+        self.is_exempt = False
+        self._time_s = 0.0
+        self._since: float | None = None
+
+    def start(self, now: float) -> None:
+        """The loop works for the request from now on."""
+        self._since = now
+
+    def stop(self, now: float) -> None:
+        """The loop works for others from now on."""
+        if self._since is not None:
+            self._time_s += now - self._since
+            self._since = None
+
+    def take(self, now: float) -> float:
+        """The seconds of work since the last take."""
+        is_running = self._since is not None
+        self.stop(now)
+        taken, self._time_s = self._time_s, 0.0
+        if is_running:
+            self.start(now)
+        return taken
 
 
 class RequestContext:
@@ -109,6 +176,7 @@ class RequestContext:
         "correlation_id",
         "is_done",
         "received_at",
+        "usage",
     )
 
     def __init__(
@@ -128,6 +196,13 @@ class RequestContext:
         self.received_at = received_at
         self.chunks: Sequence[Chunk] = ()
         self.is_done = False
+        self.usage: RequestUsage | None = None
+        """None where nothing is counted: its client may have no quota."""
+
+    @property
+    def principal_name(self) -> str:
+        """The name of the authenticated user; ANONYMOUS without authentication."""
+        return self.connection.principal_name
 
     @property
     def listener(self) -> str:

@@ -33,6 +33,33 @@ CREATED_LATER = {
     "kafka_controller_controllerstats_uncleanleaderelections": (
         "counter", (), "Leaders elected from outside the ISR.",
     ),
+    "kafka_server_produce_byte_rate": (
+        "gauge", ("client_id", "user"), "Bytes per second that a client produces.",
+    ),
+    "kafka_server_produce_throttle_time": (
+        "gauge", ("client_id", "user"), "Average throttle time of a client in milliseconds, of the throttles above 0.",
+    ),
+    "kafka_server_fetch_byte_rate": (
+        "gauge", ("client_id", "user"), "Bytes per second that a client fetches.",
+    ),
+    "kafka_server_fetch_throttle_time": (
+        "gauge", ("client_id", "user"), "Average throttle time of a client in milliseconds, of the throttles above 0.",
+    ),
+    "kafka_server_request_request_time": (
+        "gauge", ("client_id", "user"), "Time of a client's requests, in percent of the loop.",
+    ),
+    "kafka_server_request_throttle_time": (
+        "gauge", ("client_id", "user"), "Average throttle time of a client in milliseconds, of the throttles above 0.",
+    ),
+    "kafka_server_controllermutation_tokens": (
+        "gauge", ("client_id", "user"), "Partitions that a client may create or delete at once.",
+    ),
+    "kafka_server_controllermutation_mutation_rate": (
+        "gauge", ("client_id", "user"), "Partitions per second that a client creates or deletes.",
+    ),
+    "kafka_server_controllermutation_throttle_time": (
+        "gauge", ("client_id", "user"), "Average throttle time of a client in milliseconds, of the throttles above 0.",
+    ),
 }  # fmt: skip
 """(type, labels, meaning) of what appears with the first request or event of its kind."""
 

@@ -44,6 +44,7 @@ from ottla_broker.replication.replica_selector import chooses_by_rack
 from ottla_broker.replication.transaction_verification import TransactionVerification
 from ottla_broker.server.edge.dispatch import Dispatcher
 from ottla_broker.server.edge.socket_server import SocketServer
+from ottla_broker.server.edge.throttling import Throttling
 from ottla_broker.server.handler_api import Services
 from ottla_broker.server.peers.broker_client import BrokerClient
 from ottla_broker.storage.log.config import LogConfig
@@ -130,7 +131,10 @@ class Node:
             on_directory_failure=lambda path, error: self.failures.append(error),
         )
         self.dispatcher = Dispatcher(self.clock)
-        self.server = SocketServer(self.network, self.clock, self.config, self.dispatcher, self.metrics, INTERNAL)
+        self.throttling = Throttling(self.clock, self.config, self.metrics)
+        self.server = SocketServer(
+            self.network, self.clock, self.config, self.dispatcher, self.throttling, self.metrics, INTERNAL
+        )
         self.ports: dict[str, int] = {}
         self.manager: ReplicaManager
         self.is_running = False
@@ -180,6 +184,7 @@ class Node:
             transaction_coordinator=absent,
             producer_ids=absent,
             dynamic_config=no_overrides,
+            throttle=self.throttling,
             resolve=absent,
             auto_create=self.fleet.auto_create,
             auto_create_internal=absent,

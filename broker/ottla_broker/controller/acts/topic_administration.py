@@ -25,6 +25,16 @@ from ottla_broker.controller.values import NO_LEADER, ReplicaAssignment, Topic
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 
+Charge = Callable[[int], None]
+"""Called with the number of partitions that are about to be created or deleted (KIP-599).
+
+Raises KafkaError(THROTTLING_QUOTA_EXCEEDED): they are not.
+"""
+
+
+def free_of_charge(partitions: int) -> None:
+    """The charge of a change without a quota."""
+
 
 @dataclass(slots=True)
 class TopicResult:
@@ -61,7 +71,12 @@ class TopicAdministration:
         self._waits = waits
 
     async def create_topics(
-        self, topics: Sequence[NewTopic], *, mode: RackMode, validate_only: bool
+        self,
+        topics: Sequence[NewTopic],
+        *,
+        mode: RackMode,
+        validate_only: bool,
+        charge: Charge = free_of_charge,
     ) -> list[TopicResult]:
         """One result per topic, in their order. The brokers get all of them in one batch."""
         results = []
@@ -84,6 +99,7 @@ class TopicAdministration:
                 replicas = [broker for one in plan.topic.partitions.values() for broker in one.replicas]
                 capacity.take(f"Topic '{new.name}'", replicas)
                 if not validate_only:
+                    charge(len(plan.topic.partitions))
                     if not await self._store.create_topic(plan.topic, plan.overrides):
                         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{new.name}' already exists.")
                     created.append(result)
@@ -101,7 +117,9 @@ class TopicAdministration:
         for result in created:
             result.done = self._when_led(result.name)
 
-    async def create_partitions(self, growths: Sequence[TopicGrowth], *, validate_only: bool) -> list[TopicResult]:
+    async def create_partitions(
+        self, growths: Sequence[TopicGrowth], *, validate_only: bool, charge: Charge = free_of_charge
+    ) -> list[TopicResult]:
         """One result per topic, in their order."""
         results = []
         capacity = Capacity(self._context)
@@ -113,6 +131,7 @@ class TopicAdministration:
                 what = f"Topic '{growth.name}' with {growth.count} partitions"
                 capacity.take(what, [broker for replicas in added.values() for broker in replicas])
                 if not validate_only:
+                    charge(len(added))
                     await self._grow(growth.name, added)
                     result.done = self._when_led(growth.name)
             except KafkaError as error:
@@ -128,7 +147,9 @@ class TopicAdministration:
             )
         await self._topics.add_partitions(grown)
 
-    async def delete_topics(self, names: Sequence[str], *, topic_ids: Mapping[str, bytes]) -> list[TopicResult]:
+    async def delete_topics(
+        self, names: Sequence[str], *, topic_ids: Mapping[str, bytes], charge: Charge = free_of_charge
+    ) -> list[TopicResult]:
         """One result per topic, in their order. A topic that is already being deleted is unknown to clients.
 
         Args:
@@ -144,6 +165,11 @@ class TopicAdministration:
                 continue
             if not context.has_topic(name) or context.is_deleting(name):
                 results.append(TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This topic does not exist."))
+                continue
+            try:
+                charge(len(context.topic(name).partitions))
+            except KafkaError as error:
+                results.append(TopicResult(name, error.code, error.message))
                 continue
             await self._store.mark_for_deletion(name)
             accepted.append(name)

@@ -68,6 +68,10 @@ class FetchContext(Protocol):
         """The result of the request from the results of the items."""
         ...
 
+    def throttled(self) -> FetchResult:
+        """The empty result of a request whose client is throttled (KIP-219); the session stays as it is."""
+        ...
+
 
 class SessionlessContext:
     """All partitions that the request names."""
@@ -144,6 +148,9 @@ class SessionlessContext:
             position += count
         return FetchResult(topics)
 
+    def throttled(self) -> FetchResult:
+        return FetchResult([])
+
 
 class FullContext:
     """A request that asks for a session. Its result names every partition; the session begins with that result."""
@@ -202,6 +209,9 @@ class FullContext:
         result = partitions.result(results)
         result.session_id = NO_SESSION if session is None else session.session_id
         return result
+
+    def throttled(self) -> FetchResult:
+        return self._partitions.throttled()
 
 
 class IncrementalContext:
@@ -282,6 +292,11 @@ class IncrementalContext:
                 topic = topics[key] = _new_topic(key, [])
             topic.partitions.append(data)
         return FetchResult(list(topics.values()), self._session.session_id)
+
+    def throttled(self) -> FetchResult:
+        if self._session.epoch != self._epoch or self._state.is_closed:
+            return self._state.invalid_epoch()
+        return FetchResult([], self._session.session_id)
 
     def _find(self, item: CachedPartition) -> None:
         """Looks for the item's replica, which is another one or none, and checks it."""

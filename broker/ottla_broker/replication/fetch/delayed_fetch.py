@@ -14,7 +14,7 @@ from ottla_broker.replication.fetch import checks
 from ottla_broker.replication.fetch.contexts import FetchContext
 from ottla_broker.replication.fetch.down_conversion import convert_partitions
 from ottla_broker.replication.fetch.fetch_values import FetchEnvironment, FetchParams, FetchReply, FetchResult
-from ottla_broker.replication.fetch.partition_reads import read_partitions
+from ottla_broker.replication.fetch.partition_reads import read_partitions, release
 
 
 class DelayedFetch:
@@ -101,7 +101,12 @@ class DelayedFetch:
         read_partitions(self._context.items, params, self._environment, self._finish, [], params.max_bytes)
 
     def _finish(self, results: list[PartitionData]) -> None:
-        self._reply.answer(self._context.result(results))
+        if self._reply.is_throttled(results):
+            for data in results:
+                release(data)
+            self._reply.answer(self._context.throttled())
+        else:
+            self._reply.answer(self._context.result(results))
 
     async def _answer_converted(self) -> None:
         params, clock = self._params, self._environment.clock

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from ottla_broker.protocol.generated.fetch import FetchableTopicResponse
+from ottla_broker.protocol.generated.fetch import FetchableTopicResponse, PartitionData
 from ottla_broker.replication.leader_session import NO_SESSION
 from ottla_broker.replication.partition import Waiter
 
@@ -147,7 +147,11 @@ class FetchResult:
 
 
 class FetchReply(Protocol):
-    """Where the result of one request goes; one of the two is called, once."""
+    """Where the result of one request goes; one of `answer` and `fail` is called, once."""
+
+    def is_throttled(self, results: Sequence[PartitionData]) -> bool:
+        """Counts the results that would be sent; whether an empty result is sent instead. Called once at most."""
+        ...
 
     def answer(self, result: FetchResult) -> None:
         """Sends the result."""

@@ -13,6 +13,7 @@ from ottla_broker.server.assembly.part_settings import cleaner_settings, log_man
 from ottla_broker.server.directory_events import register_metrics
 from ottla_broker.server.edge.dispatch import Dispatcher
 from ottla_broker.server.edge.socket_server import SocketServer
+from ottla_broker.server.edge.throttling import Throttling
 from ottla_broker.storage.cleaner.cleaner import LogCleaner
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log_dirs.log_manager import LogManager
@@ -25,6 +26,7 @@ class CoreParts:
     log_manager: LogManager
     log_cleaner: LogCleaner
     dispatcher: Dispatcher
+    throttling: Throttling
     server: SocketServer
 
 
@@ -50,11 +52,13 @@ def make_core(
     """
     clock = ports.clock
     dispatcher = Dispatcher(clock)
+    throttling = Throttling(clock, config, metrics)
     server = SocketServer(
         ports.network,
         clock,
         config,
         dispatcher,
+        throttling,
         metrics,
         config.listeners.inter_broker,
         config.listeners.control_plane,
@@ -74,4 +78,4 @@ def make_core(
     log_cleaner = LogCleaner(
         log_manager, clock, ports.workers, lambda: cleaner_settings(config), metrics, on_notice=on_notice
     )
-    return CoreParts(log_manager, log_cleaner, dispatcher, server)
+    return CoreParts(log_manager, log_cleaner, dispatcher, throttling, server)

@@ -172,6 +172,7 @@ def make_serving(
         transaction_coordinator=transactions.coordinator,
         producer_ids=producer_ids,
         dynamic_config=dynamic_config,
+        throttle=core.throttling,
         resolve=ports.network.resolve,
         auto_create=creation.create,
         auto_create_internal=creation.create_internal,

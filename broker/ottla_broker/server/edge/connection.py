@@ -7,6 +7,8 @@ broker hold more than one undispatched frame.
 
 Back-pressure: the broker does not read from a client that does not read its responses.
 
+A throttled client is answered at once, and its connection is muted: not read until the throttle time is over (KIP-219).
+
 A data request may wait for a slice among those of all connections (`request_scheduling`); the controller's never does.
 """
 
@@ -18,16 +20,20 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ottla_broker.ports.clock import Timer
 from ottla_broker.ports.network import Connection
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.server.edge.request_scheduling import CONTROL_APIS, RequestScheduler
+from ottla_broker.server.edge.throttling import Throttling
 from ottla_broker.server.handler_api import RequestContext
 
 logger = logging.getLogger("ottla.server")
 
 MAX_PIPELINED_PRODUCES = 128
 MAX_UNSENT_BYTES = 1024 * 1024
+ANONYMOUS = "ANONYMOUS"
+"""The user of a connection without authentication. Source: KafkaPrincipal.ANONYMOUS."""
 
 _PRODUCE = 0
 _REQUEST_START = struct.Struct(">hhi")  # api key, api version, correlation id
@@ -42,14 +48,18 @@ class ConnectionEnvironment:
     Args:
         dispatch: takes a request: its context, the frame, and where the body begins.
         scheduler: slices for data requests.
+        throttling: the quotas of clients.
         monotonic: Clock.monotonic.
+        call_later: Clock.call_later.
         on_completed: called when a request is answered.
         on_closed: called once when a connection has ended.
     """
 
     dispatch: Callable[[RequestContext, memoryview, int], None]
     scheduler: RequestScheduler
+    throttling: Throttling
     monotonic: Callable[[], float]
+    call_later: Callable[[float, Callable[[], None]], Timer]
     on_completed: Callable[[RequestContext], None]
     on_closed: Callable[[ClientConnection], None]
 
@@ -63,14 +73,18 @@ class ClientConnection:
         "_in_flight",
         "_is_paused",
         "_monotonic",
+        "_muted_until",
         "_routes",
         "_scheduler",
+        "_throttling",
+        "_unmuting",
         "_waiting_frame",
         "is_privileged",
         "last_active",
         "listener",
         "number",
         "peer",
+        "principal_name",
     )
 
     def __init__(
@@ -83,7 +97,9 @@ class ClientConnection:
     ) -> None:
         self._environment = environment
         self._scheduler = environment.scheduler
+        self._throttling = environment.throttling
         self._connection = connection
+        self.principal_name = ANONYMOUS
         self.listener = listener
         self.is_privileged = is_privileged
         self.number = number
@@ -97,6 +113,9 @@ class ClientConnection:
         self._in_flight: deque[RequestContext] = deque()
         self._waiting_frame: memoryview | None = None
         self._is_paused = False
+        self._unmuting: Timer | None = None
+        """Pending while the connection is muted."""
+        self._muted_until = 0.0
 
     def on_frame(self, frame: memoryview) -> None:
         if self._in_flight and not self._is_pipelined(frame):
@@ -108,7 +127,9 @@ class ClientConnection:
     def dispatch_waiting(self) -> None:
         """A slice of data requests has begun."""
         frame = self._waiting_frame
-        if frame is not None and (not self._in_flight or self._is_pipelined(frame)):
+        if frame is None or self._unmuting is not None:
+            return  # _unmute continues
+        if not self._in_flight or self._is_pipelined(frame):
             self._dispatch_frame(frame)
 
     def on_sent(self) -> None:
@@ -117,6 +138,8 @@ class ClientConnection:
     def on_close(self, reason: str) -> None:
         self._waiting_frame = None
         self._in_flight.clear()
+        if self._unmuting is not None:
+            self._unmuting.cancel()
         if reason:
             logger.info("connection from %s:%d on %s ended: %s", *self.peer, self.listener, reason)
         self._environment.on_closed(self)
@@ -125,6 +148,9 @@ class ClientConnection:
         """Takes the response of one request and sends every response that is next in order."""
         if context.is_done:
             raise RuntimeError(f"request {context.correlation_id} (api {context.api_key}) was answered twice")
+        usage = context.usage
+        if usage is not None:
+            self._mute(self._throttling.answer(context, usage, response))
         if response is not None:
             try:
                 context.chunks = codec.frame_response(  # type: ignore[assignment]  # its file ranges are the disk's
@@ -145,6 +171,8 @@ class ClientConnection:
             chunks = in_flight.popleft().chunks
             if chunks:
                 self._connection.send(chunks, now=not in_flight)
+        if usage is not None:
+            self._throttling.finish(context, usage)
         if self._is_paused:
             self._continue()
 
@@ -162,8 +190,9 @@ class ClientConnection:
         return not self._in_flight and not self._connection.unsent_bytes
 
     @property
-    def has_requests_in_flight(self) -> bool:
-        return bool(self._in_flight)
+    def waits_for_broker(self) -> bool:
+        """Whether the client can do nothing: its requests are not answered yet, or its connection is muted."""
+        return bool(self._in_flight) or self._unmuting is not None
 
     def _is_pipelined(self, frame: memoryview) -> bool:
         """A Produce after Produces: dispatched although those before it are not answered."""
@@ -202,7 +231,13 @@ class ClientConnection:
             self._routes[route] = (bytes(frame[_ROUTE_BYTES:body_offset]), client_id, body_offset)
         context = RequestContext(self, route >> 16, route & 0xFFFF, correlation_id, client_id, received_at)
         self._in_flight.append(context)
-        self._environment.dispatch(context, frame, body_offset)
+        if self._throttling.is_active:
+            self._mute(self._throttling.receive(context, len(frame)))
+            self._environment.dispatch(context, frame, body_offset)
+            if context.usage is not None:
+                context.usage.stop(self._monotonic())
+        else:
+            self._environment.dispatch(context, frame, body_offset)
         if self._connection.unsent_bytes > MAX_UNSENT_BYTES:
             self._pause()
 
@@ -217,13 +252,28 @@ class ClientConnection:
                 return
         self.fail(f"unreadable request header: {error}")
 
+    def _mute(self, throttle_ms: int) -> None:
+        """Does not read for `throttle_ms` from now on, or for longer where that was said before."""
+        until = self._monotonic() + throttle_ms / 1000
+        if not throttle_ms or until <= self._muted_until or self._connection.is_closed:
+            return
+        if self._unmuting is not None:
+            self._unmuting.cancel()
+        self._muted_until = until
+        self._unmuting = self._environment.call_later(throttle_ms / 1000, self._unmute)
+        self._pause()
+
+    def _unmute(self) -> None:
+        self._unmuting = None
+        self._continue()
+
     def _pause(self) -> None:
         self._is_paused = True
         self._connection.pause()
 
     def _continue(self) -> None:
         """Dispatches the waiting request when it is next, and reads on unless the peer does not read."""
-        if self._connection.is_closed or not self._is_paused:
+        if self._connection.is_closed or not self._is_paused or self._unmuting is not None:
             return
         if self._connection.unsent_bytes > MAX_UNSENT_BYTES:
             return  # on_sent calls again
@@ -238,8 +288,8 @@ class ClientConnection:
     def _dispatch_frame(self, frame: memoryview) -> None:
         self._waiting_frame = None
         self._dispatch(frame)
-        # It may have to wait for a slice; dispatch_waiting, on_sent and complete call again.
-        if self._waiting_frame is not None or self._connection.is_closed:
+        # It may have to wait for a slice, or be throttled; dispatch_waiting, on_sent, complete and _unmute call again.
+        if self._waiting_frame is not None or self._connection.is_closed or self._unmuting is not None:
             return
         if self._connection.unsent_bytes <= MAX_UNSENT_BYTES:
             self._is_paused = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from ottla_broker.ports.coordination import ConnectionLoss, SessionExpired
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.server.edge.throttling import measured
 from ottla_broker.server.handler_api import CallbackHandler, CoroutineHandler, RequestContext, Services
 
 logger = logging.getLogger("ottla.server")
@@ -83,6 +84,7 @@ LISTED = (
     Listing(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, "list_partition_reassignments"),
     Listing(ApiKey.OFFSET_DELETE, 0, 0, "offset_delete"),
     Listing(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, "describe_client_quotas"),
+    Listing(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, "alter_client_quotas"),
     Listing(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, "describe_user_scram_credentials"),
     Listing(ApiKey.ALTER_PARTITION, 0, 3, "alter_partition"),
     Listing(ApiKey.UPDATE_FEATURES, 0, 1, "update_features"),
@@ -146,7 +148,10 @@ class Dispatcher:
             except Exception as error:
                 self._fail(context, error)
             return
-        self._clock.spawn(self._run(entry, services, context, request), name=f"request {ApiKey(api_key).name}")
+        run: Coroutine[Any, Any, None] = self._run(entry, services, context, request)
+        if context.usage is not None:
+            run = measured(run, context.usage, self._clock.monotonic)
+        self._clock.spawn(run, name=f"request {ApiKey(api_key).name}")
 
     async def _run(self, entry: _LoadedApi, services: Services, context: RequestContext, request: object) -> None:
         try:

@@ -20,6 +20,7 @@ from ottla_broker.server.edge.connection import ClientConnection, ConnectionEnvi
 from ottla_broker.server.edge.connection_limits import ConnectionLimits
 from ottla_broker.server.edge.dispatch import Dispatcher
 from ottla_broker.server.edge.request_scheduling import RequestScheduler
+from ottla_broker.server.edge.throttling import Throttling
 from ottla_broker.server.handler_api import RequestContext
 
 logger = logging.getLogger("ottla.server")
@@ -50,6 +51,7 @@ class SocketServer:
         clock: Clock,
         config: BrokerConfig,
         dispatcher: Dispatcher,
+        throttling: Throttling,
         metrics: Metrics,
         inter_broker_listener: str,
         control_plane_listener: str | None = None,
@@ -71,7 +73,9 @@ class SocketServer:
         self._connection_environment = ConnectionEnvironment(
             dispatcher.dispatch,
             RequestScheduler(clock),
+            throttling,
             clock.monotonic,
+            clock.call_later,
             self._observe,
             self._on_connection_closed,
         )
@@ -230,7 +234,7 @@ class SocketServer:
             deadline = self._clock.monotonic() - idle_ms / 1000.0
             for connection in [c for c in self._connections if c.last_active < deadline]:
                 # A request in flight (a long poll) is activity; a peer that does not read its responses is not.
-                if not connection.has_requests_in_flight:
+                if not connection.waits_for_broker:
                     connection.close()
         self._clock.call_later(self._idle_check_s(), self._close_idle)
 

@@ -7,7 +7,8 @@ Errors, in this order
     NOT_CONTROLLER for every topic. INVALID_REQUEST (a name twice: one result for it). Then those of
     `controller.decisions.topic_plans`: INVALID_TOPIC_EXCEPTION (being deleted), UNKNOWN_TOPIC_OR_PARTITION,
     REASSIGNMENT_IN_PROGRESS, INVALID_PARTITIONS (not more than now), INVALID_REPLICA_ASSIGNMENT,
-    POLICY_VIOLATION (a broker would hold more replicas than it may). REQUEST_TIMED_OUT: added, not yet known here.
+    POLICY_VIOLATION (a broker would hold more replicas than it may), THROTTLING_QUOTA_EXCEEDED (from v3: the client's
+    controller_mutation_rate is used up; before, it is throttled). REQUEST_TIMED_OUT: added, not yet known here.
 Versions
     2: flexible. 3: may be throttled (KIP-599).
 """
@@ -25,6 +26,8 @@ from ottla_broker.protocol.generated.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from ottla_broker.server.handler_api import RequestContext, Services
+
+_FIRST_STRICT_VERSION = 3
 
 
 async def handle(
@@ -46,7 +49,12 @@ async def handle(
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         found = (
             await services.controller.create_partitions(
-                growths, timeout_ms=request.timeout_ms, validate_only=request.validate_only
+                growths,
+                timeout_ms=request.timeout_ms,
+                validate_only=request.validate_only,
+                charge=services.throttle.mutation_charge(
+                    context, is_strict=context.api_version >= _FIRST_STRICT_VERSION
+                ),
             )
             if growths
             else []

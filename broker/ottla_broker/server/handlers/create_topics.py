@@ -9,6 +9,7 @@ Errors, in this order
     Then those of `controller.decisions.topic_plans`: TOPIC_ALREADY_EXISTS, INVALID_CONFIG (no value), INVALID_REQUEST
     (counts and replicas), INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_TOPIC_EXCEPTION,
     INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, POLICY_VIOLATION (a broker would hold more replicas than it may).
+    THROTTLING_QUOTA_EXCEEDED (from v6: the client's controller_mutation_rate is used up; before, it is throttled).
     REQUEST_TIMED_OUT: created, not yet known here.
 Versions
     1: validateOnly, error messages. 2: throttle time. 4: -1 for the counts (KIP-464). 5: flexible; the counts and
@@ -33,6 +34,8 @@ from ottla_broker.protocol.generated.create_topics import (
     CreateTopicsResponse,
 )
 from ottla_broker.server.handler_api import RequestContext, Services
+
+_FIRST_STRICT_VERSION = 6
 
 
 async def handle(services: Services, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -70,6 +73,7 @@ async def _create(
             timeout_ms=request.timeout_ms,
             validate_only=request.validate_only,
             mode=RackMode.SAFE if context.is_privileged else RackMode.ENFORCED,
+            charge=services.throttle.mutation_charge(context, is_strict=context.api_version >= _FIRST_STRICT_VERSION),
         )
     except KafkaError as error:
         return [_refusal(new.name, error.code, error.message) for _, new in wanted]

@@ -6,7 +6,8 @@ Behaviour
 Errors, in this order
     NOT_CONTROLLER, then TOPIC_DELETION_DISABLED (delete.topic.enable; INVALID_REQUEST before v3), for every topic.
     INVALID_REQUEST for every topic when one has both name and id. UNKNOWN_TOPIC_ID. UNKNOWN_TOPIC_OR_PARTITION, also
-    for one that is being deleted already. REQUEST_TIMED_OUT: marked, still known here.
+    for one that is being deleted already. THROTTLING_QUOTA_EXCEEDED (from v5: the client's controller_mutation_rate is
+    used up; before, it is throttled). REQUEST_TIMED_OUT: marked, still known here.
 Versions
     1: throttle time. 4: flexible. 5: error messages, may be throttled (KIP-599). 6: topic ids (KIP-516).
 """
@@ -23,6 +24,8 @@ from ottla_broker.protocol.generated.delete_topics import (
     DeleteTopicState,
 )
 from ottla_broker.server.handler_api import RequestContext, Services
+
+_FIRST_STRICT_VERSION = 5
 
 
 async def handle(services: Services, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
@@ -44,7 +47,7 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
     topic_ids = {
         name: bytes(state.topic_id) for state, name in zip(states, names, strict=True) if name and state.name is None
     }
-    results = await _delete(services, wanted, topic_ids, request.timeout_ms)
+    results = await _delete(services, context, wanted, topic_ids, request.timeout_ms)
     responses = []
     for state, name in zip(states, names, strict=True):
         topic_id = bytes(state.topic_id)
@@ -60,12 +63,17 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
 
 
 async def _delete(
-    services: Services, names: list[str], topic_ids: dict[str, bytes], timeout_ms: int
+    services: Services, context: RequestContext, names: list[str], topic_ids: dict[str, bytes], timeout_ms: int
 ) -> dict[str, TopicResult]:
     if not names:
         return {}
     try:
-        results = await services.controller.delete_topics(names, timeout_ms=timeout_ms, topic_ids=topic_ids)
+        results = await services.controller.delete_topics(
+            names,
+            timeout_ms=timeout_ms,
+            topic_ids=topic_ids,
+            charge=services.throttle.mutation_charge(context, is_strict=context.api_version >= _FIRST_STRICT_VERSION),
+        )
     except KafkaError as error:
         return {name: TopicResult(name, error.code, error.message) for name in names}
     return {result.name: result for result in results}

@@ -13,6 +13,8 @@ Behaviour
     Closest replica (KIP-392, replica.selector.class): the leader answers a consumer that names its rack with a
     PreferredReadReplica instead of records; a follower serves what is below its own high watermark. So that this does
     not lag, the leader then answers a follower's delayed fetch when the high watermark has advanced.
+    Client quotas (KIP-219): a consumer above its quota gets an empty response, with the throttle time, and max_bytes is
+    at most what the quota allows in one window.
     Throttled replicas (KIP-73): a follower that the high watermark does not wait for gets nothing of them above the
     rate.
     Versions 0 to 3 get message formats 0 and 1 (KIP-283).
@@ -39,6 +41,7 @@ Versions
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import (
@@ -46,9 +49,11 @@ from ottla_broker.protocol.generated.fetch import (
     FetchResponse,
     LeaderIdAndEpoch,
     NodeEndpoint,
+    PartitionData,
 )
+from ottla_broker.protocol.primitives import records_length
 from ottla_broker.replication.fetch.fetch_values import FetchCapabilities, FetchParams, FetchResult
-from ottla_broker.server.handler_api import RequestContext, Respond, Services
+from ottla_broker.server.handler_api import RequestContext, Respond, Services, Throttle
 from ottla_broker.server.handlers.shared.leader_hints import NodeHints, current_leader
 
 logger = logging.getLogger("ottla.server")
@@ -73,6 +78,13 @@ def handle(services: Services, context: RequestContext, request: FetchRequest, r
     state = request.replica_state
     replica_id = request.replica_id if state is None else state.replica_id
     max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
+    throttle = services.throttle if services.throttle.is_active else None
+    if throttle is not None:
+        if replica_id >= 0:
+            throttle.exempt(context)
+            throttle = None
+        else:
+            max_bytes = int(min(max_bytes, throttle.most_fetch_bytes(context)))
     params = FetchParams(
         replica_id,
         -1 if state is None else state.replica_epoch,
@@ -93,7 +105,7 @@ def handle(services: Services, context: RequestContext, request: FetchRequest, r
         request.session_epoch,
         request.topics,
         request.forgotten_topics_data,
-        _Reply(services, context, respond),
+        _Reply(services, context, respond, throttle),
     )
 
 
@@ -124,12 +136,26 @@ _CAPABILITIES = tuple(
 class _Reply:
     """Encodes the result of one request. A `FetchReply`."""
 
-    __slots__ = ("_context", "_respond", "_services")
+    __slots__ = ("_context", "_respond", "_services", "_throttle")
 
-    def __init__(self, services: Services, context: RequestContext, respond: Respond[FetchResponse]) -> None:
+    def __init__(
+        self,
+        services: Services,
+        context: RequestContext,
+        respond: Respond[FetchResponse],
+        throttle: Throttle | None,
+    ) -> None:
         self._services = services
         self._context = context
         self._respond = respond
+        self._throttle = throttle
+
+    def is_throttled(self, results: Sequence[PartitionData]) -> bool:
+        if self._throttle is None:
+            return False
+        return self._throttle.is_fetch_throttled(
+            self._context, sum(records_length(data.records) for data in results if data.records is not None)
+        )
 
     def answer(self, result: FetchResult) -> None:
         version = self._context.api_version

@@ -4,10 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.config.broker import BrokerConfig
 from ottla_broker.controller.decisions.assignment import RackMode
 from ottla_broker.controller.decisions.topic_plans import NewTopic
 from ottla_broker.coordination.znodes import PRODUCER_ID_BLOCK, ProducerIdBlock
+from ottla_broker.metrics import Metrics
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.codec import ZERO_UUID
@@ -19,6 +21,8 @@ from ottla_broker.protocol.generated import create_partitions as cp
 from ottla_broker.protocol.generated import create_topics as ct
 from ottla_broker.protocol.generated import delete_topics as dt
 from ottla_broker.protocol.generated import list_partition_reassignments as lr
+from ottla_broker.quotas.entities import QuotaEntity
+from ottla_broker.server.edge.throttling import Throttling
 from ottla_broker.server.handlers import (
     allocate_producer_ids,
     alter_partition,
@@ -48,8 +52,14 @@ class Client:
         broker_config = BrokerConfig.from_mapping(
             {"zookeeper.connect": "x:2181", **{key.replace("_", "."): value for key, value in config.items()}}
         )
+        clock = LoopClock()
+        clock.monotonic = lambda: 1000.0
+        self.throttling = Throttling(clock, broker_config, Metrics())
         self.services = SimpleNamespace(
-            controller=controller, config=broker_config, dynamic_config=SimpleNamespace(config=broker_config)
+            controller=controller,
+            config=broker_config,
+            dynamic_config=SimpleNamespace(config=broker_config),
+            throttle=self.throttling,
         )
 
     async def ask(self, api_key, version, request):
@@ -57,8 +67,17 @@ class Client:
         view = memoryview(frame)[4:]
         header = codec.read_request_header(view)
         decoded = codec.module(api_key).read_request(version, view, header.body_offset)
-        context = SimpleNamespace(api_key=api_key, api_version=version, is_privileged=False)
+        context = SimpleNamespace(
+            api_key=api_key,
+            api_version=version,
+            is_privileged=False,
+            principal_name="ANONYMOUS",
+            client_id="test",
+            usage=None,
+        )
         response = await HANDLERS[api_key].handle(self.services, context, decoded)
+        if context.usage is not None:
+            self.throttling.answer(context, context.usage, response)
         answer = b"".join(bytes(chunk) for chunk in codec.frame_response(api_key, version, 7, response))
         return codec.read_response_frame(api_key, version, memoryview(answer)[4:])[1]
 
@@ -392,3 +411,37 @@ async def test_reassignments_are_the_controllers_to_answer(fleet):
     ):
         response = await client.ask(key, 0, request)
         assert response.error_code == ErrorCode.NOT_CONTROLLER and response.error_message
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+async def test_a_client_that_has_used_up_its_changes_is_refused_or_throttled_by_version(fleet, is_strict):
+    """KIP-599: a quota of one partition per second, of which eleven may come at once."""
+    controller, _ = await fleet_of(fleet)
+    client = Client(controller)
+    client.throttling.set_quotas(QuotaEntity(client_id="test"), {"controller_mutation_rate": "1.0"})
+    create, grow, delete = (6, 3, 5) if is_strict else (5, 2, 4)
+    refused, done = ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.NONE
+
+    async def created(name, partitions, **how):
+        request = ct.CreateTopicsRequest(topics=[topic(name, partitions)], timeout_ms=10000, **how)
+        response = await client.ask(ApiKey.CREATE_TOPICS, create, request)
+        return response.topics[0].error_code, response.throttle_time_ms
+
+    assert await created("a", 13) == (done, 0 if is_strict else 2000), "more than is left may be taken once"
+    assert await created("b", 1) == ((refused, 2000) if is_strict else (done, 3000))
+    assert await created("a", 1) == (ErrorCode.TOPIC_ALREADY_EXISTS, 0), "what is refused anyway costs nothing"
+    assert await created("c", 1, validate_only=True) == (done, 0)
+    grown = await client.ask(
+        ApiKey.CREATE_PARTITIONS,
+        grow,
+        cp.CreatePartitionsRequest(
+            topics=[cp.CreatePartitionsTopic(name="a", count=15, assignments=None)], timeout_ms=10000
+        ),
+    )
+    found = (grown.results[0].error_code, grown.throttle_time_ms)
+    assert found == ((refused, 2000) if is_strict else (done, 5000))
+    deleted = await client.ask(
+        ApiKey.DELETE_TOPICS, delete, dt.DeleteTopicsRequest(topic_names=["a"], timeout_ms=10000)
+    )
+    found = (deleted.responses[0].error_code, deleted.throttle_time_ms)
+    assert found == ((refused, 2000) if is_strict else (done, 20_000))
