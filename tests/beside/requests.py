@@ -77,6 +77,7 @@ _APIS = {
     ApiKey.EXPIRE_DELEGATION_TOKEN: 1,
     ApiKey.DESCRIBE_DELEGATION_TOKEN: 1,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: 2,
+    ApiKey.ALTER_CLIENT_QUOTAS: 2,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 1,
     ApiKey.UPDATE_FEATURES: 2,
     ApiKey.INIT_PRODUCER_ID: 2,
@@ -187,6 +188,8 @@ class Requests:
             return (IN_TRANSACTIONS, IN_TRANSACTIONS, IN_TRANSACTIONS, "nope", "")
         if api_key in _OF_PRODUCERS and field.endswith("epoch"):
             return (0, 0, 1, 1, 2, 3, 4, -1)
+        if api_key is ApiKey.ALTER_CLIENT_QUOTAS and field in _QUOTAS:
+            return _QUOTAS[field]
         if field in ("topic", "name", "topic_name", "topics", "topic_names", "resource_name"):
             return _NAMES
         if field in _POOLS:
@@ -232,6 +235,13 @@ class Requests:
         return bytes(batch)
 
 
+_QUOTAS: dict[str, Sequence[Any]] = {
+    "entity_name": ("a", "a", None, "b", "10.0.0.1", ""),
+    "key": ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "connection_creation_rate", "nope", ""),
+    "value": (0.0, 1.0, 1.5, -1.0, 1e12, 1e300),
+    "remove": (False, False, True),
+}
+"""Fields of AlterClientQuotas, which is always to validate only: a quota would throttle the requests after it."""
 _POOLS: dict[str, Sequence[Any]] = {
     "partition": (0, 0, 1, 2, 99, -1),
     "partition_index": (0, 0, 1, 2, 99, -1),

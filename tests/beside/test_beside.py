@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla_broker.local.zookeeper_server import ZooKeeperServer
+from tests.beside import quotas
 from tests.beside.comparison import both, comparable, difference
 from tests.beside.configs import cases, compare
 from tests.beside.requests import Requests
@@ -29,6 +30,13 @@ def test_configuration_values_are_taken_and_refused_as_apache_kafka_does(
     asked = [case for case in every if len(case.operations) > 1 or case.operations[0][1] != 0] + every[::37]
     with both(tmp_path, zookeeper) as ask:
         assert {str(case): found for case in asked if (found := compare(ask, case))} == {}
+
+
+@pytest.mark.java
+def test_quotas_are_set_described_and_refused_as_apache_kafka_does(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+    with both(tmp_path, zookeeper) as ask:
+        for request in quotas.requests():
+            assert difference(*ask(request)) == "", request
 
 
 def test_one_seed_gives_the_same_requests_again() -> None:

@@ -37,7 +37,7 @@ async def handle(
     for entry in request.entries:
         names = {part.entity_type: part.entity_name for part in entry.entity}
         result = ResponseEntryData(
-            entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in names.items()]
+            error_message=None, entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in names.items()]
         )
         try:
             await _alter(services, entry, request.validate_only)
