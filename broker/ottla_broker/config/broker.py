@@ -123,14 +123,21 @@ class BrokerConfig(BrokerValues):
             Messages about the values that cannot be used.
         """
         layers, problems = usable(self, Layers(per_broker, default))
-        before = self.by_name
+        before = {**self.by_name, **self._of_listeners}
         self.layers = layers
         self._compute()
-        changed = tuple(sorted(name for name, value in self.by_name.items() if before.get(name) != value))
+        after = {**self.by_name, **self._of_listeners}
+        names = before.keys() | after.keys()
+        changed = tuple(sorted(name for name in names if before.get(name) != after.get(name)))
         if changed:
             for listener in tuple(self._change_listeners):
                 listener(changed)
         return problems
+
+    @property
+    def _of_listeners(self) -> dict[str, str | None]:
+        """The keys that are given for one listener, and their text in force."""
+        return {name: self.original(name) for name in self.given_keys if name.startswith("listener.name.")}
 
     def check_update(self, stored: Mapping[str, str], new: Mapping[str, str], *, cluster_wide: bool) -> None:
         """Checks a request that replaces the `stored` values by `new`; `cluster_wide` for the default of all brokers.

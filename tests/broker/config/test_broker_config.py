@@ -280,6 +280,16 @@ def test_the_http_listener() -> None:
     assert load("").http_listener is None
 
 
+def test_a_changed_limit_of_one_listener_is_reported() -> None:
+    config = load("listener.name.plaintext.max.connections=5")
+    changes: list[tuple[str, ...]] = []
+    config.on_change(changes.append)
+    limit = "listener.name.plaintext.max.connections"
+    for stored in ({limit: "6"}, {limit: "6"}, {}):
+        config.apply_dynamic({}, stored)
+    assert changes == [(limit,), (limit,)]
+
+
 def test_dynamic_values_win_in_order_and_are_told() -> None:
     config = load("log.retention.hours=2\nnum.io.threads=4")
     changes: list[tuple[str, ...]] = []

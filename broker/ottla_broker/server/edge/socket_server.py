@@ -26,7 +26,8 @@ from ottla_broker.server.handler_api import RequestContext
 logger = logging.getLogger("ottla.server")
 
 _IDLE_CHECK_S = 30.0
-_LIMITS = frozenset({"max.connections", "max.connection.creation.rate", "max.connections.per.ip.overrides"})
+_LIMITS = ("max.connections", "max.connection.creation.rate", "max.connections.per.ip.overrides")
+"""Keys whose change may let a waiting connection in; the same after listener.name.X."""
 
 
 class _Refused:
@@ -219,7 +220,7 @@ class SocketServer:
         self._regulate()
 
     def _on_change(self, names: Collection[str]) -> None:
-        if self._is_open and not _LIMITS.isdisjoint(names):
+        if self._is_open and any(name.endswith(_LIMITS) for name in names):
             self._clock.spawn(self._resolve(), name="addresses of max.connections.per.ip.overrides")
 
     def _idle_check_s(self) -> float:
