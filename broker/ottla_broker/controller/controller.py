@@ -27,9 +27,11 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ottla_broker.config.broker import BrokerConfig
+from ottla_broker.config.inter_broker import inter_broker_versions
 from ottla_broker.controller import controller_election, controller_metrics
 from ottla_broker.controller.active import Act, ActiveController
 from ottla_broker.controller.acts.broker_shutdown import ANSWER_WITHIN_S
+from ottla_broker.controller.acts.feature_finalization import FeatureUpdateResults, update_features
 from ottla_broker.controller.acts.isr_writes import IsrResult, TopicIsrChanges
 from ottla_broker.controller.acts.producer_id_allocation import allocate_producer_ids
 from ottla_broker.controller.acts.requested_elections import ElectionResult, ElectionType
@@ -38,6 +40,7 @@ from ottla_broker.controller.channels_port import ControllerChannels
 from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.controller_election import NO_CONTROLLER, ControllerEpoch
 from ottla_broker.controller.decisions.assignment import RackMode
+from ottla_broker.controller.decisions.feature_updates import FeatureUpdate
 from ottla_broker.controller.decisions.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.controller.store import ControllerFenced, ControllerStore
 from ottla_broker.controller.values import TOPICS_PER_EVENT, ReplicaAssignment
@@ -304,6 +307,24 @@ class Controller:
             "allocate producer ids",
             lambda active: allocate_producer_ids(active.context, active.store, broker, broker_epoch),
         )
+
+    async def update_features(
+        self, updates: Sequence[FeatureUpdate], *, validate_only: bool, is_atomic: bool
+    ) -> FeatureUpdateResults:
+        """Finalizes levels of features (`acts.feature_finalization`). Raises KafkaError(NOT_CONTROLLER)."""
+        versions = inter_broker_versions(self._config.inter_broker_protocol_version)
+
+        def act(active: ActiveController) -> Awaitable[FeatureUpdateResults]:
+            return update_features(
+                active.context,
+                active.store,
+                updates,
+                validate_only=validate_only,
+                is_atomic=is_atomic,
+                znode_version=versions.feature_znode,
+            )
+
+        return await self._request("update features", act)
 
     async def controlled_shutdown(self, broker: int, broker_epoch: int) -> list[TopicPartition]:
         """Moves leaderships away from a broker that shuts down.

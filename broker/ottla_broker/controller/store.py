@@ -112,6 +112,31 @@ class ControllerStore:
                 logger.error("broker %d is left out: %s", broker, error)
         return found
 
+    async def finalized_features(self) -> tuple[dict[str, int], int]:
+        """(finalized levels, version of /feature); no levels and -1 without the node. ZnodeError."""
+        (content,) = await self._get_all([znodes.FEATURE])
+        if content is None:
+            return {}, -1
+        found = znodes.Features.decode(content[0])
+        return dict(found.max_version_levels) if found.is_enabled else {}, content[1].version
+
+    async def write_features(self, levels: Mapping[str, int], expected: int, znode_version: int) -> int:
+        """Writes /feature if its version is still `expected` (-1: there is no node).
+
+        Returns:
+            The new version, which is the epoch of the finalized features.
+
+        Raises:
+            BadVersion, NodeExists, NoNode: the node has changed.
+        """
+        data = znodes.Features(True, levels).encode(znode_version)
+        if expected < 0:
+            await self._write([Create(znodes.FEATURE, data)])
+            return 0
+        (stat,) = await self._write([Set(znodes.FEATURE, data, expected)])
+        version: int = stat.version
+        return version
+
     async def take_producer_ids(self, broker: int) -> znodes.ProducerIdBlock:
         """A block for this broker (`coordination.producer_id_blocks`)."""
         return await take_block(self._coordination, broker)
@@ -583,6 +608,7 @@ def _broker(registration: znodes.BrokerRegistration, epoch: int) -> RegisteredBr
         endpoints=registration.endpoints,
         rack=registration.rack,
         max_partition_replicas=registration.max_partition_replicas,
+        features=registration.features,
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from ottla_broker.config.features import Ranges
 from ottla_broker.config.listeners import Endpoint
 from ottla_broker.records.ids import TopicPartition
 
@@ -104,6 +105,8 @@ class RegisteredBroker:
     rack: str | None = None
     max_partition_replicas: int | None = None
     """How many replicas it may hold (`decisions.capacity`); None when it does not register a limit."""
+    features: Ranges = field(default_factory=dict, hash=False)
+    """The features that it supports (KIP-584)."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """The endpoint of the named listener, None when the broker does not have it."""

@@ -39,6 +39,7 @@ FEATURE = "/feature"
 CONSUMERS = "/consumers"
 MIGRATION = "/migration"
 _MAX_PARTITION_REPLICAS = "ottla_max_partition_replicas"
+_OTTLA_VERSION = "ottla_version"
 POWER_LOST = "/ottla/power_lost"
 """Not in Apache Kafka: an ephemeral node per broker that lost power and is not registered yet."""
 
@@ -217,7 +218,8 @@ _CONNECTION_STRING = re.compile(r"([^:/]+)://\[?([^\]/]*?)\]?:(-?[0-9]+)")
 class BrokerRegistration:
     """`/brokers/ids/N`, ephemeral. Its czxid is the broker epoch. `features` maps a name to (min, max) version.
 
-    `max_partition_replicas` is not in Apache Kafka, which ignores it.
+    `max_partition_replicas` and `ottla_version` are not in Apache Kafka, which ignores them. A registration without the
+    second is not that of a broker of ours: then none of the versions above those of Apache Kafka 3.9 is listed.
     """
 
     broker_id: int
@@ -228,6 +230,7 @@ class BrokerRegistration:
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     version: int = 5
     max_partition_replicas: int | None = None
+    ottla_version: int | None = None
 
     @staticmethod
     def path(broker_id: int) -> str:
@@ -255,6 +258,8 @@ class BrokerRegistration:
         value["timestamp"] = str(self.timestamp_ms)
         if self.max_partition_replicas is not None:
             value[_MAX_PARTITION_REPLICAS] = self.max_partition_replicas
+        if self.ottla_version is not None:
+            value[_OTTLA_VERSION] = self.ottla_version
         return encode_json(value)
 
     @classmethod
@@ -283,7 +288,8 @@ class BrokerRegistration:
         rack = member(path, value, "rack", (str, type(None)), None)
         jmx_port = member(path, value, "jmx_port", int, -1)
         most = member(path, value, _MAX_PARTITION_REPLICAS, (int, type(None)), None)
-        return cls(broker_id, endpoints, timestamp, rack, jmx_port, features, version, most)
+        ours = member(path, value, _OTTLA_VERSION, (int, type(None)), None)
+        return cls(broker_id, endpoints, timestamp, rack, jmx_port, features, version, most, ours)
 
 
 def _parse_endpoint(path: str, text: Any, protocols: Mapping[str, str]) -> Endpoint:
@@ -547,9 +553,13 @@ class Features:
     is_enabled: bool
     max_version_levels: Mapping[str, int] = field(default_factory=dict)
 
-    def encode(self) -> bytes:
-        features = {name: {"max_version_level": level} for name, level in self.max_version_levels.items()}
-        return encode_json({"features": features, "version": 2, "status": int(self.is_enabled)})
+    def encode(self, version: int = 2) -> bytes:
+        """Version 1 is for brokers whose inter.broker.protocol.version is below 3.3."""
+        features = {
+            name: {"max_version_level": level} | ({"min_version_level": level} if version == 1 else {})
+            for name, level in self.max_version_levels.items()
+        }
+        return encode_json({"features": features, "version": version, "status": int(self.is_enabled)})
 
     @classmethod
     def decode(cls, data: bytes) -> Features:

@@ -43,7 +43,7 @@ from ottla_broker.server.lifecycle import (
 )
 from ottla_broker.server.peers.coordination_session import CoordinationSessionState
 from ottla_broker.server.peers.dynamic_config import DynamicConfig
-from ottla_broker.server.peers.finalized_features import refuse_unknown_features
+from ottla_broker.server.peers.fleet_features import FleetFeatures
 from ottla_broker.server.peers.registration import (
     Registration,
     RegistrationRefused,
@@ -107,6 +107,13 @@ class Broker:
         self._directories: Sequence[LogDirectory] = ()
         self._addresses: dict[str, tuple[str, int]] = {}
         self._registration: Registration | None = None
+        self._fleet_features = FleetFeatures(
+            ports.coordination,
+            ports.clock,
+            self._logger,
+            lambda view: self._core.dispatcher.fleet_changed(view.finalized, view.is_ours),
+            lambda reason: self._fail(Failure.UNSUPPORTED_FEATURE, reason),
+        )
         self._dynamic_config: DynamicConfig | None = None
         self._directory_events: DirectoryEvents | None = None
         self._serving: ServingParts | None = None
@@ -252,7 +259,7 @@ class Broker:
         coordination, config = self._ports.coordination, self.config
         await make_persistent_paths(coordination)
         self.cluster_id = await cluster_id(coordination, self._ports.clock)
-        await refuse_unknown_features(coordination)
+        await self._fleet_features.start()
         if self.broker_id < 0:
             metas = [directory.meta for directory in self._directories]
             known = [meta.broker_id for meta in metas if meta is not None and meta.broker_id is not None]
@@ -301,6 +308,7 @@ class Broker:
             self._core,
             self._dynamic_config,
             self._directory_events,
+            self._fleet_features,
             self._logger,
             on_metadata=self._on_metadata,
             broker_epoch=lambda: self.broker_epoch,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
-from ottla_broker.server.edge.dispatch import LISTED
+from ottla_broker.server.edge.dispatch import ABOVE_KAFKA_3_9, LISTED
 
 NOT_LISTED = {
     51: "its feature comes first: what it stores would be in force nowhere",
@@ -34,13 +34,22 @@ KAFKA_3_9 = {
 
 
 def table() -> str:
-    """One row per API that we list, and one per API that we do not, in Markdown."""
+    """One row per API that we list, per range of a fleet of ours alone, and per API that we do not, in Markdown."""
     rows = ["| key | API | versions | Apache Kafka 3.9 |", "|---|---|---|---|"]
     for listing in LISTED:
         theirs = KAFKA_3_9[listing.api_key]
         rows.append(
             f"| {int(listing.api_key)} | {codec.spec(listing.api_key).name} | {listing.lowest}–{listing.highest} "
             f"| {theirs[0]}–{theirs[1]} |"
+        )
+    rows += ["", "Listed instead while every registered broker is one of ours:", ""]
+    rows += ["| key | API | versions | listed when |", "|---|---|---|---|"]
+    for row in ABOVE_KAFKA_3_9:
+        listing = row.listing
+        needs = f"{row.feature} is finalized at {row.level} or above" if row.feature else ""
+        rows.append(
+            f"| {int(listing.api_key)} | {codec.spec(listing.api_key).name} | {listing.lowest}–{listing.highest} "
+            f"| {needs} |"
         )
     rows += ["", "Not listed, though Apache Kafka 3.9 lists them:", "", "| key | API | why |", "|---|---|---|"]
     rows += [f"| {key} | {_name(key)} | {why} |" for key, why in NOT_LISTED.items()]

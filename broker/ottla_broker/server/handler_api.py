@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
     from ottla_broker.replication.transaction_verification import TransactionVerification
     from ottla_broker.server.peers.dynamic_config import DynamicConfig
+    from ottla_broker.server.peers.fleet_features import FleetFeatures
     from ottla_broker.server.peers.producer_ids import ProducerIds
     from ottla_broker.transactions.coordinator import TransactionCoordinator
 
@@ -126,6 +127,7 @@ class Services:
     """The same for an internal topic, with its own defaults."""
     listed_apis: Callable[[], list[tuple[int, int, int]]]
     """(api key, lowest version, highest version) of every API that is served."""
+    fleet_features: FleetFeatures
 
 
 class RequestUsage:

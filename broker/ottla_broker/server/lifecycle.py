@@ -20,6 +20,8 @@ A broker may stop or halt in every state before its end, and refuse until its st
     the session with the coordination store expires  continue: the broker registers again once it is connected
     it may not register again (broker id in use,     halt
     another cluster)
+    the cluster finalizes a feature that it does     halt
+    not support
     the coordination store is lost while it          continue: the next connection tries again
     registers again
     a stop takes longer than                         halt
@@ -81,6 +83,7 @@ class Failure(Enum):
     LOG_DIR = "a log directory fails, another one is left"
     LAST_LOG_DIR = "the last log directory fails"
     REGISTRATION_REFUSED = "it may not register again"
+    UNSUPPORTED_FEATURE = "the cluster finalizes a feature that it does not support"
     STOP_OVERDUE = "a stop takes longer than ottla.shutdown.timeout.ms"
 
 
@@ -98,6 +101,7 @@ FAILURE_ACTIONS: Final[Mapping[Failure, FailureAction]] = MappingProxyType(
         Failure.LOG_DIR: FailureAction.CONTINUE,
         Failure.LAST_LOG_DIR: FailureAction.HALT,
         Failure.REGISTRATION_REFUSED: FailureAction.HALT,
+        Failure.UNSUPPORTED_FEATURE: FailureAction.HALT,
         Failure.STOP_OVERDUE: FailureAction.HALT,
     }
 )

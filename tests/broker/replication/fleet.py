@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from ottla_broker.adapters.clock import LoopClock
@@ -47,6 +48,7 @@ from ottla_broker.server.edge.socket_server import SocketServer
 from ottla_broker.server.edge.throttling import Throttling
 from ottla_broker.server.handler_api import Services
 from ottla_broker.server.peers.broker_client import BrokerClient
+from ottla_broker.server.peers.fleet_features import FleetView
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
@@ -60,6 +62,9 @@ class _NoOverrides:
 
     async def load_topic(self, topic: str) -> None:
         return
+
+
+_NO_FEATURES: Any = SimpleNamespace(view=FleetView())
 
 
 class Coordinator:
@@ -189,6 +194,7 @@ class Node:
             auto_create=self.fleet.auto_create,
             auto_create_internal=absent,
             listed_apis=self.dispatcher.listed_apis,
+            fleet_features=_NO_FEATURES,
         )
         for endpoint in self.config.listeners.bound:
             self.ports[endpoint.listener] = await self.server.bind(endpoint)

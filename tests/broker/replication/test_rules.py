@@ -16,7 +16,7 @@ from ottla_broker.replication import divergence, isr
 from ottla_broker.replication import follower as following
 from ottla_broker.replication.divergence import EpochEnd, leader_answer, truncation
 from ottla_broker.replication.isr import AlterPartitionOutcome, Change, FollowerState, InSyncState
-from ottla_broker.server.peers import finalized_features
+from ottla_broker.server.peers import fleet_features
 from ottla_broker.storage.log import config as log_config
 from ottla_broker.storage.log.leader_epochs import LeaderEpochs
 
@@ -25,7 +25,7 @@ LAG_MAX_MS = 30_000
 
 @pytest.mark.parametrize(
     "module",
-    [isr, divergence, following, inter_broker, releases, finalized_features, operations, rates, log_config],
+    [isr, divergence, following, inter_broker, releases, fleet_features, operations, rates, log_config],
 )
 def test_the_worked_examples_of_the_docstrings_hold(module: object) -> None:
     assert doctest.testmod(module, raise_on_error=True).attempted > 0  # type: ignore[arg-type]

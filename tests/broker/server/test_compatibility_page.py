@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ottla_broker.protocol import codec
 from ottla_broker.server import compatibility
-from ottla_broker.server.edge.dispatch import LISTED
+from ottla_broker.server.edge.dispatch import ABOVE_KAFKA_3_9, LISTED
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "apis.md"
 
@@ -28,3 +28,16 @@ def test_nothing_is_listed_beyond_its_definition_or_beyond_kafka() -> None:
         lowest, highest = compatibility.KAFKA_3_9[listing.api_key]
         assert defined.min_version <= listing.lowest <= listing.highest <= defined.max_version
         assert lowest <= listing.lowest and listing.highest <= highest
+
+
+def test_a_range_above_that_of_kafka_3_9_is_defined_and_takes_nothing_away() -> None:
+    before = {listing.api_key: listing for listing in LISTED}
+    for row in ABOVE_KAFKA_3_9:
+        listing = row.listing
+        defined = codec.spec(listing.api_key)
+        assert defined.min_version <= listing.lowest <= listing.highest <= defined.max_version
+        if listing.api_key in before:
+            assert listing.lowest == before[listing.api_key].lowest
+            assert listing.highest > before[listing.api_key].highest
+            assert listing.module == before[listing.api_key].module
+        before[listing.api_key] = listing

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from ottla_broker.config import BrokerConfig
+from ottla_broker.config.features import incompatible
 from ottla_broker.config.listeners import Endpoint
 from ottla_broker.controller.acts.leader_elections import LeaderElections
 from ottla_broker.controller.acts.reassignments import Reassignments
@@ -22,6 +23,7 @@ from ottla_broker.controller.control_requests import RequestBatch, add_full_lead
 from ottla_broker.controller.replica_states import ReplicaState
 from ottla_broker.controller.store import ControllerStore
 from ottla_broker.controller.values import RegisteredBroker, Replica
+from ottla_broker.coordination.znodes import ZnodeError
 from ottla_broker.ports.coordination import Watcher
 
 logger = logging.getLogger("ottla.controller")
@@ -92,7 +94,24 @@ class BrokerChanges:
 
     async def _read_registrations(self) -> dict[int, RegisteredBroker]:
         ids = await self._store.broker_ids(self._brokers_watcher)
-        return await self._store.brokers(ids, self._registration_watcher)
+        found = await self._store.brokers(ids, self._registration_watcher)
+        return await self._compatible(found)
+
+    async def _compatible(self, brokers: dict[int, RegisteredBroker]) -> dict[int, RegisteredBroker]:
+        """The brokers that support every finalized feature (KIP-584). Brokers of Apache Kafka 3.9 support none."""
+        try:
+            finalized, _ = await self._store.finalized_features()
+        except ZnodeError as error:
+            logger.error("finalized features are ignored: %s", error)
+            return brokers
+        found = {}
+        for broker, registration in brokers.items():
+            lacking = incompatible(finalized, registration.features)
+            if lacking:
+                logger.warning("broker %d is left out: it does not support the finalized features %s", broker, lacking)
+            else:
+                found[broker] = registration
+        return found
 
     def _registrations_changed(self, brokers: Mapping[int, RegisteredBroker]) -> None:
         """Sends every broker the new endpoints. A broker whose own channel has to go elsewhere gets a full state again:

@@ -14,6 +14,7 @@ Errors, in the order of checking
 Versions
 0  First version (KIP-584), flexible.
 1  Upgrade types and ValidateOnly (KIP-778).
+2  No results: all updates are applied or none (Apache Kafka 4.0).
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class FeatureUpdateKey:
 
 
 class UpdateFeaturesRequest:
-    """UpdateFeaturesRequest, versions 0-1."""
+    """UpdateFeaturesRequest, versions 0-2."""
 
     __slots__ = ("timeout_ms", "feature_updates", "validate_only")
     timeout_ms: int  # v0+
@@ -154,13 +155,13 @@ class UpdatableFeatureResult:
 
 
 class UpdateFeaturesResponse:
-    """UpdateFeaturesResponse, versions 0-1."""
+    """UpdateFeaturesResponse, versions 0-2."""
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "results")
     throttle_time_ms: int  # v0+
     error_code: int  # v0+
     error_message: str | None  # v0+, null v0+
-    results: list[UpdatableFeatureResult]  # v0+
+    results: list[UpdatableFeatureResult]  # v0-1
 
     def __init__(
         self,
@@ -323,13 +324,13 @@ def _write_request_1(m: UpdateFeaturesRequest, parts: list, chunks: list) -> Non
     add(W_tx(m.validate_only))
 
 
-_REQUEST_READERS = (_read_request_0, _read_request_1,)
-_REQUEST_WRITERS = (_write_request_0, _write_request_1,)
+_REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_1,)
+_REQUEST_WRITERS = (_write_request_0, _write_request_1, _write_request_1,)
 
 
 def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[UpdateFeaturesRequest, int]:
     """Read UpdateFeaturesRequest at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(57, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -341,7 +342,7 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> UpdateFeaturesRequest:
     """Read UpdateFeaturesRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(57, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -353,7 +354,7 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> UpdateFea
 
 def write_request(version: int, request: UpdateFeaturesRequest) -> list[Chunk]:
     """Chunks of UpdateFeaturesRequest in `version`. Raises EncodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(57, version)
     parts: list = []
     chunks: list = []
@@ -471,13 +472,54 @@ def _write_response_0(m: UpdateFeaturesResponse, parts: list, chunks: list) -> N
     add(b"\0")
 
 
-_RESPONSE_READERS = (_read_response_0, _read_response_0,)
-_RESPONSE_WRITERS = (_write_response_0, _write_response_0,)
+def _read_response_2(b: memoryview, o: int) -> tuple[UpdateFeaturesResponse, int]:
+    end = len(b)
+    m = new(UpdateFeaturesResponse)
+    m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
+    o += 7
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('error_message', n0 - 1)
+    if n0:
+        e0 = o + n0 - 1
+        m.error_message = b[o:e0].tobytes().decode()
+        o = e0
+    else:
+        m.error_message = None
+    m.results = []
+    t0 = b[o]
+    o += 1
+    if t0 > 127:
+        t0, o = read_uvarint_rest(b, o, t0)
+    if t0:
+        o = skip_tags(b, o, t0)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_response_2(m: UpdateFeaturesResponse, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.error_message
+    if s0 is None:
+        add(W_ihx(m.throttle_time_ms, m.error_code))
+    else:
+        s1 = s0.encode()
+        add(W_ih(m.throttle_time_ms, m.error_code))
+        n0 = len(s1) + 1
+        add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'error_message'))
+        add(s1)
+    add(b"\0")
+
+
+_RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2,)
+_RESPONSE_WRITERS = (_write_response_0, _write_response_0, _write_response_2,)
 
 
 def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[UpdateFeaturesResponse, int]:
     """Read UpdateFeaturesResponse at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(57, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -489,7 +531,7 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> UpdateFeaturesResponse:
     """Read UpdateFeaturesResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(57, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -501,7 +543,7 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> UpdateFe
 
 def write_response(version: int, response: UpdateFeaturesResponse) -> list[Chunk]:
     """Chunks of UpdateFeaturesResponse in `version`. Raises EncodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(57, version)
     parts: list = []
     chunks: list = []

@@ -33,6 +33,7 @@ from ottla_broker.server.peers.broker_client import BrokerClient
 from ottla_broker.server.peers.controller_channels import NetworkControllerChannels
 from ottla_broker.server.peers.controller_client import ControllerClient
 from ottla_broker.server.peers.dynamic_config import DynamicConfig
+from ottla_broker.server.peers.fleet_features import FleetFeatures
 from ottla_broker.server.peers.producer_ids import ProducerIds
 from ottla_broker.server.peers.topic_creation import TopicCreation
 from ottla_broker.server.peers.transaction_verifier import NetworkTransactionVerifier
@@ -71,6 +72,7 @@ def make_serving(
     core: CoreParts,
     dynamic_config: DynamicConfig,
     directory_events: DirectoryEvents,
+    fleet_features: FleetFeatures,
     logger: logging.LoggerAdapter[Any],
     *,
     on_metadata: Callable[[], None],
@@ -177,6 +179,7 @@ def make_serving(
         auto_create=creation.create,
         auto_create_internal=creation.create_internal,
         listed_apis=core.dispatcher.listed_apis,
+        fleet_features=fleet_features,
     )
     return ServingParts(
         metadata=metadata,

@@ -1,8 +1,9 @@
 """Dispatches requests: which APIs the broker serves, in which versions, and which module handles each.
 
-`LISTED` is what ApiVersions answers: an API is in it only when every version of its range is complete. A handler module
-and the generated reader of its API are imported when the first request comes; `warm` does it for the APIs that every
-client uses. Not here: the order of requests of one connection (`connection`).
+`LISTED` is what ApiVersions answers: an API is in it only when every version of its range is complete. In a fleet
+without brokers of Apache Kafka the ranges of `ABOVE_KAFKA_3_9` replace it (`listed`). A handler module and the reader
+of its API are imported when the first request comes; `warm` does it for the APIs that every client uses. Not here: the
+order of requests of one connection (`connection`), what is known of the fleet (`peers.fleet_features`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ottla_broker.config.features import Levels
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.coordination import ConnectionLoss, SessionExpired
 from ottla_broker.protocol import codec
@@ -97,6 +99,43 @@ LISTED = (
     Listing(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 0, "consumer_group_describe"),
 )
 
+
+class FleetListing(NamedTuple):
+    """A range that is listed only when every registered broker is one of ours, in place of a row before it.
+
+    With `feature` it is listed once that feature is finalized at `level` or above.
+    """
+
+    listing: Listing
+    feature: str = ""
+    level: int = 0
+
+
+ABOVE_KAFKA_3_9: tuple[FleetListing, ...] = (FleetListing(Listing(ApiKey.UPDATE_FEATURES, 0, 2, "update_features")),)
+"""A client picks a version for each broker alone, but it expects the features of a version from all of them; and a
+broker of Apache Kafka 3.9 ends when a feature is finalized."""
+
+
+def listed(finalized: Levels, fleet_is_ours: bool) -> tuple[Listing, ...]:
+    """What is listed and served, by API key.
+
+    Args:
+        finalized: the finalized level by feature (KIP-584).
+        fleet_is_ours: every registered broker is one of ours.
+
+    >>> {listing.api_key: listing.highest for listing in listed({}, False)}[ApiKey.UPDATE_FEATURES]
+    1
+    >>> {listing.api_key: listing.highest for listing in listed({}, True)}[ApiKey.UPDATE_FEATURES]
+    2
+    """
+    found = {listing.api_key: listing for listing in LISTED}
+    if fleet_is_ours:
+        for row in ABOVE_KAFKA_3_9:
+            if not row.feature or finalized.get(row.feature, 0) >= row.level:
+                found[row.listing.api_key] = row.listing
+    return tuple(sorted(found.values()))
+
+
 WARM = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS)
 
 
@@ -115,12 +154,19 @@ class Dispatcher:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._listings = {int(listing.api_key): listing for listing in LISTED}
         self._loaded: dict[int, _LoadedApi] = {}
+        self.fleet_changed({}, False)
         self.services: Services | None = None
 
+    def fleet_changed(self, finalized: Levels, fleet_is_ours: bool) -> None:
+        """Lists and serves what `listed` says from here on."""
+        self._listings = {int(listing.api_key): listing for listing in listed(finalized, fleet_is_ours)}
+        for api_key in list(self._loaded):
+            if self._loaded[api_key].listing != self._listings.get(api_key):
+                del self._loaded[api_key]
+
     def listed_apis(self) -> list[tuple[int, int, int]]:
-        return [(int(listing.api_key), listing.lowest, listing.highest) for listing in LISTED]
+        return [(api_key, listing.lowest, listing.highest) for api_key, listing in self._listings.items()]
 
     def warm(self) -> None:
         for api_key in WARM:

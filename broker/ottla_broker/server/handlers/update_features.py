@@ -1,20 +1,22 @@
 """UpdateFeatures (key 57, at the controller; KIP-584): finalizes the levels of features.
 
 Behaviour
-    This release supports no feature, as Apache Kafka 3.9 in ZooKeeper mode, and a broker joins no cluster that has
-    finalized one (`peers.finalized_features`): no update can be applied. One result for each named feature.
+    A level is finalized when every registered broker supports it; so no feature is finalized while a broker of Apache
+    Kafka 3.9, which supports none, is registered, and afterwards none can join. Versions 0 and 1 apply what can be
+    applied, with one result for each named feature; version 2 applies all or nothing. The response is sent when this
+    broker has the new levels. ValidateOnly changes nothing, where Apache Kafka 3.9 in ZooKeeper mode ignores it.
 Errors, in this order
-    NOT_CONTROLLER. For each feature, INVALID_REQUEST: no name, an upgrade type that does not exist (v1), a level below
-    1 with a downgrade (there is nothing to remove) or without one, a feature that is not supported.
+    NOT_CONTROLLER. For each feature INVALID_REQUEST, see `controller.decisions.feature_updates`; FEATURE_UPDATE_FAILED
+    when /feature cannot be read or written, or this broker does not have the new levels within timeoutMs. In version 2
+    the first of them is the error of the whole request.
 Versions
-    0: AllowDowngrade. 1: upgrade types, ValidateOnly (KIP-778).
+    0: AllowDowngrade. 1: upgrade types, ValidateOnly (KIP-778). 2: no results (Apache Kafka 4.0).
 """
 
 from __future__ import annotations
 
-from typing import Final
-
-from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.controller.decisions.feature_updates import FeatureUpdate, UpgradeType
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -23,48 +25,53 @@ from ottla_broker.protocol.generated.update_features import (
 )
 from ottla_broker.server.handler_api import RequestContext, Services
 
-UPGRADE: Final = 1
-SAFE_DOWNGRADE: Final = 2
-UNSAFE_DOWNGRADE: Final = 3
-
 
 async def handle(services: Services, context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    """Answers at once."""
-    if not services.controller.is_active:
-        code = ErrorCode.NOT_CONTROLLER
-        return UpdateFeaturesResponse(error_code=int(code), error_message=code.message)
-    updates = {update.feature: update for update in request.feature_updates}
+    """Answers when the accepted levels are finalized."""
+    version = context.api_version
+    try:
+        results = await services.controller.update_features(
+            [_update(update, version) for update in request.feature_updates],
+            validate_only=version >= 1 and request.validate_only,
+            is_atomic=version >= 2,
+        )
+    except KafkaError as error:
+        return UpdateFeaturesResponse(error_code=int(error.code), error_message=error.message, results=[])
+    errors = results.errors
+    if not await services.fleet_features.until_epoch(results.epoch, request.timeout_ms):
+        late = KafkaError(ErrorCode.FEATURE_UPDATE_FAILED, "The broker has not read the new levels in time.")
+        errors = {feature: error or late for feature, error in errors.items()}
+    if version >= 2:
+        return _whole(next((error for error in errors.values() if error is not None), None))
     return UpdateFeaturesResponse(
         error_message=None,
         results=[
             UpdatableFeatureResult(
                 feature=feature,
-                error_code=int(ErrorCode.INVALID_REQUEST),
-                error_message=why_not(update, context.api_version),
+                error_code=int(ErrorCode.NONE if error is None else error.code),
+                error_message=None if error is None else error.message,
             )
-            for feature, update in updates.items()
+            for feature, error in errors.items()
         ],
     )
 
 
-def why_not(update: FeatureUpdateKey, version: int) -> str:
-    """Why the update cannot be applied, in the words of Apache Kafka's controller.
+def _whole(error: KafkaError | None) -> UpdateFeaturesResponse:
+    if error is None:
+        return UpdateFeaturesResponse(error_message=None, results=[])
+    return UpdateFeaturesResponse(
+        error_code=int(error.code), error_message=f"No feature is updated: {error.message}", results=[]
+    )
 
-    >>> why_not(FeatureUpdateKey(feature="group.version", max_version_level=1, upgrade_type=UPGRADE), 1)
-    'Could not apply finalized feature update because the provided feature is not supported.'
+
+def _update(update: FeatureUpdateKey, version: int) -> FeatureUpdate:
     """
-    upgrade_type = update.upgrade_type
+    >>> _update(FeatureUpdateKey(feature="x", max_version_level=1, allow_downgrade=True), 0).upgrade_type.name
+    'SAFE_DOWNGRADE'
+    """
     if version == 0:
-        upgrade_type = SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
-    if not update.feature:
-        return "Feature name can not be empty."
-    if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        return "Received unknown upgrade type."
-    level = update.max_version_level
-    if level < 1 and upgrade_type != UPGRADE:
-        return "Can not delete non-existing finalized feature."
-    if level < 1:
-        return (
-            f"Can not provide versionLevel: {level} less than 1 without setting the SAFE downgradeType in the request."
-        )
-    return "Could not apply finalized feature update because the provided feature is not supported."
+        upgrade_type = UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else UpgradeType.UPGRADE
+    else:
+        known = [kind for kind in UpgradeType if kind == update.upgrade_type]
+        upgrade_type = known[0] if known else UpgradeType.UNKNOWN
+    return FeatureUpdate(update.feature, update.max_version_level, upgrade_type)

@@ -14,9 +14,9 @@ import base64
 import json
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
-from ottla_broker.config import BrokerConfig, Endpoint
+from ottla_broker.config import BrokerConfig, Endpoint, features
 from ottla_broker.coordination import znodes
 from ottla_broker.ports import Clock, Coordination, Disk, Network
 from ottla_broker.ports.coordination import (
@@ -30,6 +30,8 @@ from ottla_broker.ports.coordination import (
 )
 from ottla_broker.server.peers.broker_client import BrokerClient, BrokerDisconnected
 
+OTTLA_VERSION: Final = 1
+"""The member `ottla_version` of a registration: by it the others see that this broker is one of ours."""
 SESSION_FILE = ".ottla-session"
 _PROBE_TIMEOUT_S = 2.0
 _WAIT_MARGIN_S = 5.0
@@ -197,7 +199,9 @@ class Registration:
             endpoints=self._endpoints,
             timestamp_ms=self._clock.now_ms(),
             rack=self._config.broker_rack,
+            features=features.registered(features.SUPPORTED),
             max_partition_replicas=self._max_partition_replicas,
+            ottla_version=OTTLA_VERSION,
         )
 
     async def _refuse_if_alive(self, path: str) -> None:

@@ -15,7 +15,8 @@ from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.ports.coordination import ConnectionLoss, SessionExpired
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
-from ottla_broker.server.edge.dispatch import LISTED, Dispatcher, Listing
+from ottla_broker.server.edge import dispatch
+from ottla_broker.server.edge.dispatch import ABOVE_KAFKA_3_9, LISTED, Dispatcher, FleetListing, Listing, listed
 from ottla_broker.server.handler_api import RequestContext, Respond
 
 
@@ -66,7 +67,25 @@ async def test_a_bug_in_a_handler_closes_the_connection_and_is_logged_with_its_c
     assert (record.levelno, record.exc_info is not None) == (logging.ERROR, True)
 
 
-@pytest.mark.parametrize("listing", LISTED, ids=lambda listing: listing.module)
+def test_a_row_above_kafka_3_9_is_listed_in_a_fleet_of_ours_once_its_feature_is_finalized(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = (
+        FleetListing(Listing(ApiKey.HEARTBEAT, 0, 5, "heartbeat")),
+        FleetListing(Listing(ApiKey.HEARTBEAT, 0, 6, "heartbeat"), "x", 2),
+    )
+    monkeypatch.setattr(dispatch, "ABOVE_KAFKA_3_9", rows)
+
+    def highest(level: int, is_ours: bool) -> int:
+        return {row.api_key: row.highest for row in listed({"x": level}, is_ours)}[ApiKey.HEARTBEAT]
+
+    assert listed({"x": 2}, False) == LISTED
+    assert [highest(level, True) for level in (0, 1, 2, 3)] == [5, 5, 6, 6]
+
+
+@pytest.mark.parametrize(
+    "listing", [*LISTED, *(row.listing for row in ABOVE_KAFKA_3_9)], ids=lambda listing: listing.module
+)
 def test_a_handler_takes_the_request_and_gives_the_response_of_its_api(listing: Listing) -> None:
     generated = codec.module(listing.api_key)
     name = codec.spec(listing.api_key).name

@@ -24,7 +24,6 @@ from ottla_broker.protocol.generated import describe_delegation_token as tokens
 from ottla_broker.protocol.generated import describe_user_scram_credentials as scram
 from ottla_broker.protocol.generated import expire_delegation_token as expire
 from ottla_broker.protocol.generated import renew_delegation_token as renew
-from ottla_broker.protocol.generated import update_features as features
 from ottla_broker.server.edge.dispatch import LISTED, Dispatcher
 
 VERSIONS = {listing.api_key: range(listing.lowest, listing.highest + 1) for listing in LISTED}
@@ -48,12 +47,6 @@ async def ask(api_key: ApiKey, version: int, request: Any, *, is_controller: boo
         return closed[0]
     answer = b"".join(bytes(chunk) for chunk in codec.frame_response(int(api_key), version, 7, response))
     return codec.read_response_frame(api_key, version, memoryview(answer)[4:])[1]
-
-
-def update(feature: str, level: int, **how: Any) -> features.UpdateFeaturesRequest:
-    return features.UpdateFeaturesRequest(
-        feature_updates=[features.FeatureUpdateKey(feature=feature, max_version_level=level, **how)]
-    )
 
 
 EVERY_VERSION: list[tuple[ApiKey, Any, Any]] = [
@@ -175,33 +168,3 @@ async def test_a_request_about_acls_with_an_unknown_operation_closes_the_connect
         ),
     ):
         assert "0 is no type" in await ask(api_key, version, request)
-
-
-@pytest.mark.parametrize(
-    ("version", "request_", "message"),
-    [
-        (0, update("", 1), "Feature name can not be empty."),
-        (0, update("x", 0, allow_downgrade=True), "Can not delete non-existing finalized feature."),
-        (1, update("x", 1, upgrade_type=4), "Received unknown upgrade type."),
-        (1, update("x", 0, upgrade_type=3), "Can not delete non-existing finalized feature."),
-        (
-            1,
-            update("x", 0),
-            "Can not provide versionLevel: 0 less than 1 without setting the SAFE downgradeType in the request.",
-        ),
-        (
-            1,
-            update("group.version", 1),
-            "Could not apply finalized feature update because the provided feature is not supported.",
-        ),
-    ],
-)
-async def test_no_feature_can_be_finalized(version: int, request_: Any, message: str) -> None:
-    response = await ask(ApiKey.UPDATE_FEATURES, version, request_)
-    assert (response.error_code, response.error_message) == (0, None)
-    assert [(one.error_code, one.error_message) for one in response.results] == [(42, message)]
-
-
-async def test_a_broker_that_is_not_the_controller_refuses_update_features() -> None:
-    response = await ask(ApiKey.UPDATE_FEATURES, 1, update("x", 1), is_controller=False)
-    assert (response.error_code, response.results) == (ErrorCode.NOT_CONTROLLER, [])
