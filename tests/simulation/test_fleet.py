@@ -57,7 +57,7 @@ def test_a_log_directory_that_does_not_take_the_session_is_offline_at_once() -> 
         while image.failure is None:  # noqa: ASYNC110 - virtual time
             await asyncio.sleep(0.001)
         image.failure = None
-        await asyncio.sleep(0.02)  # before anything else is written
+        await asyncio.sleep(0.05)  # the lane reports it; nothing else is written before
         assert broker.directory_state(path) == "offline"
         await broker.until_directory(path, ("online",), within_s=30.0)
         assert fleet.store.names("/brokers/ids") == ["0"]

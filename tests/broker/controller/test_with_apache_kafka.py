@@ -245,6 +245,75 @@ async def test_apache_brokers_follow_our_controller_through_creation_death_retur
     assert channels.errors() == []
 
 
+def test_a_broker_of_apache_kafka_reads_our_features_and_cannot_join_once_one_is_finalized(
+    tmp_path, zookeeper, monkeypatch
+):
+    from confluent_kafka.admin import AdminClient
+
+    from ottla_broker.config import features
+    from ottla_broker.local.ports import free_port
+    from ottla_broker.protocol.api import ApiKey
+    from ottla_broker.protocol.generated import api_versions, update_features
+    from ottla_broker.testing import cluster
+    from tests.integration.wire import Wire
+
+    monkeypatch.setattr(features, "SUPPORTED", {"x": (0, 2)})
+    connect = f"{zookeeper.connect}/mixed/{uuid.uuid4()}"
+    with cluster(brokers=2, config=SESSION_MS, zookeeper=connect) as fleet, contextlib.ExitStack() as cleanup:
+        client_port = free_port()
+
+        def start():
+            broker = ApacheBroker(tmp_path / "apache-7", 7, free_port(), connect, client_port)
+            cleanup.callback(broker.kill)
+            return broker
+
+        def wait_until(is_true, what):
+            for _ in range(1200):
+                found = what()
+                if is_true(found):
+                    return found
+                threading.Event().wait(0.1)
+            raise AssertionError(f"never so: {found}")
+
+        def ask(broker, api_key, version, request):
+            with Wire(fleet.address(broker)) as wire:
+                return wire.ask(api_key, version, request)
+
+        def highest():
+            request = api_versions.ApiVersionsRequest(client_software_name="t", client_software_version="1")
+            found = [ask(broker, ApiKey.API_VERSIONS, 4, request).api_keys for broker in fleet.running]
+            return {api.max_version for apis in found for api in apis if api.api_key == ApiKey.UPDATE_FEATURES}
+
+        def finalize():
+            update = update_features.FeatureUpdateKey(feature="x", max_version_level=2)
+            (controller,) = [one.broker_id for one in fleet.fleet.brokers.values() if one.controller.is_active]
+            request = update_features.UpdateFeaturesRequest(feature_updates=[update])
+            return ask(controller, ApiKey.UPDATE_FEATURES, 1, request).results[0]
+
+        apache = start()
+        theirs = AdminClient({"bootstrap.servers": f"127.0.0.1:{client_port}"})
+        wait_until(lambda found: found == {1}, highest)
+        refused = finalize()
+        assert (refused.error_code, "brokers [7] do not support" in refused.error_message) == (42, True)
+        # It becomes the active controller, reads the registrations of ours, and takes them into its metadata.
+        for broker in (0, 1):
+            fleet.stop(broker)
+        for broker in (0, 1):
+            fleet.start(broker)
+        apache.check()
+        found = wait_until(lambda found: {0, 1, 7} == found.brokers.keys(), lambda: theirs.list_topics(timeout=LIMIT_S))
+        assert found.controller_id == 7
+        apache.kill()
+        wait_until(lambda found: found == {2}, highest)
+        wait_until(bool, lambda: any(one.controller.is_active for one in fleet.fleet.brokers.values()))
+        assert finalize().error_code == 0
+        ended = start()
+        assert ended.process.wait(LIMIT_S) != 0
+        assert "feature compatibility checks failed" in ended._output.read_text(errors="replace")
+        ours = AdminClient({"bootstrap.servers": fleet.bootstrap})
+        assert ours.list_topics(timeout=LIMIT_S).brokers.keys() == {0, 1}
+
+
 def test_a_mixed_fleet_replicates_both_ways_and_loses_nothing_when_our_controller_dies(tmp_path, zookeeper):
     from confluent_kafka import Consumer, Producer, TopicPartition
     from confluent_kafka.admin import AdminClient
