@@ -270,13 +270,17 @@ class Controller:
         return results
 
     async def alter_reassignments(
-        self, wanted: Mapping[TopicPartition, tuple[int, ...] | None]
+        self, wanted: Mapping[TopicPartition, tuple[int, ...] | None], *, allows_factor_change: bool = True
     ) -> dict[TopicPartition, KafkaError | None]:
         """Starts, replaces or (None) cancels reassignments (KIP-455); an error for each that is refused.
 
-        Raises KafkaError(NOT_CONTROLLER).
+        Without `allows_factor_change` a partition keeps its number of replicas (KIP-860). Raises
+        KafkaError(NOT_CONTROLLER).
         """
-        return await self._request("alter reassignments", lambda active: active.reassignments.alter(wanted))
+        return await self._request(
+            "alter reassignments",
+            lambda active: active.reassignments.alter(wanted, allows_factor_change=allows_factor_change),
+        )
 
     async def list_reassignments(
         self, asked: Sequence[TopicPartition] | None = None

@@ -37,7 +37,14 @@ RECORDS = {
 MESSAGES = [message for definition in DEFINITIONS for message in definition.messages]
 
 HIGHEST_IN_3_9 = {
+    "Fetch": 17,
+    "ListOffsets": 9,
+    "Metadata": 12,
+    "DescribeGroups": 5,
+    "DescribeLogDirs": 4,
+    "AlterPartitionReassignments": 0,
     "UpdateFeatures": 1,
+    "DescribeCluster": 1,
 }
 """The highest version that 3.9.1 describes, of each API that has more here."""
 

@@ -239,6 +239,6 @@ def test_messages_compare_by_value_and_show_their_fields() -> None:
 def test_modules_are_imported_on_first_use_and_named_by_key() -> None:
     assert codec.module(ApiKey.FETCH) is fetch
     assert codec.spec(ApiKey.FETCH) == codec.spec(1)
-    assert (codec.spec(1).name, codec.spec(1).min_version, codec.spec(1).max_version) == ("Fetch", 0, 17)
+    assert (codec.spec(1).name, codec.spec(1).min_version, codec.spec(1).max_version) == ("Fetch", 0, 18)
     with pytest.raises(KeyError):
         codec.spec(ApiKey.VOTE)

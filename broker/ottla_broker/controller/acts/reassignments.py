@@ -104,7 +104,7 @@ class Reassignments:
     # Requests of clients
 
     async def alter(
-        self, wanted: Mapping[TopicPartition, tuple[int, ...] | None]
+        self, wanted: Mapping[TopicPartition, tuple[int, ...] | None], *, allows_factor_change: bool = True
     ) -> dict[TopicPartition, KafkaError | None]:
         """AlterPartitionReassignments: a target for each partition, None cancels. An error for each that is refused.
 
@@ -113,7 +113,7 @@ class Reassignments:
         all that is asked of it would be larger than a znode; a broker would hold more replicas than it may).
         """
         live = frozenset(self._context.brokers) - self._context.shutting_down
-        answers = self._check(wanted, live=live)
+        answers = self._check(wanted, live=live, allows_factor_change=allows_factor_change)
         accepted = {partition: wanted[partition] for partition, error in answers.items() if error is None}
         # The latest request counts, wherever it came from.
         await self._forget_requests(accepted)
@@ -221,7 +221,11 @@ class Reassignments:
     # Deciding and carrying out
 
     def _check(
-        self, wanted: Mapping[TopicPartition, tuple[int, ...] | None], *, live: frozenset[int]
+        self,
+        wanted: Mapping[TopicPartition, tuple[int, ...] | None],
+        *,
+        live: frozenset[int],
+        allows_factor_change: bool = True,
     ) -> dict[TopicPartition, KafkaError | None]:
         """An error, or None, for each partition, in their order."""
         answers: dict[TopicPartition, KafkaError | None] = {}
@@ -231,6 +235,8 @@ class Reassignments:
             try:
                 after = self._plan(partition, replicas, live)
                 self._check_exists(partition)
+                if not allows_factor_change:
+                    reassignment_steps.check_factor(self._context.assignment_of(partition), replicas)
                 present = self._context.replicas_of(partition)
                 coming = [broker for broker in after.replicas if broker not in present]
                 capacity.take(f"The reassignment of {partition}", coming, ErrorCode.INVALID_REPLICA_ASSIGNMENT)

@@ -161,6 +161,23 @@ def plan(
     return after
 
 
+def check_factor(current: ReplicaAssignment, wanted: Sequence[int] | None) -> None:
+    """Raises INVALID_REPLICATION_FACTOR when the target has another number of replicas than ORS (KIP-860).
+
+    >>> check_factor(ReplicaAssignment((3, 1, 2), adding=(3,), removing=(1,)), (4, 2))
+    >>> check_factor(ReplicaAssignment((1, 2)), None)
+    >>> check_factor(ReplicaAssignment((1, 2)), (1, 2, 3))
+    Traceback (most recent call last):
+    ...
+    ottla_broker.protocol.errors.KafkaError: The replication factor is changed from 2 to 3
+    """
+    before = len(original(current))
+    if wanted is not None and len(wanted) != before:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR, f"The replication factor is changed from {before} to {len(wanted)}"
+        )
+
+
 def _check_replicas(wanted: Sequence[int]) -> None:
     if not wanted:
         raise _refused("Empty replica list specified in partition reassignment.")

@@ -11,10 +11,12 @@ Errors, in the order of checking
 - NOT_CONTROLLER (41): this broker is not the controller (whole request)
 - UNKNOWN_TOPIC_OR_PARTITION (3): the topic or partition does not exist, or is being deleted
 - INVALID_REPLICA_ASSIGNMENT (39): an empty list, duplicates, negative ids, brokers that are not alive
+- INVALID_REPLICATION_FACTOR (38): another number of replicas, which the request does not allow (version 1 on)
 - NO_REASSIGNMENT_IN_PROGRESS (85): nothing to cancel
 
 Versions
 0  First version (KIP-455).
+1  AllowReplicationFactorChange (KIP-860).
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from ottla_broker.protocol.primitives import (
     UnsupportedVersionError,
     malformed,
     negative_length,
+    not_in_version,
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
@@ -48,9 +51,14 @@ from ottla_broker.protocol.primitives import (
 
 _EMPTY = ()
 new = object.__new__
+R_itB = Struct(">i?B").unpack_from
+R_ithB = Struct(">i?hB").unpack_from
 R_iB = Struct(">iB").unpack_from
 R_ihB = Struct(">ihB").unpack_from
 W_i = Struct(">i").pack
+W_it = Struct(">i?").pack
+W_ith = Struct(">i?h").pack
+W_ithx = Struct(">i?hx").pack
 W_ih = Struct(">ih").pack
 W_ihx = Struct(">ihx").pack
 W_ix = Struct(">ix").pack
@@ -111,30 +119,33 @@ class ReassignableTopic:
 
 
 class AlterPartitionReassignmentsRequest:
-    """AlterPartitionReassignmentsRequest, version 0."""
+    """AlterPartitionReassignmentsRequest, versions 0-1."""
 
-    __slots__ = ("timeout_ms", "topics")
+    __slots__ = ("timeout_ms", "allow_replication_factor_change", "topics")
     timeout_ms: int  # v0+
+    allow_replication_factor_change: bool  # v1+
     topics: list[ReassignableTopic]  # v0+
 
     def __init__(
         self,
         *,
         timeout_ms: int = 60000,
+        allow_replication_factor_change: bool = True,
         topics: list[ReassignableTopic] = _EMPTY,
     ) -> None:
         self.timeout_ms = timeout_ms
+        self.allow_replication_factor_change = allow_replication_factor_change
         self.topics = [] if topics is _EMPTY else topics
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not AlterPartitionReassignmentsRequest:
             return NotImplemented
-        return self.timeout_ms == other.timeout_ms and self.topics == other.topics
+        return self.timeout_ms == other.timeout_ms and self.allow_replication_factor_change == other.allow_replication_factor_change and self.topics == other.topics
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"AlterPartitionReassignmentsRequest(timeout_ms={self.timeout_ms!r}, topics={self.topics!r})"
+        return f"AlterPartitionReassignmentsRequest(timeout_ms={self.timeout_ms!r}, allow_replication_factor_change={self.allow_replication_factor_change!r}, topics={self.topics!r})"
 
 
 class ReassignablePartitionResponse:
@@ -195,10 +206,11 @@ class ReassignableTopicResponse:
 
 
 class AlterPartitionReassignmentsResponse:
-    """AlterPartitionReassignmentsResponse, version 0."""
+    """AlterPartitionReassignmentsResponse, versions 0-1."""
 
-    __slots__ = ("throttle_time_ms", "error_code", "error_message", "responses")
+    __slots__ = ("throttle_time_ms", "allow_replication_factor_change", "error_code", "error_message", "responses")
     throttle_time_ms: int  # v0+
+    allow_replication_factor_change: bool  # v1+
     error_code: int  # v0+
     error_message: str | None  # v0+, null v0+
     responses: list[ReassignableTopicResponse]  # v0+
@@ -207,11 +219,13 @@ class AlterPartitionReassignmentsResponse:
         self,
         *,
         throttle_time_ms: int = 0,
+        allow_replication_factor_change: bool = True,
         error_code: int = 0,
         error_message: str | None = '',
         responses: list[ReassignableTopicResponse] = _EMPTY,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
+        self.allow_replication_factor_change = allow_replication_factor_change
         self.error_code = error_code
         self.error_message = error_message
         self.responses = [] if responses is _EMPTY else responses
@@ -219,17 +233,18 @@ class AlterPartitionReassignmentsResponse:
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not AlterPartitionReassignmentsResponse:
             return NotImplemented
-        return self.throttle_time_ms == other.throttle_time_ms and self.error_code == other.error_code and self.error_message == other.error_message and self.responses == other.responses
+        return self.throttle_time_ms == other.throttle_time_ms and self.allow_replication_factor_change == other.allow_replication_factor_change and self.error_code == other.error_code and self.error_message == other.error_message and self.responses == other.responses
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"AlterPartitionReassignmentsResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, error_message={self.error_message!r}, responses={self.responses!r})"
+        return f"AlterPartitionReassignmentsResponse(throttle_time_ms={self.throttle_time_ms!r}, allow_replication_factor_change={self.allow_replication_factor_change!r}, error_code={self.error_code!r}, error_message={self.error_message!r}, responses={self.responses!r})"
 
 
 def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsRequest, int]:
     end = len(b)
     m = new(AlterPartitionReassignmentsRequest)
+    m.allow_replication_factor_change = True
     m.timeout_ms, n0 = R_iB(b, o)
     o += 5
     if n0 > 127:
@@ -306,6 +321,8 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsR
 
 def _write_request_0(m: AlterPartitionReassignmentsRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if not m.allow_replication_factor_change:
+        not_in_version('allow_replication_factor_change', m.allow_replication_factor_change)
     s0 = m.topics
     if s0 is None:
         null_not_allowed('topics')
@@ -338,13 +355,124 @@ def _write_request_0(m: AlterPartitionReassignmentsRequest, parts: list, chunks:
     add(b"\0")
 
 
-_REQUEST_READERS = (_read_request_0,)
-_REQUEST_WRITERS = (_write_request_0,)
+def _read_request_1(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsRequest, int]:
+    end = len(b)
+    m = new(AlterPartitionReassignmentsRequest)
+    m.timeout_ms, m.allow_replication_factor_change, n0 = R_itB(b, o)
+    o += 6
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+    n0 -= 1
+    if n0 < 0 or n0 * 3 > end - o:
+        too_many('topics', n0, end - o)
+    l0 = []
+    for _ in range(n0):
+        v0 = new(ReassignableTopic)
+        n1 = b[o]
+        o += 1
+        if n1 > 127:
+            n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topics[].name', n1 - 1)
+        if n1:
+            e0 = o + n1 - 1
+            v0.name = b[o:e0].tobytes().decode()
+            o = e0
+        else:
+            negative_length('topics[].name', -1)
+        n2 = b[o]
+        o += 1
+        if n2 > 127:
+            n2, o = read_uvarint_rest(b, o, n2)
+        n2 -= 1
+        if n2 < 0 or n2 * 6 > end - o:
+            too_many('topics[].partitions', n2, end - o)
+        l1 = []
+        for _ in range(n2):
+            v1 = new(ReassignablePartition)
+            v1.partition_index, n3 = R_iB(b, o)
+            o += 5
+            if n3 > 127:
+                n3, o = read_uvarint_rest(b, o, n3)
+            n3 -= 1
+            if n3 == -1:
+                v1.replicas = None
+            else:
+                if n3 < 0 or n3 * 4 > end - o:
+                    too_many('topics[].partitions[].replicas', n3, end - o)
+                if n3 < INT32S_BELOW:
+                    v1.replicas = list(READ_INT32S[n3](b, o))
+                else:
+                    v1.replicas = list(unpack_from(f">{n3}i", b, o))
+                o += n3 * 4
+            t0 = b[o]
+            o += 1
+            if t0 > 127:
+                t0, o = read_uvarint_rest(b, o, t0)
+            if t0:
+                o = skip_tags(b, o, t0)
+            l1.append(v1)
+        v0.partitions = l1
+        t1 = b[o]
+        o += 1
+        if t1 > 127:
+            t1, o = read_uvarint_rest(b, o, t1)
+        if t1:
+            o = skip_tags(b, o, t1)
+        l0.append(v0)
+    m.topics = l0
+    t2 = b[o]
+    o += 1
+    if t2 > 127:
+        t2, o = read_uvarint_rest(b, o, t2)
+    if t2:
+        o = skip_tags(b, o, t2)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_request_1(m: AlterPartitionReassignmentsRequest, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.topics
+    if s0 is None:
+        null_not_allowed('topics')
+    add(W_it(m.timeout_ms, m.allow_replication_factor_change))
+    n0 = len(s0) + 1
+    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    for v0 in s0:
+        s1 = v0.name
+        if s1 is None:
+            null_not_allowed('topics[].name')
+        s2 = s1.encode()
+        n1 = len(s2) + 1
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].name'))
+        add(s2)
+        s3 = v0.partitions
+        if s3 is None:
+            null_not_allowed('topics[].partitions')
+        n2 = len(s3) + 1
+        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        for v1 in s3:
+            s4 = v1.replicas
+            if s4 is None:
+                add(W_ix(v1.partition_index))
+            else:
+                add(W_i(v1.partition_index))
+                n3 = len(s4)
+                add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
+            add(b"\0")
+        add(b"\0")
+    add(b"\0")
+
+
+_REQUEST_READERS = (_read_request_0, _read_request_1,)
+_REQUEST_WRITERS = (_write_request_0, _write_request_1,)
 
 
 def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[AlterPartitionReassignmentsRequest, int]:
     """Read AlterPartitionReassignmentsRequest at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 0:
+    if not 0 <= version <= 1:
         raise UnsupportedVersionError(45, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -356,7 +484,7 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> AlterPartitionReassignmentsRequest:
     """Read AlterPartitionReassignmentsRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 0:
+    if not 0 <= version <= 1:
         raise UnsupportedVersionError(45, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -368,7 +496,7 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> AlterPart
 
 def write_request(version: int, request: AlterPartitionReassignmentsRequest) -> list[Chunk]:
     """Chunks of AlterPartitionReassignmentsRequest in `version`. Raises EncodeError."""
-    if not 0 <= version <= 0:
+    if not 0 <= version <= 1:
         raise UnsupportedVersionError(45, version)
     parts: list = []
     chunks: list = []
@@ -384,6 +512,7 @@ def write_request(version: int, request: AlterPartitionReassignmentsRequest) -> 
 def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsResponse, int]:
     end = len(b)
     m = new(AlterPartitionReassignmentsResponse)
+    m.allow_replication_factor_change = True
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
     o += 7
     if n0 > 127:
@@ -511,13 +640,143 @@ def _write_response_0(m: AlterPartitionReassignmentsResponse, parts: list, chunk
     add(b"\0")
 
 
-_RESPONSE_READERS = (_read_response_0,)
-_RESPONSE_WRITERS = (_write_response_0,)
+def _read_response_1(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsResponse, int]:
+    end = len(b)
+    m = new(AlterPartitionReassignmentsResponse)
+    m.throttle_time_ms, m.allow_replication_factor_change, m.error_code, n0 = R_ithB(b, o)
+    o += 8
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('error_message', n0 - 1)
+    if n0:
+        e0 = o + n0 - 1
+        m.error_message = b[o:e0].tobytes().decode()
+        o = e0
+    else:
+        m.error_message = None
+    n1 = b[o]
+    o += 1
+    if n1 > 127:
+        n1, o = read_uvarint_rest(b, o, n1)
+    n1 -= 1
+    if n1 < 0 or n1 * 3 > end - o:
+        too_many('responses', n1, end - o)
+    l0 = []
+    for _ in range(n1):
+        v0 = new(ReassignableTopicResponse)
+        n2 = b[o]
+        o += 1
+        if n2 > 127:
+            n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('responses[].name', n2 - 1)
+        if n2:
+            e1 = o + n2 - 1
+            v0.name = b[o:e1].tobytes().decode()
+            o = e1
+        else:
+            negative_length('responses[].name', -1)
+        n3 = b[o]
+        o += 1
+        if n3 > 127:
+            n3, o = read_uvarint_rest(b, o, n3)
+        n3 -= 1
+        if n3 < 0 or n3 * 8 > end - o:
+            too_many('responses[].partitions', n3, end - o)
+        l1 = []
+        for _ in range(n3):
+            v1 = new(ReassignablePartitionResponse)
+            v1.partition_index, v1.error_code, n4 = R_ihB(b, o)
+            o += 7
+            if n4 > 127:
+                n4, o = read_uvarint_rest(b, o, n4)
+                if n4 > COMPACT_STRING_LIMIT:
+                    too_long('responses[].partitions[].error_message', n4 - 1)
+            if n4:
+                e2 = o + n4 - 1
+                v1.error_message = b[o:e2].tobytes().decode()
+                o = e2
+            else:
+                v1.error_message = None
+            t0 = b[o]
+            o += 1
+            if t0 > 127:
+                t0, o = read_uvarint_rest(b, o, t0)
+            if t0:
+                o = skip_tags(b, o, t0)
+            l1.append(v1)
+        v0.partitions = l1
+        t1 = b[o]
+        o += 1
+        if t1 > 127:
+            t1, o = read_uvarint_rest(b, o, t1)
+        if t1:
+            o = skip_tags(b, o, t1)
+        l0.append(v0)
+    m.responses = l0
+    t2 = b[o]
+    o += 1
+    if t2 > 127:
+        t2, o = read_uvarint_rest(b, o, t2)
+    if t2:
+        o = skip_tags(b, o, t2)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_response_1(m: AlterPartitionReassignmentsResponse, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.error_message
+    if s0 is None:
+        add(W_ithx(m.throttle_time_ms, m.allow_replication_factor_change, m.error_code))
+    else:
+        s1 = s0.encode()
+        add(W_ith(m.throttle_time_ms, m.allow_replication_factor_change, m.error_code))
+        n0 = len(s1) + 1
+        add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'error_message'))
+        add(s1)
+    s2 = m.responses
+    if s2 is None:
+        null_not_allowed('responses')
+    n1 = len(s2) + 1
+    add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+    for v0 in s2:
+        s3 = v0.name
+        if s3 is None:
+            null_not_allowed('responses[].name')
+        s4 = s3.encode()
+        n2 = len(s4) + 1
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'responses[].name'))
+        add(s4)
+        s5 = v0.partitions
+        if s5 is None:
+            null_not_allowed('responses[].partitions')
+        n3 = len(s5) + 1
+        add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+        for v1 in s5:
+            s6 = v1.error_message
+            if s6 is None:
+                add(W_ihx(v1.partition_index, v1.error_code))
+            else:
+                s7 = s6.encode()
+                add(W_ih(v1.partition_index, v1.error_code))
+                n4 = len(s7) + 1
+                add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'responses[].partitions[].error_message'))
+                add(s7)
+            add(b"\0")
+        add(b"\0")
+    add(b"\0")
+
+
+_RESPONSE_READERS = (_read_response_0, _read_response_1,)
+_RESPONSE_WRITERS = (_write_response_0, _write_response_1,)
 
 
 def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[AlterPartitionReassignmentsResponse, int]:
     """Read AlterPartitionReassignmentsResponse at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 0:
+    if not 0 <= version <= 1:
         raise UnsupportedVersionError(45, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -529,7 +788,7 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> AlterPartitionReassignmentsResponse:
     """Read AlterPartitionReassignmentsResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 0:
+    if not 0 <= version <= 1:
         raise UnsupportedVersionError(45, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -541,7 +800,7 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> AlterPar
 
 def write_response(version: int, response: AlterPartitionReassignmentsResponse) -> list[Chunk]:
     """Chunks of AlterPartitionReassignmentsResponse in `version`. Raises EncodeError."""
-    if not 0 <= version <= 0:
+    if not 0 <= version <= 1:
         raise UnsupportedVersionError(45, version)
     parts: list = []
     chunks: list = []

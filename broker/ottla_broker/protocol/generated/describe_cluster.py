@@ -14,6 +14,7 @@ Errors, in the order of checking
 Versions
 0  First version (KIP-700).
 1  EndpointType (KIP-919).
+2  Fenced brokers, which a ZooKeeper fleet has none of (KIP-1073).
 """
 
 from __future__ import annotations
@@ -45,10 +46,13 @@ from ottla_broker.protocol.primitives import (
 _EMPTY = ()
 new = object.__new__
 R_tB = Struct(">?B").unpack_from
+R_tbtB = Struct(">?b?B").unpack_from
 R_tbB = Struct(">?bB").unpack_from
 R_bB = Struct(">bB").unpack_from
 R_iB = Struct(">iB").unpack_from
 R_ihB = Struct(">ihB").unpack_from
+W_t = Struct(">?").pack
+W_tbtx = Struct(">?b?x").pack
 W_tbx = Struct(">?bx").pack
 W_tx = Struct(">?x").pack
 W_b = Struct(">b").pack
@@ -57,43 +61,48 @@ W_ih = Struct(">ih").pack
 W_ihx = Struct(">ihx").pack
 W_ihxb = Struct(">ihxb").pack
 W_ix = Struct(">ix").pack
+W_ixt = Struct(">ix?").pack
 
 
 class DescribeClusterRequest:
-    """DescribeClusterRequest, versions 0-1."""
+    """DescribeClusterRequest, versions 0-2."""
 
-    __slots__ = ("include_cluster_authorized_operations", "endpoint_type")
+    __slots__ = ("include_cluster_authorized_operations", "endpoint_type", "include_fenced_brokers")
     include_cluster_authorized_operations: bool  # v0+
     endpoint_type: int  # v1+
+    include_fenced_brokers: bool  # v2+
 
     def __init__(
         self,
         *,
         include_cluster_authorized_operations: bool = False,
         endpoint_type: int = 1,
+        include_fenced_brokers: bool = False,
     ) -> None:
         self.include_cluster_authorized_operations = include_cluster_authorized_operations
         self.endpoint_type = endpoint_type
+        self.include_fenced_brokers = include_fenced_brokers
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not DescribeClusterRequest:
             return NotImplemented
-        return self.include_cluster_authorized_operations == other.include_cluster_authorized_operations and self.endpoint_type == other.endpoint_type
+        return self.include_cluster_authorized_operations == other.include_cluster_authorized_operations and self.endpoint_type == other.endpoint_type and self.include_fenced_brokers == other.include_fenced_brokers
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"DescribeClusterRequest(include_cluster_authorized_operations={self.include_cluster_authorized_operations!r}, endpoint_type={self.endpoint_type!r})"
+        return f"DescribeClusterRequest(include_cluster_authorized_operations={self.include_cluster_authorized_operations!r}, endpoint_type={self.endpoint_type!r}, include_fenced_brokers={self.include_fenced_brokers!r})"
 
 
 class DescribeClusterBroker:
     """Struct of DescribeClusterResponse."""
 
-    __slots__ = ("broker_id", "host", "port", "rack")
+    __slots__ = ("broker_id", "host", "port", "rack", "is_fenced")
     broker_id: int  # v0+
     host: str  # v0+
     port: int  # v0+
     rack: str | None  # v0+, null v0+
+    is_fenced: bool  # v2+
 
     def __init__(
         self,
@@ -102,25 +111,27 @@ class DescribeClusterBroker:
         host: str = '',
         port: int = 0,
         rack: str | None = None,
+        is_fenced: bool = False,
     ) -> None:
         self.broker_id = broker_id
         self.host = host
         self.port = port
         self.rack = rack
+        self.is_fenced = is_fenced
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not DescribeClusterBroker:
             return NotImplemented
-        return self.broker_id == other.broker_id and self.host == other.host and self.port == other.port and self.rack == other.rack
+        return self.broker_id == other.broker_id and self.host == other.host and self.port == other.port and self.rack == other.rack and self.is_fenced == other.is_fenced
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"DescribeClusterBroker(broker_id={self.broker_id!r}, host={self.host!r}, port={self.port!r}, rack={self.rack!r})"
+        return f"DescribeClusterBroker(broker_id={self.broker_id!r}, host={self.host!r}, port={self.port!r}, rack={self.rack!r}, is_fenced={self.is_fenced!r})"
 
 
 class DescribeClusterResponse:
-    """DescribeClusterResponse, versions 0-1."""
+    """DescribeClusterResponse, versions 0-2."""
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "endpoint_type", "cluster_id", "controller_id", "brokers", "cluster_authorized_operations")
     throttle_time_ms: int  # v0+
@@ -168,6 +179,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeClusterRequest, int]
     end = len(b)
     m = new(DescribeClusterRequest)
     m.endpoint_type = 1
+    m.include_fenced_brokers = False
     m.include_cluster_authorized_operations, t0 = R_tB(b, o)
     o += 2
     if t0 > 127:
@@ -183,12 +195,15 @@ def _write_request_0(m: DescribeClusterRequest, parts: list, chunks: list) -> No
     add = parts.append
     if m.endpoint_type != 1:
         not_in_version('endpoint_type', m.endpoint_type)
+    if m.include_fenced_brokers:
+        not_in_version('include_fenced_brokers', m.include_fenced_brokers)
     add(W_tx(m.include_cluster_authorized_operations))
 
 
 def _read_request_1(b: memoryview, o: int) -> tuple[DescribeClusterRequest, int]:
     end = len(b)
     m = new(DescribeClusterRequest)
+    m.include_fenced_brokers = False
     m.include_cluster_authorized_operations, m.endpoint_type, t0 = R_tbB(b, o)
     o += 3
     if t0 > 127:
@@ -202,16 +217,37 @@ def _read_request_1(b: memoryview, o: int) -> tuple[DescribeClusterRequest, int]
 
 def _write_request_1(m: DescribeClusterRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.include_fenced_brokers:
+        not_in_version('include_fenced_brokers', m.include_fenced_brokers)
     add(W_tbx(m.include_cluster_authorized_operations, m.endpoint_type))
 
 
-_REQUEST_READERS = (_read_request_0, _read_request_1,)
-_REQUEST_WRITERS = (_write_request_0, _write_request_1,)
+def _read_request_2(b: memoryview, o: int) -> tuple[DescribeClusterRequest, int]:
+    end = len(b)
+    m = new(DescribeClusterRequest)
+    m.include_cluster_authorized_operations, m.endpoint_type, m.include_fenced_brokers, t0 = R_tbtB(b, o)
+    o += 4
+    if t0 > 127:
+        t0, o = read_uvarint_rest(b, o, t0)
+    if t0:
+        o = skip_tags(b, o, t0)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_request_2(m: DescribeClusterRequest, parts: list, chunks: list) -> None:
+    add = parts.append
+    add(W_tbtx(m.include_cluster_authorized_operations, m.endpoint_type, m.include_fenced_brokers))
+
+
+_REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2,)
+_REQUEST_WRITERS = (_write_request_0, _write_request_1, _write_request_2,)
 
 
 def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[DescribeClusterRequest, int]:
     """Read DescribeClusterRequest at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(60, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -223,7 +259,7 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeClusterRequest:
     """Read DescribeClusterRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(60, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -235,7 +271,7 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeC
 
 def write_request(version: int, request: DescribeClusterRequest) -> list[Chunk]:
     """Chunks of DescribeClusterRequest in `version`. Raises EncodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(60, version)
     parts: list = []
     chunks: list = []
@@ -310,6 +346,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
             o = e3
         else:
             v0.rack = None
+        v0.is_fenced = False
         t0 = b[o]
         o += 1
         if t0 > 127:
@@ -356,6 +393,8 @@ def _write_response_0(m: DescribeClusterResponse, parts: list, chunks: list) -> 
     n2 = len(s4) + 1
     add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
     for v0 in s4:
+        if v0.is_fenced:
+            not_in_version('brokers[].is_fenced', v0.is_fenced)
         s5 = v0.host
         if s5 is None:
             null_not_allowed('brokers[].host')
@@ -438,6 +477,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
             o = e3
         else:
             v0.rack = None
+        v0.is_fenced = False
         t0 = b[o]
         o += 1
         if t0 > 127:
@@ -483,6 +523,8 @@ def _write_response_1(m: DescribeClusterResponse, parts: list, chunks: list) -> 
     n2 = len(s4) + 1
     add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
     for v0 in s4:
+        if v0.is_fenced:
+            not_in_version('brokers[].is_fenced', v0.is_fenced)
         s5 = v0.host
         if s5 is None:
             null_not_allowed('brokers[].host')
@@ -504,13 +546,141 @@ def _write_response_1(m: DescribeClusterResponse, parts: list, chunks: list) -> 
     add(W_ix(m.cluster_authorized_operations))
 
 
-_RESPONSE_READERS = (_read_response_0, _read_response_1,)
-_RESPONSE_WRITERS = (_write_response_0, _write_response_1,)
+def _read_response_2(b: memoryview, o: int) -> tuple[DescribeClusterResponse, int]:
+    end = len(b)
+    m = new(DescribeClusterResponse)
+    m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
+    o += 7
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('error_message', n0 - 1)
+    if n0:
+        e0 = o + n0 - 1
+        m.error_message = b[o:e0].tobytes().decode()
+        o = e0
+    else:
+        m.error_message = None
+    m.endpoint_type, n1 = R_bB(b, o)
+    o += 2
+    if n1 > 127:
+        n1, o = read_uvarint_rest(b, o, n1)
+        if n1 > COMPACT_STRING_LIMIT:
+            too_long('cluster_id', n1 - 1)
+    if n1:
+        e1 = o + n1 - 1
+        m.cluster_id = b[o:e1].tobytes().decode()
+        o = e1
+    else:
+        negative_length('cluster_id', -1)
+    m.controller_id, n2 = R_iB(b, o)
+    o += 5
+    if n2 > 127:
+        n2, o = read_uvarint_rest(b, o, n2)
+    n2 -= 1
+    if n2 < 0 or n2 * 12 > end - o:
+        too_many('brokers', n2, end - o)
+    l0 = []
+    for _ in range(n2):
+        v0 = new(DescribeClusterBroker)
+        v0.broker_id, n3 = R_iB(b, o)
+        o += 5
+        if n3 > 127:
+            n3, o = read_uvarint_rest(b, o, n3)
+            if n3 > COMPACT_STRING_LIMIT:
+                too_long('brokers[].host', n3 - 1)
+        if n3:
+            e2 = o + n3 - 1
+            v0.host = b[o:e2].tobytes().decode()
+            o = e2
+        else:
+            negative_length('brokers[].host', -1)
+        v0.port, n4 = R_iB(b, o)
+        o += 5
+        if n4 > 127:
+            n4, o = read_uvarint_rest(b, o, n4)
+            if n4 > COMPACT_STRING_LIMIT:
+                too_long('brokers[].rack', n4 - 1)
+        if n4:
+            e3 = o + n4 - 1
+            v0.rack = b[o:e3].tobytes().decode()
+            o = e3
+        else:
+            v0.rack = None
+        v0.is_fenced, t0 = R_tB(b, o)
+        o += 2
+        if t0 > 127:
+            t0, o = read_uvarint_rest(b, o, t0)
+        if t0:
+            o = skip_tags(b, o, t0)
+        l0.append(v0)
+    m.brokers = l0
+    m.cluster_authorized_operations, t1 = R_iB(b, o)
+    o += 5
+    if t1 > 127:
+        t1, o = read_uvarint_rest(b, o, t1)
+    if t1:
+        o = skip_tags(b, o, t1)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_response_2(m: DescribeClusterResponse, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.error_message
+    if s0 is None:
+        add(W_ihxb(m.throttle_time_ms, m.error_code, m.endpoint_type))
+    else:
+        s1 = s0.encode()
+        add(W_ih(m.throttle_time_ms, m.error_code))
+        n0 = len(s1) + 1
+        add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'error_message'))
+        add(s1)
+        add(W_b(m.endpoint_type))
+    s2 = m.cluster_id
+    if s2 is None:
+        null_not_allowed('cluster_id')
+    s3 = s2.encode()
+    n1 = len(s3) + 1
+    add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'cluster_id'))
+    add(s3)
+    s4 = m.brokers
+    if s4 is None:
+        null_not_allowed('brokers')
+    add(W_i(m.controller_id))
+    n2 = len(s4) + 1
+    add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+    for v0 in s4:
+        s5 = v0.host
+        if s5 is None:
+            null_not_allowed('brokers[].host')
+        s6 = s5.encode()
+        add(W_i(v0.broker_id))
+        n3 = len(s6) + 1
+        add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'brokers[].host'))
+        add(s6)
+        s7 = v0.rack
+        if s7 is None:
+            add(W_ixt(v0.port, v0.is_fenced))
+        else:
+            s8 = s7.encode()
+            add(W_i(v0.port))
+            n4 = len(s8) + 1
+            add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'brokers[].rack'))
+            add(s8)
+            add(W_t(v0.is_fenced))
+        add(b"\0")
+    add(W_ix(m.cluster_authorized_operations))
+
+
+_RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_2,)
+_RESPONSE_WRITERS = (_write_response_0, _write_response_1, _write_response_2,)
 
 
 def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[DescribeClusterResponse, int]:
     """Read DescribeClusterResponse at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(60, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -522,7 +692,7 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> DescribeClusterResponse:
     """Read DescribeClusterResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(60, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -534,7 +704,7 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Describe
 
 def write_response(version: int, response: DescribeClusterResponse) -> list[Chunk]:
     """Chunks of DescribeClusterResponse in `version`. Raises EncodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(60, version)
     parts: list = []
     chunks: list = []

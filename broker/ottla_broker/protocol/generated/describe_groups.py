@@ -13,6 +13,7 @@ Errors, in the order of checking
 - COORDINATOR_NOT_AVAILABLE (15): the broker is starting or stopping
 - NOT_COORDINATOR (16): another broker coordinates the group
 - COORDINATOR_LOAD_IN_PROGRESS (14): the group is being loaded
+- GROUP_ID_NOT_FOUND (69): there is no such group (version 6 on)
 
 Versions
 0  First version.
@@ -21,6 +22,7 @@ Versions
 3  Authorized operations (KIP-430).
 4  GroupInstanceId (KIP-345).
 5  Flexible (KIP-482).
+6  GROUP_ID_NOT_FOUND for an unknown group; ErrorMessage (KIP-1043).
 """
 
 from __future__ import annotations
@@ -63,13 +65,14 @@ W_t = Struct(">?").pack
 W_tx = Struct(">?x").pack
 W_h = Struct(">h").pack
 W_hh = Struct(">hh").pack
+W_hx = Struct(">hx").pack
 W_i = Struct(">i").pack
 W_ii = Struct(">ii").pack
 W_ix = Struct(">ix").pack
 
 
 class DescribeGroupsRequest:
-    """DescribeGroupsRequest, versions 0-5."""
+    """DescribeGroupsRequest, versions 0-6."""
 
     __slots__ = ("groups", "include_authorized_operations")
     groups: list[str]  # v0+
@@ -137,8 +140,9 @@ class DescribedGroupMember:
 class DescribedGroup:
     """Struct of DescribeGroupsResponse."""
 
-    __slots__ = ("error_code", "group_id", "group_state", "protocol_type", "protocol_data", "members", "authorized_operations")
+    __slots__ = ("error_code", "error_message", "group_id", "group_state", "protocol_type", "protocol_data", "members", "authorized_operations")
     error_code: int  # v0+
+    error_message: str | None  # v6+, null v6+
     group_id: str  # v0+
     group_state: str  # v0+
     protocol_type: str  # v0+
@@ -150,6 +154,7 @@ class DescribedGroup:
         self,
         *,
         error_code: int = 0,
+        error_message: str | None = None,
         group_id: str = '',
         group_state: str = '',
         protocol_type: str = '',
@@ -158,6 +163,7 @@ class DescribedGroup:
         authorized_operations: int = -2147483648,
     ) -> None:
         self.error_code = error_code
+        self.error_message = error_message
         self.group_id = group_id
         self.group_state = group_state
         self.protocol_type = protocol_type
@@ -168,16 +174,16 @@ class DescribedGroup:
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not DescribedGroup:
             return NotImplemented
-        return self.error_code == other.error_code and self.group_id == other.group_id and self.group_state == other.group_state and self.protocol_type == other.protocol_type and self.protocol_data == other.protocol_data and self.members == other.members and self.authorized_operations == other.authorized_operations
+        return self.error_code == other.error_code and self.error_message == other.error_message and self.group_id == other.group_id and self.group_state == other.group_state and self.protocol_type == other.protocol_type and self.protocol_data == other.protocol_data and self.members == other.members and self.authorized_operations == other.authorized_operations
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"DescribedGroup(error_code={self.error_code!r}, group_id={self.group_id!r}, group_state={self.group_state!r}, protocol_type={self.protocol_type!r}, protocol_data={self.protocol_data!r}, members={self.members!r}, authorized_operations={self.authorized_operations!r})"
+        return f"DescribedGroup(error_code={self.error_code!r}, error_message={self.error_message!r}, group_id={self.group_id!r}, group_state={self.group_state!r}, protocol_type={self.protocol_type!r}, protocol_data={self.protocol_data!r}, members={self.members!r}, authorized_operations={self.authorized_operations!r})"
 
 
 class DescribeGroupsResponse:
-    """DescribeGroupsResponse, versions 0-5."""
+    """DescribeGroupsResponse, versions 0-6."""
 
     __slots__ = ("throttle_time_ms", "groups")
     throttle_time_ms: int  # v1+
@@ -342,13 +348,13 @@ def _write_request_5(m: DescribeGroupsRequest, parts: list, chunks: list) -> Non
     add(W_tx(m.include_authorized_operations))
 
 
-_REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_0, _read_request_3, _read_request_3, _read_request_5,)
-_REQUEST_WRITERS = (_write_request_0, _write_request_0, _write_request_0, _write_request_3, _write_request_3, _write_request_5,)
+_REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_0, _read_request_3, _read_request_3, _read_request_5, _read_request_5,)
+_REQUEST_WRITERS = (_write_request_0, _write_request_0, _write_request_0, _write_request_3, _write_request_3, _write_request_5, _write_request_5,)
 
 
 def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[DescribeGroupsRequest, int]:
     """Read DescribeGroupsRequest at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 5:
+    if not 0 <= version <= 6:
         raise UnsupportedVersionError(15, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -360,7 +366,7 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeGroupsRequest:
     """Read DescribeGroupsRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 5:
+    if not 0 <= version <= 6:
         raise UnsupportedVersionError(15, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -372,7 +378,7 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeG
 
 def write_request(version: int, request: DescribeGroupsRequest) -> list[Chunk]:
     """Chunks of DescribeGroupsRequest in `version`. Raises EncodeError."""
-    if not 0 <= version <= 5:
+    if not 0 <= version <= 6:
         raise UnsupportedVersionError(15, version)
     parts: list = []
     chunks: list = []
@@ -396,6 +402,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
     l0 = []
     for _ in range(n0):
         v0 = new(DescribedGroup)
+        v0.error_message = None
         v0.error_code, n1 = R_hh(b, o)
         o += 4
         if n1 >= 0:
@@ -493,6 +500,8 @@ def _write_response_0(m: DescribeGroupsResponse, parts: list, chunks: list) -> N
         null_not_allowed('groups')
     add(W_i(len(s0)))
     for v0 in s0:
+        if v0.error_message is not None:
+            not_in_version('groups[].error_message', v0.error_message)
         if v0.authorized_operations != -2147483648:
             not_in_version('groups[].authorized_operations', v0.authorized_operations)
         s1 = v0.group_id
@@ -564,6 +573,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
     l0 = []
     for _ in range(n0):
         v0 = new(DescribedGroup)
+        v0.error_message = None
         v0.error_code, n1 = R_hh(b, o)
         o += 4
         if n1 >= 0:
@@ -661,6 +671,8 @@ def _write_response_1(m: DescribeGroupsResponse, parts: list, chunks: list) -> N
         null_not_allowed('groups')
     add(W_ii(m.throttle_time_ms, len(s0)))
     for v0 in s0:
+        if v0.error_message is not None:
+            not_in_version('groups[].error_message', v0.error_message)
         if v0.authorized_operations != -2147483648:
             not_in_version('groups[].authorized_operations', v0.authorized_operations)
         s1 = v0.group_id
@@ -732,6 +744,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
     l0 = []
     for _ in range(n0):
         v0 = new(DescribedGroup)
+        v0.error_message = None
         v0.error_code, n1 = R_hh(b, o)
         o += 4
         if n1 >= 0:
@@ -830,6 +843,8 @@ def _write_response_3(m: DescribeGroupsResponse, parts: list, chunks: list) -> N
         null_not_allowed('groups')
     add(W_ii(m.throttle_time_ms, len(s0)))
     for v0 in s0:
+        if v0.error_message is not None:
+            not_in_version('groups[].error_message', v0.error_message)
         s1 = v0.group_id
         if s1 is None:
             null_not_allowed('groups[].group_id')
@@ -900,6 +915,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
     l0 = []
     for _ in range(n0):
         v0 = new(DescribedGroup)
+        v0.error_message = None
         v0.error_code, n1 = R_hh(b, o)
         o += 4
         if n1 >= 0:
@@ -1007,6 +1023,8 @@ def _write_response_4(m: DescribeGroupsResponse, parts: list, chunks: list) -> N
         null_not_allowed('groups')
     add(W_ii(m.throttle_time_ms, len(s0)))
     for v0 in s0:
+        if v0.error_message is not None:
+            not_in_version('groups[].error_message', v0.error_message)
         s1 = v0.group_id
         if s1 is None:
             null_not_allowed('groups[].group_id')
@@ -1087,6 +1105,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
     l0 = []
     for _ in range(n0):
         v0 = new(DescribedGroup)
+        v0.error_message = None
         v0.error_code, n1 = R_hB(b, o)
         o += 3
         if n1 > 127:
@@ -1249,6 +1268,8 @@ def _write_response_5(m: DescribeGroupsResponse, parts: list, chunks: list) -> N
     n0 = len(s0) + 1
     add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
     for v0 in s0:
+        if v0.error_message is not None:
+            not_in_version('groups[].error_message', v0.error_message)
         s1 = v0.group_id
         if s1 is None:
             null_not_allowed('groups[].group_id')
@@ -1330,13 +1351,289 @@ def _write_response_5(m: DescribeGroupsResponse, parts: list, chunks: list) -> N
     add(b"\0")
 
 
-_RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_1, _read_response_3, _read_response_4, _read_response_5,)
-_RESPONSE_WRITERS = (_write_response_0, _write_response_1, _write_response_1, _write_response_3, _write_response_4, _write_response_5,)
+def _read_response_6(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int]:
+    end = len(b)
+    m = new(DescribeGroupsResponse)
+    m.throttle_time_ms, n0 = R_iB(b, o)
+    o += 5
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+    n0 -= 1
+    if n0 < 0 or n0 * 13 > end - o:
+        too_many('groups', n0, end - o)
+    l0 = []
+    for _ in range(n0):
+        v0 = new(DescribedGroup)
+        v0.error_code, n1 = R_hB(b, o)
+        o += 3
+        if n1 > 127:
+            n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('groups[].error_message', n1 - 1)
+        if n1:
+            e0 = o + n1 - 1
+            v0.error_message = b[o:e0].tobytes().decode()
+            o = e0
+        else:
+            v0.error_message = None
+        n2 = b[o]
+        o += 1
+        if n2 > 127:
+            n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('groups[].group_id', n2 - 1)
+        if n2:
+            e1 = o + n2 - 1
+            v0.group_id = b[o:e1].tobytes().decode()
+            o = e1
+        else:
+            negative_length('groups[].group_id', -1)
+        n3 = b[o]
+        o += 1
+        if n3 > 127:
+            n3, o = read_uvarint_rest(b, o, n3)
+            if n3 > COMPACT_STRING_LIMIT:
+                too_long('groups[].group_state', n3 - 1)
+        if n3:
+            e2 = o + n3 - 1
+            v0.group_state = b[o:e2].tobytes().decode()
+            o = e2
+        else:
+            negative_length('groups[].group_state', -1)
+        n4 = b[o]
+        o += 1
+        if n4 > 127:
+            n4, o = read_uvarint_rest(b, o, n4)
+            if n4 > COMPACT_STRING_LIMIT:
+                too_long('groups[].protocol_type', n4 - 1)
+        if n4:
+            e3 = o + n4 - 1
+            v0.protocol_type = b[o:e3].tobytes().decode()
+            o = e3
+        else:
+            negative_length('groups[].protocol_type', -1)
+        n5 = b[o]
+        o += 1
+        if n5 > 127:
+            n5, o = read_uvarint_rest(b, o, n5)
+            if n5 > COMPACT_STRING_LIMIT:
+                too_long('groups[].protocol_data', n5 - 1)
+        if n5:
+            e4 = o + n5 - 1
+            v0.protocol_data = b[o:e4].tobytes().decode()
+            o = e4
+        else:
+            negative_length('groups[].protocol_data', -1)
+        n6 = b[o]
+        o += 1
+        if n6 > 127:
+            n6, o = read_uvarint_rest(b, o, n6)
+        n6 -= 1
+        if n6 < 0 or n6 * 7 > end - o:
+            too_many('groups[].members', n6, end - o)
+        l1 = []
+        for _ in range(n6):
+            v1 = new(DescribedGroupMember)
+            n7 = b[o]
+            o += 1
+            if n7 > 127:
+                n7, o = read_uvarint_rest(b, o, n7)
+                if n7 > COMPACT_STRING_LIMIT:
+                    too_long('groups[].members[].member_id', n7 - 1)
+            if n7:
+                e5 = o + n7 - 1
+                v1.member_id = b[o:e5].tobytes().decode()
+                o = e5
+            else:
+                negative_length('groups[].members[].member_id', -1)
+            n8 = b[o]
+            o += 1
+            if n8 > 127:
+                n8, o = read_uvarint_rest(b, o, n8)
+                if n8 > COMPACT_STRING_LIMIT:
+                    too_long('groups[].members[].group_instance_id', n8 - 1)
+            if n8:
+                e6 = o + n8 - 1
+                v1.group_instance_id = b[o:e6].tobytes().decode()
+                o = e6
+            else:
+                v1.group_instance_id = None
+            n9 = b[o]
+            o += 1
+            if n9 > 127:
+                n9, o = read_uvarint_rest(b, o, n9)
+                if n9 > COMPACT_STRING_LIMIT:
+                    too_long('groups[].members[].client_id', n9 - 1)
+            if n9:
+                e7 = o + n9 - 1
+                v1.client_id = b[o:e7].tobytes().decode()
+                o = e7
+            else:
+                negative_length('groups[].members[].client_id', -1)
+            n10 = b[o]
+            o += 1
+            if n10 > 127:
+                n10, o = read_uvarint_rest(b, o, n10)
+                if n10 > COMPACT_STRING_LIMIT:
+                    too_long('groups[].members[].client_host', n10 - 1)
+            if n10:
+                e8 = o + n10 - 1
+                v1.client_host = b[o:e8].tobytes().decode()
+                o = e8
+            else:
+                negative_length('groups[].members[].client_host', -1)
+            n11 = b[o]
+            o += 1
+            if n11 > 127:
+                n11, o = read_uvarint_rest(b, o, n11)
+            if n11:
+                e9 = o + n11 - 1
+                v1.member_metadata = b[o:e9]
+                o = e9
+            else:
+                negative_length('groups[].members[].member_metadata', -1)
+            n12 = b[o]
+            o += 1
+            if n12 > 127:
+                n12, o = read_uvarint_rest(b, o, n12)
+            if n12:
+                e10 = o + n12 - 1
+                v1.member_assignment = b[o:e10]
+                o = e10
+            else:
+                negative_length('groups[].members[].member_assignment', -1)
+            t0 = b[o]
+            o += 1
+            if t0 > 127:
+                t0, o = read_uvarint_rest(b, o, t0)
+            if t0:
+                o = skip_tags(b, o, t0)
+            l1.append(v1)
+        v0.members = l1
+        v0.authorized_operations, t1 = R_iB(b, o)
+        o += 5
+        if t1 > 127:
+            t1, o = read_uvarint_rest(b, o, t1)
+        if t1:
+            o = skip_tags(b, o, t1)
+        l0.append(v0)
+    m.groups = l0
+    t2 = b[o]
+    o += 1
+    if t2 > 127:
+        t2, o = read_uvarint_rest(b, o, t2)
+    if t2:
+        o = skip_tags(b, o, t2)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_response_6(m: DescribeGroupsResponse, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.groups
+    if s0 is None:
+        null_not_allowed('groups')
+    add(W_i(m.throttle_time_ms))
+    n0 = len(s0) + 1
+    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    for v0 in s0:
+        s1 = v0.error_message
+        if s1 is None:
+            add(W_hx(v0.error_code))
+        else:
+            s2 = s1.encode()
+            add(W_h(v0.error_code))
+            n1 = len(s2) + 1
+            add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'groups[].error_message'))
+            add(s2)
+        s3 = v0.group_id
+        if s3 is None:
+            null_not_allowed('groups[].group_id')
+        s4 = s3.encode()
+        n2 = len(s4) + 1
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'groups[].group_id'))
+        add(s4)
+        s5 = v0.group_state
+        if s5 is None:
+            null_not_allowed('groups[].group_state')
+        s6 = s5.encode()
+        n3 = len(s6) + 1
+        add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'groups[].group_state'))
+        add(s6)
+        s7 = v0.protocol_type
+        if s7 is None:
+            null_not_allowed('groups[].protocol_type')
+        s8 = s7.encode()
+        n4 = len(s8) + 1
+        add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'groups[].protocol_type'))
+        add(s8)
+        s9 = v0.protocol_data
+        if s9 is None:
+            null_not_allowed('groups[].protocol_data')
+        s10 = s9.encode()
+        n5 = len(s10) + 1
+        add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'groups[].protocol_data'))
+        add(s10)
+        s11 = v0.members
+        if s11 is None:
+            null_not_allowed('groups[].members')
+        n6 = len(s11) + 1
+        add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
+        for v1 in s11:
+            s12 = v1.member_id
+            if s12 is None:
+                null_not_allowed('groups[].members[].member_id')
+            s13 = s12.encode()
+            n7 = len(s13) + 1
+            add(UVARINT[n7] if n7 < 128 else write_string_length(n7, 'groups[].members[].member_id'))
+            add(s13)
+            s14 = v1.group_instance_id
+            if s14 is None:
+                add(b"\0")
+            else:
+                s15 = s14.encode()
+                n8 = len(s15) + 1
+                add(UVARINT[n8] if n8 < 128 else write_string_length(n8, 'groups[].members[].group_instance_id'))
+                add(s15)
+            s16 = v1.client_id
+            if s16 is None:
+                null_not_allowed('groups[].members[].client_id')
+            s17 = s16.encode()
+            n9 = len(s17) + 1
+            add(UVARINT[n9] if n9 < 128 else write_string_length(n9, 'groups[].members[].client_id'))
+            add(s17)
+            s18 = v1.client_host
+            if s18 is None:
+                null_not_allowed('groups[].members[].client_host')
+            s19 = s18.encode()
+            n10 = len(s19) + 1
+            add(UVARINT[n10] if n10 < 128 else write_string_length(n10, 'groups[].members[].client_host'))
+            add(s19)
+            s20 = v1.member_metadata
+            if s20 is None:
+                null_not_allowed('groups[].members[].member_metadata')
+            n11 = len(s20) + 1
+            add(UVARINT[n11] if n11 < 128 else write_uvarint(n11))
+            add(s20)
+            s21 = v1.member_assignment
+            if s21 is None:
+                null_not_allowed('groups[].members[].member_assignment')
+            n12 = len(s21) + 1
+            add(UVARINT[n12] if n12 < 128 else write_uvarint(n12))
+            add(s21)
+            add(b"\0")
+        add(W_ix(v0.authorized_operations))
+    add(b"\0")
+
+
+_RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_1, _read_response_3, _read_response_4, _read_response_5, _read_response_6,)
+_RESPONSE_WRITERS = (_write_response_0, _write_response_1, _write_response_1, _write_response_3, _write_response_4, _write_response_5, _write_response_6,)
 
 
 def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[DescribeGroupsResponse, int]:
     """Read DescribeGroupsResponse at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 5:
+    if not 0 <= version <= 6:
         raise UnsupportedVersionError(15, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -1348,7 +1645,7 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> DescribeGroupsResponse:
     """Read DescribeGroupsResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 5:
+    if not 0 <= version <= 6:
         raise UnsupportedVersionError(15, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -1360,7 +1657,7 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Describe
 
 def write_response(version: int, response: DescribeGroupsResponse) -> list[Chunk]:
     """Chunks of DescribeGroupsResponse in `version`. Raises EncodeError."""
-    if not 0 <= version <= 5:
+    if not 0 <= version <= 6:
         raise UnsupportedVersionError(15, version)
     parts: list = []
     chunks: list = []

@@ -17,6 +17,7 @@ Versions
 2  Flexible (KIP-482).
 3  ErrorCode for the whole response (KIP-784).
 4  TotalBytes and UsableBytes (KIP-827).
+5  IsCordoned (KIP-1066).
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ R_iB = Struct(">iB").unpack_from
 R_ihB = Struct(">ihB").unpack_from
 R_ii = Struct(">ii").unpack_from
 R_iqqtB = Struct(">iqq?B").unpack_from
+R_qqtB = Struct(">qq?B").unpack_from
 R_qqB = Struct(">qqB").unpack_from
 I_iqqt = Struct(">iqq?").iter_unpack
 I_iqqtB = Struct(">iqq?B").iter_unpack
@@ -69,6 +71,7 @@ W_ih = Struct(">ih").pack
 W_ii = Struct(">ii").pack
 W_iqqt = Struct(">iqq?").pack
 W_iqqtx = Struct(">iqq?x").pack
+W_qqtx = Struct(">qq?x").pack
 W_qqx = Struct(">qqx").pack
 
 
@@ -100,7 +103,7 @@ class DescribableLogDirTopic:
 
 
 class DescribeLogDirsRequest:
-    """DescribeLogDirsRequest, versions 0-4."""
+    """DescribeLogDirsRequest, versions 0-5."""
 
     __slots__ = ("topics",)
     topics: list[DescribableLogDirTopic] | None  # v0+, null v0+
@@ -186,12 +189,13 @@ class DescribeLogDirsTopic:
 class DescribeLogDirsResult:
     """Struct of DescribeLogDirsResponse."""
 
-    __slots__ = ("error_code", "log_dir", "topics", "total_bytes", "usable_bytes")
+    __slots__ = ("error_code", "log_dir", "topics", "total_bytes", "usable_bytes", "is_cordoned")
     error_code: int  # v0+
     log_dir: str  # v0+
     topics: list[DescribeLogDirsTopic]  # v0+
     total_bytes: int  # v4+
     usable_bytes: int  # v4+
+    is_cordoned: bool  # v5+
 
     def __init__(
         self,
@@ -201,26 +205,28 @@ class DescribeLogDirsResult:
         topics: list[DescribeLogDirsTopic] = _EMPTY,
         total_bytes: int = -1,
         usable_bytes: int = -1,
+        is_cordoned: bool = False,
     ) -> None:
         self.error_code = error_code
         self.log_dir = log_dir
         self.topics = [] if topics is _EMPTY else topics
         self.total_bytes = total_bytes
         self.usable_bytes = usable_bytes
+        self.is_cordoned = is_cordoned
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not DescribeLogDirsResult:
             return NotImplemented
-        return self.error_code == other.error_code and self.log_dir == other.log_dir and self.topics == other.topics and self.total_bytes == other.total_bytes and self.usable_bytes == other.usable_bytes
+        return self.error_code == other.error_code and self.log_dir == other.log_dir and self.topics == other.topics and self.total_bytes == other.total_bytes and self.usable_bytes == other.usable_bytes and self.is_cordoned == other.is_cordoned
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"DescribeLogDirsResult(error_code={self.error_code!r}, log_dir={self.log_dir!r}, topics={self.topics!r}, total_bytes={self.total_bytes!r}, usable_bytes={self.usable_bytes!r})"
+        return f"DescribeLogDirsResult(error_code={self.error_code!r}, log_dir={self.log_dir!r}, topics={self.topics!r}, total_bytes={self.total_bytes!r}, usable_bytes={self.usable_bytes!r}, is_cordoned={self.is_cordoned!r})"
 
 
 class DescribeLogDirsResponse:
-    """DescribeLogDirsResponse, versions 0-4."""
+    """DescribeLogDirsResponse, versions 0-5."""
 
     __slots__ = ("throttle_time_ms", "error_code", "results")
     throttle_time_ms: int  # v0+
@@ -391,13 +397,13 @@ def _write_request_2(m: DescribeLogDirsRequest, parts: list, chunks: list) -> No
     add(b"\0")
 
 
-_REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2, _read_request_2, _read_request_2,)
-_REQUEST_WRITERS = (_write_request_0, _write_request_0, _write_request_2, _write_request_2, _write_request_2,)
+_REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2, _read_request_2, _read_request_2, _read_request_2,)
+_REQUEST_WRITERS = (_write_request_0, _write_request_0, _write_request_2, _write_request_2, _write_request_2, _write_request_2,)
 
 
 def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[DescribeLogDirsRequest, int]:
     """Read DescribeLogDirsRequest at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 4:
+    if not 0 <= version <= 5:
         raise UnsupportedVersionError(35, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -409,7 +415,7 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeLogDirsRequest:
     """Read DescribeLogDirsRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 4:
+    if not 0 <= version <= 5:
         raise UnsupportedVersionError(35, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -421,7 +427,7 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeL
 
 def write_request(version: int, request: DescribeLogDirsRequest) -> list[Chunk]:
     """Chunks of DescribeLogDirsRequest in `version`. Raises EncodeError."""
-    if not 0 <= version <= 4:
+    if not 0 <= version <= 5:
         raise UnsupportedVersionError(35, version)
     parts: list = []
     chunks: list = []
@@ -483,6 +489,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
         v0.topics = l1
         v0.total_bytes = -1
         v0.usable_bytes = -1
+        v0.is_cordoned = False
         l0.append(v0)
     m.results = l0
     if o > end:
@@ -608,6 +615,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
         v0.topics = l1
         v0.total_bytes = -1
         v0.usable_bytes = -1
+        v0.is_cordoned = False
         t3 = b[o]
         o += 1
         if t3 > 127:
@@ -754,6 +762,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
         v0.topics = l1
         v0.total_bytes = -1
         v0.usable_bytes = -1
+        v0.is_cordoned = False
         t3 = b[o]
         o += 1
         if t3 > 127:
@@ -898,6 +907,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
                 o = skip_tags(b, o, t2)
             l1.append(v1)
         v0.topics = l1
+        v0.is_cordoned = False
         v0.total_bytes, v0.usable_bytes, t3 = R_qqB(b, o)
         o += 17
         if t3 > 127:
@@ -959,13 +969,157 @@ def _write_response_4(m: DescribeLogDirsResponse, parts: list, chunks: list) -> 
     add(b"\0")
 
 
-_RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2, _read_response_3, _read_response_4,)
-_RESPONSE_WRITERS = (_write_response_0, _write_response_0, _write_response_2, _write_response_3, _write_response_4,)
+def _read_response_5(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, int]:
+    end = len(b)
+    m = new(DescribeLogDirsResponse)
+    m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
+    o += 7
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+    n0 -= 1
+    if n0 < 0 or n0 * 22 > end - o:
+        too_many('results', n0, end - o)
+    l0 = []
+    for _ in range(n0):
+        v0 = new(DescribeLogDirsResult)
+        v0.error_code, n1 = R_hB(b, o)
+        o += 3
+        if n1 > 127:
+            n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('results[].log_dir', n1 - 1)
+        if n1:
+            e0 = o + n1 - 1
+            v0.log_dir = b[o:e0].tobytes().decode()
+            o = e0
+        else:
+            negative_length('results[].log_dir', -1)
+        n2 = b[o]
+        o += 1
+        if n2 > 127:
+            n2, o = read_uvarint_rest(b, o, n2)
+        n2 -= 1
+        if n2 < 0 or n2 * 3 > end - o:
+            too_many('results[].topics', n2, end - o)
+        l1 = []
+        for _ in range(n2):
+            v1 = new(DescribeLogDirsTopic)
+            n3 = b[o]
+            o += 1
+            if n3 > 127:
+                n3, o = read_uvarint_rest(b, o, n3)
+                if n3 > COMPACT_STRING_LIMIT:
+                    too_long('results[].topics[].name', n3 - 1)
+            if n3:
+                e1 = o + n3 - 1
+                v1.name = b[o:e1].tobytes().decode()
+                o = e1
+            else:
+                negative_length('results[].topics[].name', -1)
+            n4 = b[o]
+            o += 1
+            if n4 > 127:
+                n4, o = read_uvarint_rest(b, o, n4)
+            n4 -= 1
+            if n4 < 0 or n4 * 22 > end - o:
+                too_many('results[].topics[].partitions', n4, end - o)
+            l2 = []
+            for r0 in I_iqqtB(b[o : o + n4 * 22]):
+                v2 = new(DescribeLogDirsPartition)
+                v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key, t0 = r0
+                if t0:
+                    l2.clear()
+                    break
+                l2.append(v2)
+            else:
+                o += n4 * 22
+                n4 = 0
+            for _ in range(n4):
+                v3 = new(DescribeLogDirsPartition)
+                v3.partition_index, v3.partition_size, v3.offset_lag, v3.is_future_key, t1 = R_iqqtB(b, o)
+                o += 22
+                if t1 > 127:
+                    t1, o = read_uvarint_rest(b, o, t1)
+                if t1:
+                    o = skip_tags(b, o, t1)
+                l2.append(v3)
+            v1.partitions = l2
+            t2 = b[o]
+            o += 1
+            if t2 > 127:
+                t2, o = read_uvarint_rest(b, o, t2)
+            if t2:
+                o = skip_tags(b, o, t2)
+            l1.append(v1)
+        v0.topics = l1
+        v0.total_bytes, v0.usable_bytes, v0.is_cordoned, t3 = R_qqtB(b, o)
+        o += 18
+        if t3 > 127:
+            t3, o = read_uvarint_rest(b, o, t3)
+        if t3:
+            o = skip_tags(b, o, t3)
+        l0.append(v0)
+    m.results = l0
+    t4 = b[o]
+    o += 1
+    if t4 > 127:
+        t4, o = read_uvarint_rest(b, o, t4)
+    if t4:
+        o = skip_tags(b, o, t4)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_response_5(m: DescribeLogDirsResponse, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.results
+    if s0 is None:
+        null_not_allowed('results')
+    add(W_ih(m.throttle_time_ms, m.error_code))
+    n0 = len(s0) + 1
+    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    for v0 in s0:
+        s1 = v0.log_dir
+        if s1 is None:
+            null_not_allowed('results[].log_dir')
+        s2 = s1.encode()
+        add(W_h(v0.error_code))
+        n1 = len(s2) + 1
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'results[].log_dir'))
+        add(s2)
+        s3 = v0.topics
+        if s3 is None:
+            null_not_allowed('results[].topics')
+        n2 = len(s3) + 1
+        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        for v1 in s3:
+            s4 = v1.name
+            if s4 is None:
+                null_not_allowed('results[].topics[].name')
+            s5 = s4.encode()
+            n3 = len(s5) + 1
+            add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'results[].topics[].name'))
+            add(s5)
+            s6 = v1.partitions
+            if s6 is None:
+                null_not_allowed('results[].topics[].partitions')
+            n4 = len(s6) + 1
+            add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+            for v2 in s6:
+                add(W_iqqtx(v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key))
+            add(b"\0")
+        add(W_qqtx(v0.total_bytes, v0.usable_bytes, v0.is_cordoned))
+    add(b"\0")
+
+
+_RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2, _read_response_3, _read_response_4, _read_response_5,)
+_RESPONSE_WRITERS = (_write_response_0, _write_response_0, _write_response_2, _write_response_3, _write_response_4, _write_response_5,)
 
 
 def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[DescribeLogDirsResponse, int]:
     """Read DescribeLogDirsResponse at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 4:
+    if not 0 <= version <= 5:
         raise UnsupportedVersionError(35, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -977,7 +1131,7 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> DescribeLogDirsResponse:
     """Read DescribeLogDirsResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 4:
+    if not 0 <= version <= 5:
         raise UnsupportedVersionError(35, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -989,7 +1143,7 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Describe
 
 def write_response(version: int, response: DescribeLogDirsResponse) -> list[Chunk]:
     """Chunks of DescribeLogDirsResponse in `version`. Raises EncodeError."""
-    if not 0 <= version <= 4:
+    if not 0 <= version <= 5:
         raise UnsupportedVersionError(35, version)
     parts: list = []
     chunks: list = []

@@ -54,6 +54,7 @@ Versions
 15 ReplicaState with the replica's epoch instead of ReplicaId (KIP-903).
 16 NodeEndpoints (KIP-951).
 17 ReplicaDirectoryId (KIP-853).
+18 HighWatermark, of a replica of KRaft's log (KIP-1166).
 """
 
 from __future__ import annotations
@@ -117,6 +118,7 @@ R_iiiibiii = Struct(">iiiibiii").unpack_from
 R_iiiii = Struct(">iiiii").unpack_from
 R_iiqiqiB = Struct(">iiqiqiB").unpack_from
 R_iqB = Struct(">iqB").unpack_from
+R_q = Struct(">q").unpack_from
 R_qiB = Struct(">qiB").unpack_from
 R_qqB = Struct(">qqB").unpack_from
 I_iiqiqiB = Struct(">iiqiqiB").iter_unpack
@@ -151,6 +153,7 @@ W_iqi = Struct(">iqi").pack
 W_iqqi = Struct(">iqqi").pack
 W_iqx = Struct(">iqx").pack
 W_ix = Struct(">ix").pack
+W_q = Struct(">q").pack
 W_qix = Struct(">qix").pack
 W_qq = Struct(">qq").pack
 W_qqx = Struct(">qqx").pack
@@ -189,7 +192,7 @@ class ForgottenTopic:
 class FetchPartition:
     """Struct of FetchRequest."""
 
-    __slots__ = ("partition", "current_leader_epoch", "fetch_offset", "last_fetched_epoch", "log_start_offset", "partition_max_bytes", "replica_directory_id")
+    __slots__ = ("partition", "current_leader_epoch", "fetch_offset", "last_fetched_epoch", "log_start_offset", "partition_max_bytes", "replica_directory_id", "high_watermark")
     partition: int  # v0+
     current_leader_epoch: int  # v9+
     fetch_offset: int  # v0+
@@ -197,6 +200,7 @@ class FetchPartition:
     log_start_offset: int  # v5+
     partition_max_bytes: int  # v0+
     replica_directory_id: bytes  # v17+, tag 0
+    high_watermark: int  # v18+, tag 1
 
     def __init__(
         self,
@@ -208,6 +212,7 @@ class FetchPartition:
         log_start_offset: int = -1,
         partition_max_bytes: int = 0,
         replica_directory_id: bytes = ZERO_UUID,
+        high_watermark: int = 9223372036854775807,
     ) -> None:
         self.partition = partition
         self.current_leader_epoch = current_leader_epoch
@@ -216,16 +221,17 @@ class FetchPartition:
         self.log_start_offset = log_start_offset
         self.partition_max_bytes = partition_max_bytes
         self.replica_directory_id = replica_directory_id
+        self.high_watermark = high_watermark
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not FetchPartition:
             return NotImplemented
-        return self.partition == other.partition and self.current_leader_epoch == other.current_leader_epoch and self.fetch_offset == other.fetch_offset and self.last_fetched_epoch == other.last_fetched_epoch and self.log_start_offset == other.log_start_offset and self.partition_max_bytes == other.partition_max_bytes and self.replica_directory_id == other.replica_directory_id
+        return self.partition == other.partition and self.current_leader_epoch == other.current_leader_epoch and self.fetch_offset == other.fetch_offset and self.last_fetched_epoch == other.last_fetched_epoch and self.log_start_offset == other.log_start_offset and self.partition_max_bytes == other.partition_max_bytes and self.replica_directory_id == other.replica_directory_id and self.high_watermark == other.high_watermark
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"FetchPartition(partition={self.partition!r}, current_leader_epoch={self.current_leader_epoch!r}, fetch_offset={self.fetch_offset!r}, last_fetched_epoch={self.last_fetched_epoch!r}, log_start_offset={self.log_start_offset!r}, partition_max_bytes={self.partition_max_bytes!r}, replica_directory_id={self.replica_directory_id!r})"
+        return f"FetchPartition(partition={self.partition!r}, current_leader_epoch={self.current_leader_epoch!r}, fetch_offset={self.fetch_offset!r}, last_fetched_epoch={self.last_fetched_epoch!r}, log_start_offset={self.log_start_offset!r}, partition_max_bytes={self.partition_max_bytes!r}, replica_directory_id={self.replica_directory_id!r}, high_watermark={self.high_watermark!r})"
 
 
 class FetchTopic:
@@ -286,7 +292,7 @@ class ReplicaState:
 
 
 class FetchRequest:
-    """FetchRequest, versions 0-17."""
+    """FetchRequest, versions 0-18."""
 
     __slots__ = ("cluster_id", "replica_id", "replica_state", "max_wait_ms", "min_bytes", "max_bytes", "isolation_level", "session_id", "session_epoch", "topics", "forgotten_topics_data", "rack_id")
     cluster_id: str | None  # v12+, tag 0, null v12+
@@ -568,7 +574,7 @@ class FetchableTopicResponse:
 
 
 class FetchResponse:
-    """FetchResponse, versions 0-17."""
+    """FetchResponse, versions 0-18."""
 
     __slots__ = ("throttle_time_ms", "error_code", "session_id", "responses", "node_endpoints")
     throttle_time_ms: int  # v1+
@@ -640,6 +646,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[FetchRequest, int]:
             v1.last_fetched_epoch = -1
             v1.log_start_offset = -1
             v1.replica_directory_id = ZERO_UUID
+            v1.high_watermark = 9223372036854775807
             l1.append(v1)
         o += n2 * 16
         v0.partitions = l1
@@ -715,6 +722,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[FetchRequest, int]:
             v1.last_fetched_epoch = -1
             v1.log_start_offset = -1
             v1.replica_directory_id = ZERO_UUID
+            v1.high_watermark = 9223372036854775807
             l1.append(v1)
         o += n2 * 16
         v0.partitions = l1
@@ -789,6 +797,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[FetchRequest, int]:
             v1.last_fetched_epoch = -1
             v1.log_start_offset = -1
             v1.replica_directory_id = ZERO_UUID
+            v1.high_watermark = 9223372036854775807
             l1.append(v1)
         o += n2 * 16
         v0.partitions = l1
@@ -862,6 +871,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[FetchRequest, int]:
             v1.current_leader_epoch = -1
             v1.last_fetched_epoch = -1
             v1.replica_directory_id = ZERO_UUID
+            v1.high_watermark = 9223372036854775807
             l1.append(v1)
         o += n2 * 24
         v0.partitions = l1
@@ -933,6 +943,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[FetchRequest, int]:
             v1.current_leader_epoch = -1
             v1.last_fetched_epoch = -1
             v1.replica_directory_id = ZERO_UUID
+            v1.high_watermark = 9223372036854775807
             l1.append(v1)
         o += n2 * 24
         v0.partitions = l1
@@ -1043,6 +1054,7 @@ def _read_request_9(b: memoryview, o: int) -> tuple[FetchRequest, int]:
             v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes = r0
             v1.last_fetched_epoch = -1
             v1.replica_directory_id = ZERO_UUID
+            v1.high_watermark = 9223372036854775807
             l1.append(v1)
         o += n2 * 28
         v0.partitions = l1
@@ -1153,6 +1165,7 @@ def _read_request_11(b: memoryview, o: int) -> tuple[FetchRequest, int]:
             v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes = r0
             v1.last_fetched_epoch = -1
             v1.replica_directory_id = ZERO_UUID
+            v1.high_watermark = 9223372036854775807
             l1.append(v1)
         o += n2 * 28
         v0.partitions = l1
@@ -1288,6 +1301,7 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
                 l1.clear()
                 break
             v1.replica_directory_id = ZERO_UUID
+            v1.high_watermark = 9223372036854775807
             l1.append(v1)
         else:
             o += n2 * 33
@@ -1295,6 +1309,7 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         for _ in range(n2):
             v2 = new(FetchPartition)
             v2.replica_directory_id = ZERO_UUID
+            v2.high_watermark = 9223372036854775807
             v2.partition, v2.current_leader_epoch, v2.fetch_offset, v2.last_fetched_epoch, v2.log_start_offset, v2.partition_max_bytes, t1 = R_iiqiqiB(b, o)
             o += 33
             if t1 > 127:
@@ -1499,6 +1514,7 @@ def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
                 l1.clear()
                 break
             v1.replica_directory_id = ZERO_UUID
+            v1.high_watermark = 9223372036854775807
             l1.append(v1)
         else:
             o += n1 * 33
@@ -1506,6 +1522,7 @@ def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         for _ in range(n1):
             v2 = new(FetchPartition)
             v2.replica_directory_id = ZERO_UUID
+            v2.high_watermark = 9223372036854775807
             v2.partition, v2.current_leader_epoch, v2.fetch_offset, v2.last_fetched_epoch, v2.log_start_offset, v2.partition_max_bytes, t1 = R_iiqiqiB(b, o)
             o += 33
             if t1 > 127:
@@ -1687,6 +1704,7 @@ def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
                 l1.clear()
                 break
             v1.replica_directory_id = ZERO_UUID
+            v1.high_watermark = 9223372036854775807
             l1.append(v1)
         else:
             o += n1 * 33
@@ -1694,6 +1712,7 @@ def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         for _ in range(n1):
             v2 = new(FetchPartition)
             v2.replica_directory_id = ZERO_UUID
+            v2.high_watermark = 9223372036854775807
             v2.partition, v2.current_leader_epoch, v2.fetch_offset, v2.last_fetched_epoch, v2.log_start_offset, v2.partition_max_bytes, t1 = R_iiqiqiB(b, o)
             o += 33
             if t1 > 127:
@@ -1890,6 +1909,7 @@ def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
                 l1.clear()
                 break
             v1.replica_directory_id = ZERO_UUID
+            v1.high_watermark = 9223372036854775807
             l1.append(v1)
         else:
             o += n1 * 33
@@ -1897,6 +1917,7 @@ def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         for _ in range(n1):
             v2 = new(FetchPartition)
             v2.replica_directory_id = ZERO_UUID
+            v2.high_watermark = 9223372036854775807
             v2.partition, v2.current_leader_epoch, v2.fetch_offset, v2.last_fetched_epoch, v2.log_start_offset, v2.partition_max_bytes, t1 = R_iiqiqiB(b, o)
             o += 33
             if t1 > 127:
@@ -2081,13 +2102,247 @@ def _write_request_17(m: FetchRequest, parts: list, chunks: list) -> None:
         add(b"\0")
 
 
-_REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_0, _read_request_3, _read_request_4, _read_request_5, _read_request_5, _read_request_7, _read_request_7, _read_request_9, _read_request_9, _read_request_11, _read_request_12, _read_request_13, _read_request_13, _read_request_15, _read_request_15, _read_request_17,)
-_REQUEST_WRITERS = (_write_request_0, _write_request_0, _write_request_0, _write_request_3, _write_request_4, _write_request_5, _write_request_5, _write_request_7, _write_request_7, _write_request_9, _write_request_9, _write_request_11, _write_request_12, _write_request_13, _write_request_13, _write_request_15, _write_request_15, _write_request_17,)
+def _read_request_18(b: memoryview, o: int) -> tuple[FetchRequest, int]:
+    end = len(b)
+    m = new(FetchRequest)
+    m.cluster_id = None
+    m.replica_id = -1
+    m.replica_state = None
+    m.max_wait_ms, m.min_bytes, m.max_bytes, m.isolation_level, m.session_id, m.session_epoch, n0 = R_iiibiiB(b, o)
+    o += 22
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+    n0 -= 1
+    if n0 < 0 or n0 * 18 > end - o:
+        too_many('topics', n0, end - o)
+    l0 = []
+    for _ in range(n0):
+        v0 = new(FetchTopic)
+        v0.topic = ''
+        v0.topic_id, n1 = R_uB(b, o)
+        o += 17
+        if n1 > 127:
+            n1, o = read_uvarint_rest(b, o, n1)
+        n1 -= 1
+        if n1 < 0 or n1 * 33 > end - o:
+            too_many('topics[].partitions', n1, end - o)
+        l1 = []
+        for r0 in I_iiqiqiB(b[o : o + n1 * 33]):
+            v1 = new(FetchPartition)
+            v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes, t0 = r0
+            if t0:
+                l1.clear()
+                break
+            v1.replica_directory_id = ZERO_UUID
+            v1.high_watermark = 9223372036854775807
+            l1.append(v1)
+        else:
+            o += n1 * 33
+            n1 = 0
+        for _ in range(n1):
+            v2 = new(FetchPartition)
+            v2.replica_directory_id = ZERO_UUID
+            v2.high_watermark = 9223372036854775807
+            v2.partition, v2.current_leader_epoch, v2.fetch_offset, v2.last_fetched_epoch, v2.log_start_offset, v2.partition_max_bytes, t1 = R_iiqiqiB(b, o)
+            o += 33
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                for _ in range(t1):
+                    g0, o = read_uvarint(b, o)
+                    z0, o = read_uvarint(b, o)
+                    e0 = o + z0
+                    if g0 == 0:
+                        v2.replica_directory_id, = R_u(b, o)
+                        o += 16
+                        if o != e0:
+                            wrong_tag_size('topics[].partitions[].replica_directory_id')
+                    elif g0 == 1:
+                        v2.high_watermark, = R_q(b, o)
+                        o += 8
+                        if o != e0:
+                            wrong_tag_size('topics[].partitions[].high_watermark')
+                    else:
+                        o = e0
+            l1.append(v2)
+        v0.partitions = l1
+        t2 = b[o]
+        o += 1
+        if t2 > 127:
+            t2, o = read_uvarint_rest(b, o, t2)
+        if t2:
+            o = skip_tags(b, o, t2)
+        l0.append(v0)
+    m.topics = l0
+    n2 = b[o]
+    o += 1
+    if n2 > 127:
+        n2, o = read_uvarint_rest(b, o, n2)
+    n2 -= 1
+    if n2 < 0 or n2 * 18 > end - o:
+        too_many('forgotten_topics_data', n2, end - o)
+    l2 = []
+    for _ in range(n2):
+        v3 = new(ForgottenTopic)
+        v3.topic = ''
+        v3.topic_id, n3 = R_uB(b, o)
+        o += 17
+        if n3 > 127:
+            n3, o = read_uvarint_rest(b, o, n3)
+        n3 -= 1
+        if n3 < 0 or n3 * 4 > end - o:
+            too_many('forgotten_topics_data[].partitions', n3, end - o)
+        if n3 < INT32S_BELOW:
+            v3.partitions = list(READ_INT32S[n3](b, o))
+        else:
+            v3.partitions = list(unpack_from(f">{n3}i", b, o))
+        o += n3 * 4
+        t3 = b[o]
+        o += 1
+        if t3 > 127:
+            t3, o = read_uvarint_rest(b, o, t3)
+        if t3:
+            o = skip_tags(b, o, t3)
+        l2.append(v3)
+    m.forgotten_topics_data = l2
+    n4 = b[o]
+    o += 1
+    if n4 > 127:
+        n4, o = read_uvarint_rest(b, o, n4)
+        if n4 > COMPACT_STRING_LIMIT:
+            too_long('rack_id', n4 - 1)
+    if n4:
+        e1 = o + n4 - 1
+        m.rack_id = b[o:e1].tobytes().decode()
+        o = e1
+    else:
+        negative_length('rack_id', -1)
+    t4 = b[o]
+    o += 1
+    if t4 > 127:
+        t4, o = read_uvarint_rest(b, o, t4)
+    if t4:
+        for _ in range(t4):
+            g1, o = read_uvarint(b, o)
+            z1, o = read_uvarint(b, o)
+            e2 = o + z1
+            if g1 == 0:
+                n5 = b[o]
+                o += 1
+                if n5 > 127:
+                    n5, o = read_uvarint_rest(b, o, n5)
+                    if n5 > COMPACT_STRING_LIMIT:
+                        too_long('cluster_id', n5 - 1)
+                if n5:
+                    e3 = o + n5 - 1
+                    m.cluster_id = b[o:e3].tobytes().decode()
+                    o = e3
+                else:
+                    m.cluster_id = None
+                if o != e2:
+                    wrong_tag_size('cluster_id')
+            elif g1 == 1:
+                v4 = new(ReplicaState)
+                v4.replica_id, v4.replica_epoch, t5 = R_iqB(b, o)
+                o += 13
+                if t5 > 127:
+                    t5, o = read_uvarint_rest(b, o, t5)
+                if t5:
+                    o = skip_tags(b, o, t5)
+                m.replica_state = v4
+                if o != e2:
+                    wrong_tag_size('replica_state')
+            else:
+                o = e2
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_request_18(m: FetchRequest, parts: list, chunks: list) -> None:
+    add = parts.append
+    if m.replica_id != -1:
+        not_in_version('replica_id', m.replica_id)
+    s0 = m.topics
+    if s0 is None:
+        null_not_allowed('topics')
+    add(W_iiibii(m.max_wait_ms, m.min_bytes, m.max_bytes, m.isolation_level, m.session_id, m.session_epoch))
+    n0 = len(s0) + 1
+    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    for v0 in s0:
+        s1 = v0.partitions
+        if s1 is None:
+            null_not_allowed('topics[].partitions')
+        add(W_u(v0.topic_id))
+        n1 = len(s1) + 1
+        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        for v1 in s1:
+            add(W_iiqiqi(v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes))
+            if v1.replica_directory_id != ZERO_UUID or v1.high_watermark != 9223372036854775807:
+                t0 = []
+                if v1.replica_directory_id != ZERO_UUID:
+                    p0 = []
+                    p0.append(W_u(v1.replica_directory_id))
+                    t0.append(tagged(0, b"".join(p0)))
+                if v1.high_watermark != 9223372036854775807:
+                    p1 = []
+                    p1.append(W_q(v1.high_watermark))
+                    t0.append(tagged(1, b"".join(p1)))
+                add(write_uvarint(len(t0)))
+                add(b"".join(t0))
+            else:
+                add(b"\0")
+        add(b"\0")
+    s2 = m.forgotten_topics_data
+    if s2 is None:
+        null_not_allowed('forgotten_topics_data')
+    n2 = len(s2) + 1
+    add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+    for v2 in s2:
+        s3 = v2.partitions
+        if s3 is None:
+            null_not_allowed('forgotten_topics_data[].partitions')
+        add(W_u(v2.topic_id))
+        n3 = len(s3)
+        add(COMPACT_INT32S[n3](n3 + 1, *s3) if n3 < INT32S_BELOW else write_int32s(s3, True))
+        add(b"\0")
+    s4 = m.rack_id
+    if s4 is None:
+        null_not_allowed('rack_id')
+    s5 = s4.encode()
+    n4 = len(s5) + 1
+    add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'rack_id'))
+    add(s5)
+    if m.cluster_id is not None or m.replica_state is not None:
+        t1 = []
+        if m.cluster_id is not None:
+            p2 = []
+            s6 = m.cluster_id
+            if s6 is None:
+                p2.append(b"\0")
+            else:
+                s7 = s6.encode()
+                n5 = len(s7) + 1
+                p2.append(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'cluster_id'))
+                p2.append(s7)
+            t1.append(tagged(0, b"".join(p2)))
+        if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
+            p3 = []
+            p3.append(W_iqx(m.replica_state.replica_id, m.replica_state.replica_epoch))
+            t1.append(tagged(1, b"".join(p3)))
+        add(write_uvarint(len(t1)))
+        add(b"".join(t1))
+    else:
+        add(b"\0")
+
+
+_REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_0, _read_request_3, _read_request_4, _read_request_5, _read_request_5, _read_request_7, _read_request_7, _read_request_9, _read_request_9, _read_request_11, _read_request_12, _read_request_13, _read_request_13, _read_request_15, _read_request_15, _read_request_17, _read_request_18,)
+_REQUEST_WRITERS = (_write_request_0, _write_request_0, _write_request_0, _write_request_3, _write_request_4, _write_request_5, _write_request_5, _write_request_7, _write_request_7, _write_request_9, _write_request_9, _write_request_11, _write_request_12, _write_request_13, _write_request_13, _write_request_15, _write_request_15, _write_request_17, _write_request_18,)
 
 
 def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[FetchRequest, int]:
     """Read FetchRequest at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 17:
+    if not 0 <= version <= 18:
         raise UnsupportedVersionError(1, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -2099,7 +2354,7 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> FetchRequest:
     """Read FetchRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 17:
+    if not 0 <= version <= 18:
         raise UnsupportedVersionError(1, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -2111,7 +2366,7 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> FetchRequ
 
 def write_request(version: int, request: FetchRequest) -> list[Chunk]:
     """Chunks of FetchRequest in `version`. Raises EncodeError."""
-    if not 0 <= version <= 17:
+    if not 0 <= version <= 18:
         raise UnsupportedVersionError(1, version)
     parts: list = []
     chunks: list = []
@@ -3498,13 +3753,13 @@ def _write_response_16(m: FetchResponse, parts: list, chunks: list) -> None:
         add(b"\0")
 
 
-_RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_1, _read_response_1, _read_response_4, _read_response_5, _read_response_5, _read_response_7, _read_response_7, _read_response_7, _read_response_7, _read_response_11, _read_response_12, _read_response_13, _read_response_13, _read_response_13, _read_response_16, _read_response_16,)
-_RESPONSE_WRITERS = (_write_response_0, _write_response_1, _write_response_1, _write_response_1, _write_response_4, _write_response_5, _write_response_5, _write_response_7, _write_response_7, _write_response_7, _write_response_7, _write_response_11, _write_response_12, _write_response_13, _write_response_13, _write_response_13, _write_response_16, _write_response_16,)
+_RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_1, _read_response_1, _read_response_4, _read_response_5, _read_response_5, _read_response_7, _read_response_7, _read_response_7, _read_response_7, _read_response_11, _read_response_12, _read_response_13, _read_response_13, _read_response_13, _read_response_16, _read_response_16, _read_response_16,)
+_RESPONSE_WRITERS = (_write_response_0, _write_response_1, _write_response_1, _write_response_1, _write_response_4, _write_response_5, _write_response_5, _write_response_7, _write_response_7, _write_response_7, _write_response_7, _write_response_11, _write_response_12, _write_response_13, _write_response_13, _write_response_13, _write_response_16, _write_response_16, _write_response_16,)
 
 
 def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[FetchResponse, int]:
     """Read FetchResponse at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 17:
+    if not 0 <= version <= 18:
         raise UnsupportedVersionError(1, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -3516,7 +3771,7 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> FetchResponse:
     """Read FetchResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 17:
+    if not 0 <= version <= 18:
         raise UnsupportedVersionError(1, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -3528,7 +3783,7 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> FetchRes
 
 def write_response(version: int, response: FetchResponse) -> list[Chunk]:
     """Chunks of FetchResponse in `version`. Raises EncodeError."""
-    if not 0 <= version <= 17:
+    if not 0 <= version <= 18:
         raise UnsupportedVersionError(1, version)
     parts: list = []
     chunks: list = []

@@ -5,7 +5,7 @@
 Behaviour
 - Timestamp -1 asks for the end (high watermark, for read_committed the last stable offset, for a follower
   the log's end), -2 for the log's start, -3 for the record with the largest timestamp; -4 is answered as
-  -2 and -5 as unknown, as there is no tiered storage.
+  -2, -5 and -6 as unknown, as there is no tiered storage.
 - Any other timestamp gives the first record at or after it; offset -1 and timestamp -1 when there is
   none.
 - Version 0 gives a list of segment base offsets, newest first.
@@ -34,6 +34,8 @@ Versions
 7  Timestamp -3 (KIP-734).
 8  Timestamp -4 (KIP-405).
 9  Timestamp -5 (KIP-1005).
+10 TimeoutMs, for records in tiered storage (KIP-1075).
+11 Timestamp -6 (KIP-1023).
 """
 
 from __future__ import annotations
@@ -93,6 +95,7 @@ W_iiq = Struct(">iiq").pack
 W_iiqx = Struct(">iiqx").pack
 W_iq = Struct(">iq").pack
 W_iqi = Struct(">iqi").pack
+W_ix = Struct(">ix").pack
 
 
 class ListOffsetsPartition:
@@ -156,12 +159,13 @@ class ListOffsetsTopic:
 
 
 class ListOffsetsRequest:
-    """ListOffsetsRequest, versions 0-9."""
+    """ListOffsetsRequest, versions 0-11."""
 
-    __slots__ = ("replica_id", "isolation_level", "topics")
+    __slots__ = ("replica_id", "isolation_level", "topics", "timeout_ms")
     replica_id: int  # v0+
     isolation_level: int  # v2+
     topics: list[ListOffsetsTopic]  # v0+
+    timeout_ms: int  # v10+
 
     def __init__(
         self,
@@ -169,20 +173,22 @@ class ListOffsetsRequest:
         replica_id: int = 0,
         isolation_level: int = 0,
         topics: list[ListOffsetsTopic] = _EMPTY,
+        timeout_ms: int = 0,
     ) -> None:
         self.replica_id = replica_id
         self.isolation_level = isolation_level
         self.topics = [] if topics is _EMPTY else topics
+        self.timeout_ms = timeout_ms
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not ListOffsetsRequest:
             return NotImplemented
-        return self.replica_id == other.replica_id and self.isolation_level == other.isolation_level and self.topics == other.topics
+        return self.replica_id == other.replica_id and self.isolation_level == other.isolation_level and self.topics == other.topics and self.timeout_ms == other.timeout_ms
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"ListOffsetsRequest(replica_id={self.replica_id!r}, isolation_level={self.isolation_level!r}, topics={self.topics!r})"
+        return f"ListOffsetsRequest(replica_id={self.replica_id!r}, isolation_level={self.isolation_level!r}, topics={self.topics!r}, timeout_ms={self.timeout_ms!r})"
 
 
 class ListOffsetsPartitionResponse:
@@ -252,7 +258,7 @@ class ListOffsetsTopicResponse:
 
 
 class ListOffsetsResponse:
-    """ListOffsetsResponse, versions 0-9."""
+    """ListOffsetsResponse, versions 0-11."""
 
     __slots__ = ("throttle_time_ms", "topics")
     throttle_time_ms: int  # v2+
@@ -311,6 +317,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
+    m.timeout_ms = 0
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -373,6 +380,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
+    m.timeout_ms = 0
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -436,6 +444,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
+    m.timeout_ms = 0
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -496,6 +505,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
+    m.timeout_ms = 0
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -587,6 +597,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
             o = skip_tags(b, o, t2)
         l0.append(v0)
     m.topics = l0
+    m.timeout_ms = 0
     t3 = b[o]
     o += 1
     if t3 > 127:
@@ -627,13 +638,116 @@ def _write_request_6(m: ListOffsetsRequest, parts: list, chunks: list) -> None:
     add(b"\0")
 
 
-_REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2, _read_request_2, _read_request_4, _read_request_4, _read_request_6, _read_request_6, _read_request_6, _read_request_6,)
-_REQUEST_WRITERS = (_write_request_0, _write_request_1, _write_request_2, _write_request_2, _write_request_4, _write_request_4, _write_request_6, _write_request_6, _write_request_6, _write_request_6,)
+def _read_request_10(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
+    end = len(b)
+    m = new(ListOffsetsRequest)
+    m.replica_id, m.isolation_level, n0 = R_ibB(b, o)
+    o += 6
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+    n0 -= 1
+    if n0 < 0 or n0 * 3 > end - o:
+        too_many('topics', n0, end - o)
+    l0 = []
+    for _ in range(n0):
+        v0 = new(ListOffsetsTopic)
+        n1 = b[o]
+        o += 1
+        if n1 > 127:
+            n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topics[].name', n1 - 1)
+        if n1:
+            e0 = o + n1 - 1
+            v0.name = b[o:e0].tobytes().decode()
+            o = e0
+        else:
+            negative_length('topics[].name', -1)
+        n2 = b[o]
+        o += 1
+        if n2 > 127:
+            n2, o = read_uvarint_rest(b, o, n2)
+        n2 -= 1
+        if n2 < 0 or n2 * 17 > end - o:
+            too_many('topics[].partitions', n2, end - o)
+        l1 = []
+        for r0 in I_iiqB(b[o : o + n2 * 17]):
+            v1 = new(ListOffsetsPartition)
+            v1.partition_index, v1.current_leader_epoch, v1.timestamp, t0 = r0
+            if t0:
+                l1.clear()
+                break
+            v1.max_num_offsets = 1
+            l1.append(v1)
+        else:
+            o += n2 * 17
+            n2 = 0
+        for _ in range(n2):
+            v2 = new(ListOffsetsPartition)
+            v2.max_num_offsets = 1
+            v2.partition_index, v2.current_leader_epoch, v2.timestamp, t1 = R_iiqB(b, o)
+            o += 17
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                o = skip_tags(b, o, t1)
+            l1.append(v2)
+        v0.partitions = l1
+        t2 = b[o]
+        o += 1
+        if t2 > 127:
+            t2, o = read_uvarint_rest(b, o, t2)
+        if t2:
+            o = skip_tags(b, o, t2)
+        l0.append(v0)
+    m.topics = l0
+    m.timeout_ms, t3 = R_iB(b, o)
+    o += 5
+    if t3 > 127:
+        t3, o = read_uvarint_rest(b, o, t3)
+    if t3:
+        o = skip_tags(b, o, t3)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_request_10(m: ListOffsetsRequest, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.topics
+    if s0 is None:
+        null_not_allowed('topics')
+    add(W_ib(m.replica_id, m.isolation_level))
+    n0 = len(s0) + 1
+    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    for v0 in s0:
+        s1 = v0.name
+        if s1 is None:
+            null_not_allowed('topics[].name')
+        s2 = s1.encode()
+        n1 = len(s2) + 1
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].name'))
+        add(s2)
+        s3 = v0.partitions
+        if s3 is None:
+            null_not_allowed('topics[].partitions')
+        n2 = len(s3) + 1
+        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        for v1 in s3:
+            if v1.max_num_offsets != 1:
+                not_in_version('topics[].partitions[].max_num_offsets', v1.max_num_offsets)
+            add(W_iiqx(v1.partition_index, v1.current_leader_epoch, v1.timestamp))
+        add(b"\0")
+    add(W_ix(m.timeout_ms))
+
+
+_REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2, _read_request_2, _read_request_4, _read_request_4, _read_request_6, _read_request_6, _read_request_6, _read_request_6, _read_request_10, _read_request_10,)
+_REQUEST_WRITERS = (_write_request_0, _write_request_1, _write_request_2, _write_request_2, _write_request_4, _write_request_4, _write_request_6, _write_request_6, _write_request_6, _write_request_6, _write_request_10, _write_request_10,)
 
 
 def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ListOffsetsRequest, int]:
     """Read ListOffsetsRequest at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 9:
+    if not 0 <= version <= 11:
         raise UnsupportedVersionError(2, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -645,7 +759,7 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> ListOffsetsRequest:
     """Read ListOffsetsRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 9:
+    if not 0 <= version <= 11:
         raise UnsupportedVersionError(2, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -657,7 +771,7 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> ListOffse
 
 def write_request(version: int, request: ListOffsetsRequest) -> list[Chunk]:
     """Chunks of ListOffsetsRequest in `version`. Raises EncodeError."""
-    if not 0 <= version <= 9:
+    if not 0 <= version <= 11:
         raise UnsupportedVersionError(2, version)
     parts: list = []
     chunks: list = []
@@ -1036,13 +1150,13 @@ def _write_response_6(m: ListOffsetsResponse, parts: list, chunks: list) -> None
     add(b"\0")
 
 
-_RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_2, _read_response_2, _read_response_4, _read_response_4, _read_response_6, _read_response_6, _read_response_6, _read_response_6,)
-_RESPONSE_WRITERS = (_write_response_0, _write_response_1, _write_response_2, _write_response_2, _write_response_4, _write_response_4, _write_response_6, _write_response_6, _write_response_6, _write_response_6,)
+_RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_2, _read_response_2, _read_response_4, _read_response_4, _read_response_6, _read_response_6, _read_response_6, _read_response_6, _read_response_6, _read_response_6,)
+_RESPONSE_WRITERS = (_write_response_0, _write_response_1, _write_response_2, _write_response_2, _write_response_4, _write_response_4, _write_response_6, _write_response_6, _write_response_6, _write_response_6, _write_response_6, _write_response_6,)
 
 
 def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ListOffsetsResponse, int]:
     """Read ListOffsetsResponse at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 9:
+    if not 0 <= version <= 11:
         raise UnsupportedVersionError(2, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -1054,7 +1168,7 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> ListOffsetsResponse:
     """Read ListOffsetsResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 9:
+    if not 0 <= version <= 11:
         raise UnsupportedVersionError(2, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -1066,7 +1180,7 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> ListOffs
 
 def write_response(version: int, response: ListOffsetsResponse) -> list[Chunk]:
     """Chunks of ListOffsetsResponse in `version`. Raises EncodeError."""
-    if not 0 <= version <= 9:
+    if not 0 <= version <= 11:
         raise UnsupportedVersionError(2, version)
     parts: list = []
     chunks: list = []

@@ -37,6 +37,7 @@ Versions
 10 TopicId in the response (KIP-516).
 11 Operations on the cluster have moved to DescribeCluster (KIP-700).
 12 Topics may be asked for by id (KIP-516).
+13 ErrorCode for the whole response (KIP-1102).
 """
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ W_hh = Struct(">hh").pack
 W_hi = Struct(">hi").pack
 W_hii = Struct(">hii").pack
 W_hiii = Struct(">hiii").pack
+W_hx = Struct(">hx").pack
 W_hxut = Struct(">hx16s?").pack
 W_i = Struct(">i").pack
 W_it = Struct(">i?").pack
@@ -143,7 +145,7 @@ class MetadataRequestTopic:
 
 
 class MetadataRequest:
-    """MetadataRequest, versions 0-12."""
+    """MetadataRequest, versions 0-13."""
 
     __slots__ = ("topics", "allow_auto_topic_creation", "include_cluster_authorized_operations", "include_topic_authorized_operations")
     topics: list[MetadataRequestTopic] | None  # v0+, null v1+
@@ -290,15 +292,16 @@ class MetadataResponseBroker:
 
 
 class MetadataResponse:
-    """MetadataResponse, versions 0-12."""
+    """MetadataResponse, versions 0-13."""
 
-    __slots__ = ("throttle_time_ms", "brokers", "cluster_id", "controller_id", "topics", "cluster_authorized_operations")
+    __slots__ = ("throttle_time_ms", "brokers", "cluster_id", "controller_id", "topics", "cluster_authorized_operations", "error_code")
     throttle_time_ms: int  # v3+
     brokers: list[MetadataResponseBroker]  # v0+
     cluster_id: str | None  # v2+, null v2+
     controller_id: int  # v1+
     topics: list[MetadataResponseTopic]  # v0+
     cluster_authorized_operations: int  # v8-10
+    error_code: int  # v13+
 
     def __init__(
         self,
@@ -309,6 +312,7 @@ class MetadataResponse:
         controller_id: int = -1,
         topics: list[MetadataResponseTopic] = _EMPTY,
         cluster_authorized_operations: int = -2147483648,
+        error_code: int = 0,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.brokers = [] if brokers is _EMPTY else brokers
@@ -316,16 +320,17 @@ class MetadataResponse:
         self.controller_id = controller_id
         self.topics = [] if topics is _EMPTY else topics
         self.cluster_authorized_operations = cluster_authorized_operations
+        self.error_code = error_code
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not MetadataResponse:
             return NotImplemented
-        return self.throttle_time_ms == other.throttle_time_ms and self.brokers == other.brokers and self.cluster_id == other.cluster_id and self.controller_id == other.controller_id and self.topics == other.topics and self.cluster_authorized_operations == other.cluster_authorized_operations
+        return self.throttle_time_ms == other.throttle_time_ms and self.brokers == other.brokers and self.cluster_id == other.cluster_id and self.controller_id == other.controller_id and self.topics == other.topics and self.cluster_authorized_operations == other.cluster_authorized_operations and self.error_code == other.error_code
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"MetadataResponse(throttle_time_ms={self.throttle_time_ms!r}, brokers={self.brokers!r}, cluster_id={self.cluster_id!r}, controller_id={self.controller_id!r}, topics={self.topics!r}, cluster_authorized_operations={self.cluster_authorized_operations!r})"
+        return f"MetadataResponse(throttle_time_ms={self.throttle_time_ms!r}, brokers={self.brokers!r}, cluster_id={self.cluster_id!r}, controller_id={self.controller_id!r}, topics={self.topics!r}, cluster_authorized_operations={self.cluster_authorized_operations!r}, error_code={self.error_code!r})"
 
 
 def _read_request_0(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
@@ -746,13 +751,13 @@ def _write_request_11(m: MetadataRequest, parts: list, chunks: list) -> None:
     add(b"\0")
 
 
-_REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_1, _read_request_1, _read_request_4, _read_request_4, _read_request_4, _read_request_4, _read_request_8, _read_request_9, _read_request_10, _read_request_11, _read_request_11,)
-_REQUEST_WRITERS = (_write_request_0, _write_request_1, _write_request_1, _write_request_1, _write_request_4, _write_request_4, _write_request_4, _write_request_4, _write_request_8, _write_request_9, _write_request_10, _write_request_11, _write_request_11,)
+_REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_1, _read_request_1, _read_request_4, _read_request_4, _read_request_4, _read_request_4, _read_request_8, _read_request_9, _read_request_10, _read_request_11, _read_request_11, _read_request_11,)
+_REQUEST_WRITERS = (_write_request_0, _write_request_1, _write_request_1, _write_request_1, _write_request_4, _write_request_4, _write_request_4, _write_request_4, _write_request_8, _write_request_9, _write_request_10, _write_request_11, _write_request_11, _write_request_11,)
 
 
 def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[MetadataRequest, int]:
     """Read MetadataRequest at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 12:
+    if not 0 <= version <= 13:
         raise UnsupportedVersionError(3, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -764,7 +769,7 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> MetadataRequest:
     """Read MetadataRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 12:
+    if not 0 <= version <= 13:
         raise UnsupportedVersionError(3, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -776,7 +781,7 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> MetadataR
 
 def write_request(version: int, request: MetadataRequest) -> list[Chunk]:
     """Chunks of MetadataRequest in `version`. Raises EncodeError."""
-    if not 0 <= version <= 12:
+    if not 0 <= version <= 13:
         raise UnsupportedVersionError(3, version)
     parts: list = []
     chunks: list = []
@@ -865,6 +870,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         l1.append(v1)
     m.topics = l1
     m.cluster_authorized_operations = -2147483648
+    m.error_code = 0
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -998,6 +1004,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         l1.append(v1)
     m.topics = l1
     m.cluster_authorized_operations = -2147483648
+    m.error_code = 0
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -1146,6 +1153,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         l1.append(v1)
     m.topics = l1
     m.cluster_authorized_operations = -2147483648
+    m.error_code = 0
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -1301,6 +1309,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         l1.append(v1)
     m.topics = l1
     m.cluster_authorized_operations = -2147483648
+    m.error_code = 0
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -1464,6 +1473,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         l1.append(v1)
     m.topics = l1
     m.cluster_authorized_operations = -2147483648
+    m.error_code = 0
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -1631,6 +1641,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         l1.append(v1)
     m.topics = l1
     m.cluster_authorized_operations = -2147483648
+    m.error_code = 0
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -1798,6 +1809,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 4
         l1.append(v1)
     m.topics = l1
+    m.error_code = 0
     m.cluster_authorized_operations, = R_i(b, o)
     o += 4
     if o > end:
@@ -2011,6 +2023,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             o = skip_tags(b, o, t2)
         l1.append(v1)
     m.topics = l1
+    m.error_code = 0
     m.cluster_authorized_operations, t3 = R_iB(b, o)
     o += 5
     if t3 > 127:
@@ -2241,6 +2254,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             o = skip_tags(b, o, t2)
         l1.append(v1)
     m.topics = l1
+    m.error_code = 0
     m.cluster_authorized_operations, t3 = R_iB(b, o)
     o += 5
     if t3 > 127:
@@ -2472,6 +2486,7 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         l1.append(v1)
     m.topics = l1
     m.cluster_authorized_operations = -2147483648
+    m.error_code = 0
     t3 = b[o]
     o += 1
     if t3 > 127:
@@ -2705,6 +2720,7 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         l1.append(v1)
     m.topics = l1
     m.cluster_authorized_operations = -2147483648
+    m.error_code = 0
     t3 = b[o]
     o += 1
     if t3 > 127:
@@ -2797,13 +2813,247 @@ def _write_response_12(m: MetadataResponse, parts: list, chunks: list) -> None:
     add(b"\0")
 
 
-_RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_2, _read_response_3, _read_response_3, _read_response_5, _read_response_5, _read_response_7, _read_response_8, _read_response_9, _read_response_10, _read_response_11, _read_response_12,)
-_RESPONSE_WRITERS = (_write_response_0, _write_response_1, _write_response_2, _write_response_3, _write_response_3, _write_response_5, _write_response_5, _write_response_7, _write_response_8, _write_response_9, _write_response_10, _write_response_11, _write_response_12,)
+def _read_response_13(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
+    end = len(b)
+    m = new(MetadataResponse)
+    m.throttle_time_ms, n0 = R_iB(b, o)
+    o += 5
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+    n0 -= 1
+    if n0 < 0 or n0 * 11 > end - o:
+        too_many('brokers', n0, end - o)
+    l0 = []
+    for _ in range(n0):
+        v0 = new(MetadataResponseBroker)
+        v0.node_id, n1 = R_iB(b, o)
+        o += 5
+        if n1 > 127:
+            n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('brokers[].host', n1 - 1)
+        if n1:
+            e0 = o + n1 - 1
+            v0.host = b[o:e0].tobytes().decode()
+            o = e0
+        else:
+            negative_length('brokers[].host', -1)
+        v0.port, n2 = R_iB(b, o)
+        o += 5
+        if n2 > 127:
+            n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('brokers[].rack', n2 - 1)
+        if n2:
+            e1 = o + n2 - 1
+            v0.rack = b[o:e1].tobytes().decode()
+            o = e1
+        else:
+            v0.rack = None
+        t0 = b[o]
+        o += 1
+        if t0 > 127:
+            t0, o = read_uvarint_rest(b, o, t0)
+        if t0:
+            o = skip_tags(b, o, t0)
+        l0.append(v0)
+    m.brokers = l0
+    n3 = b[o]
+    o += 1
+    if n3 > 127:
+        n3, o = read_uvarint_rest(b, o, n3)
+        if n3 > COMPACT_STRING_LIMIT:
+            too_long('cluster_id', n3 - 1)
+    if n3:
+        e2 = o + n3 - 1
+        m.cluster_id = b[o:e2].tobytes().decode()
+        o = e2
+    else:
+        m.cluster_id = None
+    m.controller_id, n4 = R_iB(b, o)
+    o += 5
+    if n4 > 127:
+        n4, o = read_uvarint_rest(b, o, n4)
+    n4 -= 1
+    if n4 < 0 or n4 * 26 > end - o:
+        too_many('topics', n4, end - o)
+    l1 = []
+    for _ in range(n4):
+        v1 = new(MetadataResponseTopic)
+        v1.error_code, n5 = R_hB(b, o)
+        o += 3
+        if n5 > 127:
+            n5, o = read_uvarint_rest(b, o, n5)
+            if n5 > COMPACT_STRING_LIMIT:
+                too_long('topics[].name', n5 - 1)
+        if n5:
+            e3 = o + n5 - 1
+            v1.name = b[o:e3].tobytes().decode()
+            o = e3
+        else:
+            v1.name = None
+        v1.topic_id, v1.is_internal, n6 = R_utB(b, o)
+        o += 18
+        if n6 > 127:
+            n6, o = read_uvarint_rest(b, o, n6)
+        n6 -= 1
+        if n6 < 0 or n6 * 18 > end - o:
+            too_many('topics[].partitions', n6, end - o)
+        l2 = []
+        for _ in range(n6):
+            v2 = new(MetadataResponsePartition)
+            v2.error_code, v2.partition_index, v2.leader_id, v2.leader_epoch, n7 = R_hiiiB(b, o)
+            o += 15
+            if n7 > 127:
+                n7, o = read_uvarint_rest(b, o, n7)
+            n7 -= 1
+            if n7 < 0 or n7 * 4 > end - o:
+                too_many('topics[].partitions[].replica_nodes', n7, end - o)
+            if n7 < INT32S_BELOW:
+                v2.replica_nodes = list(READ_INT32S[n7](b, o))
+            else:
+                v2.replica_nodes = list(unpack_from(f">{n7}i", b, o))
+            o += n7 * 4
+            n8 = b[o]
+            o += 1
+            if n8 > 127:
+                n8, o = read_uvarint_rest(b, o, n8)
+            n8 -= 1
+            if n8 < 0 or n8 * 4 > end - o:
+                too_many('topics[].partitions[].isr_nodes', n8, end - o)
+            if n8 < INT32S_BELOW:
+                v2.isr_nodes = list(READ_INT32S[n8](b, o))
+            else:
+                v2.isr_nodes = list(unpack_from(f">{n8}i", b, o))
+            o += n8 * 4
+            n9 = b[o]
+            o += 1
+            if n9 > 127:
+                n9, o = read_uvarint_rest(b, o, n9)
+            n9 -= 1
+            if n9 < 0 or n9 * 4 > end - o:
+                too_many('topics[].partitions[].offline_replicas', n9, end - o)
+            if n9 < INT32S_BELOW:
+                v2.offline_replicas = list(READ_INT32S[n9](b, o))
+            else:
+                v2.offline_replicas = list(unpack_from(f">{n9}i", b, o))
+            o += n9 * 4
+            t1 = b[o]
+            o += 1
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                o = skip_tags(b, o, t1)
+            l2.append(v2)
+        v1.partitions = l2
+        v1.topic_authorized_operations, t2 = R_iB(b, o)
+        o += 5
+        if t2 > 127:
+            t2, o = read_uvarint_rest(b, o, t2)
+        if t2:
+            o = skip_tags(b, o, t2)
+        l1.append(v1)
+    m.topics = l1
+    m.cluster_authorized_operations = -2147483648
+    m.error_code, t3 = R_hB(b, o)
+    o += 3
+    if t3 > 127:
+        t3, o = read_uvarint_rest(b, o, t3)
+    if t3:
+        o = skip_tags(b, o, t3)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_response_13(m: MetadataResponse, parts: list, chunks: list) -> None:
+    add = parts.append
+    if m.cluster_authorized_operations != -2147483648:
+        not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
+    s0 = m.brokers
+    if s0 is None:
+        null_not_allowed('brokers')
+    add(W_i(m.throttle_time_ms))
+    n0 = len(s0) + 1
+    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    for v0 in s0:
+        s1 = v0.host
+        if s1 is None:
+            null_not_allowed('brokers[].host')
+        s2 = s1.encode()
+        add(W_i(v0.node_id))
+        n1 = len(s2) + 1
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'brokers[].host'))
+        add(s2)
+        s3 = v0.rack
+        if s3 is None:
+            add(W_ix(v0.port))
+        else:
+            s4 = s3.encode()
+            add(W_i(v0.port))
+            n2 = len(s4) + 1
+            add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'brokers[].rack'))
+            add(s4)
+        add(b"\0")
+    s5 = m.cluster_id
+    if s5 is None:
+        add(W_xi(m.controller_id))
+    else:
+        s6 = s5.encode()
+        n3 = len(s6) + 1
+        add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'cluster_id'))
+        add(s6)
+        add(W_i(m.controller_id))
+    s7 = m.topics
+    if s7 is None:
+        null_not_allowed('topics')
+    n4 = len(s7) + 1
+    add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+    for v1 in s7:
+        s8 = v1.name
+        if s8 is None:
+            add(W_hxut(v1.error_code, v1.topic_id, v1.is_internal))
+        else:
+            s9 = s8.encode()
+            add(W_h(v1.error_code))
+            n5 = len(s9) + 1
+            add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'topics[].name'))
+            add(s9)
+            add(W_ut(v1.topic_id, v1.is_internal))
+        s10 = v1.partitions
+        if s10 is None:
+            null_not_allowed('topics[].partitions')
+        n6 = len(s10) + 1
+        add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
+        for v2 in s10:
+            s11 = v2.replica_nodes
+            if s11 is None:
+                null_not_allowed('topics[].partitions[].replica_nodes')
+            add(W_hiii(v2.error_code, v2.partition_index, v2.leader_id, v2.leader_epoch))
+            n7 = len(s11)
+            add(COMPACT_INT32S[n7](n7 + 1, *s11) if n7 < INT32S_BELOW else write_int32s(s11, True))
+            s12 = v2.isr_nodes
+            if s12 is None:
+                null_not_allowed('topics[].partitions[].isr_nodes')
+            n8 = len(s12)
+            add(COMPACT_INT32S[n8](n8 + 1, *s12) if n8 < INT32S_BELOW else write_int32s(s12, True))
+            s13 = v2.offline_replicas
+            if s13 is None:
+                null_not_allowed('topics[].partitions[].offline_replicas')
+            n9 = len(s13)
+            add(COMPACT_INT32S[n9](n9 + 1, *s13) if n9 < INT32S_BELOW else write_int32s(s13, True))
+            add(b"\0")
+        add(W_ix(v1.topic_authorized_operations))
+    add(W_hx(m.error_code))
+
+
+_RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_2, _read_response_3, _read_response_3, _read_response_5, _read_response_5, _read_response_7, _read_response_8, _read_response_9, _read_response_10, _read_response_11, _read_response_12, _read_response_13,)
+_RESPONSE_WRITERS = (_write_response_0, _write_response_1, _write_response_2, _write_response_3, _write_response_3, _write_response_5, _write_response_5, _write_response_7, _write_response_8, _write_response_9, _write_response_10, _write_response_11, _write_response_12, _write_response_13,)
 
 
 def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[MetadataResponse, int]:
     """Read MetadataResponse at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 12:
+    if not 0 <= version <= 13:
         raise UnsupportedVersionError(3, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -2815,7 +3065,7 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> MetadataResponse:
     """Read MetadataResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 12:
+    if not 0 <= version <= 13:
         raise UnsupportedVersionError(3, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -2827,7 +3077,7 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Metadata
 
 def write_response(version: int, response: MetadataResponse) -> list[Chunk]:
     """Chunks of MetadataResponse in `version`. Raises EncodeError."""
-    if not 0 <= version <= 12:
+    if not 0 <= version <= 13:
         raise UnsupportedVersionError(3, version)
     parts: list = []
     chunks: list = []

@@ -61,6 +61,7 @@ class DescribedDirectory:
     error: ErrorCode = ErrorCode.NONE
     total_bytes: int = -1
     usable_bytes: int = -1
+    is_cordoned: bool = False
     replicas: list[DescribedReplica] = field(default_factory=list)
 
 
@@ -227,7 +228,7 @@ class AlterLogDirs:
         manager = self._log_manager
         described: list[DescribedDirectory] = []
         for path in manager.paths:
-            directory = DescribedDirectory(path)
+            directory = DescribedDirectory(path, is_cordoned=path in manager.cordoned)
             described.append(directory)
             if path not in manager.live_paths:
                 directory.error = ErrorCode.KAFKA_STORAGE_ERROR

@@ -111,7 +111,16 @@ class FleetListing(NamedTuple):
     level: int = 0
 
 
-ABOVE_KAFKA_3_9: tuple[FleetListing, ...] = (FleetListing(Listing(ApiKey.UPDATE_FEATURES, 0, 2, "update_features")),)
+ABOVE_KAFKA_3_9: tuple[FleetListing, ...] = (
+    FleetListing(Listing(ApiKey.FETCH, 0, 18, "fetch", calls_back=True)),
+    FleetListing(Listing(ApiKey.LIST_OFFSETS, 0, 11, "list_offsets")),
+    FleetListing(Listing(ApiKey.METADATA, 0, 13, "metadata")),
+    FleetListing(Listing(ApiKey.DESCRIBE_GROUPS, 0, 6, "describe_groups")),
+    FleetListing(Listing(ApiKey.DESCRIBE_LOG_DIRS, 0, 5, "describe_log_dirs")),
+    FleetListing(Listing(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, "alter_partition_reassignments")),
+    FleetListing(Listing(ApiKey.UPDATE_FEATURES, 0, 2, "update_features")),
+    FleetListing(Listing(ApiKey.DESCRIBE_CLUSTER, 0, 2, "describe_cluster")),
+)
 """A client picks a version for each broker alone, but it expects the features of a version from all of them; and a
 broker of Apache Kafka 3.9 ends when a feature is finalized."""
 

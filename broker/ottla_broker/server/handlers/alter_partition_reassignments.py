@@ -7,11 +7,12 @@ Behaviour
 Errors, in this order
     whole request: NOT_CONTROLLER.
     partition: those of `controller.decisions.reassignment_steps`: INVALID_REPLICA_ASSIGNMENT (empty, a broker twice, a
-    negative id, one to add that is not alive), NO_REASSIGNMENT_IN_PROGRESS (nothing to cancel),
+    negative id, one to add that is not alive), INVALID_REPLICATION_FACTOR (v1: as many replicas as before are
+    required), NO_REASSIGNMENT_IN_PROGRESS (nothing to cancel),
     INVALID_REPLICA_ASSIGNMENT (no in-sync replica would remain). Then UNKNOWN_TOPIC_OR_PARTITION, also of a topic that
     is being deleted.
 Versions
-    0 alone.
+    1: AllowReplicationFactorChange (KIP-860).
 """
 
 from __future__ import annotations
@@ -39,10 +40,15 @@ async def handle(
         for partition in topic.partitions
     }
     try:
-        results = await services.controller.alter_reassignments(wanted)
+        results = await services.controller.alter_reassignments(
+            wanted, allows_factor_change=request.allow_replication_factor_change
+        )
     except KafkaError as error:
         return AlterPartitionReassignmentsResponse(
-            error_code=int(error.code), error_message=error.message, responses=[]
+            error_code=int(error.code),
+            error_message=error.message,
+            allow_replication_factor_change=request.allow_replication_factor_change,
+            responses=[],
         )
     topics = {topic.name: ReassignableTopicResponse(name=topic.name, partitions=[]) for topic in request.topics}
     for partition in wanted:
@@ -54,4 +60,6 @@ async def handle(
                 error_message=None if refusal is None else refusal.message,
             )
         )
-    return AlterPartitionReassignmentsResponse(responses=list(topics.values()))
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change, responses=list(topics.values())
+    )

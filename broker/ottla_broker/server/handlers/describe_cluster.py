@@ -6,7 +6,7 @@ Behaviour
 Errors, in this order
     UNSUPPORTED_ENDPOINT_TYPE (v1: neither 1 nor 2), MISMATCHED_ENDPOINT_TYPE (v1: 2, the controllers of KRaft).
 Versions
-    1: endpoint type (KIP-919).
+    1: endpoint type (KIP-919). 2: fenced brokers (KIP-1073): a broker that is registered in ZooKeeper is not fenced.
 """
 
 from __future__ import annotations

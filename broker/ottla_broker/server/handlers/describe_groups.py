@@ -1,12 +1,14 @@
 """DescribeGroups (key 15).
 
 Behaviour
-    State, protocol and members of each requested group. An unknown group is described as Dead, without an error.
+    State, protocol and members of each requested group. An unknown group is described as Dead, before v6 without an
+    error.
     Metadata and assignments only while the group is Stable. AuthorizedOperations are computed when requested (KIP-430).
 Errors, per group, in this order
-    COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR.
+    COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, GROUP_ID_NOT_FOUND (v6).
 Versions
-    1: throttle time. 3: authorized operations. 4: group instance ids (KIP-345). 5: flexible.
+    1: throttle time. 3: authorized operations. 4: group instance ids (KIP-345). 5: flexible. 6: GROUP_ID_NOT_FOUND,
+    error message (KIP-1043).
 """
 
 from __future__ import annotations
@@ -21,18 +23,27 @@ from ottla_broker.protocol.generated.describe_groups import (
 )
 from ottla_broker.server.handler_api import RequestContext, Services
 
+_FIRST_VERSION_WITH_UNKNOWN_GROUPS = 6
+
 
 async def handle(services: Services, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     wants_operations = context.api_version >= 3 and request.include_authorized_operations
     return DescribeGroupsResponse(
-        groups=[_describe(services, group_id, wants_operations=wants_operations) for group_id in request.groups]
+        groups=[
+            _describe(services, group_id, context.api_version, wants_operations=wants_operations)
+            for group_id in request.groups
+        ]
     )
 
 
-def _describe(services: Services, group_id: str, *, wants_operations: bool) -> DescribedGroup:
+def _describe(services: Services, group_id: str, version: int, *, wants_operations: bool) -> DescribedGroup:
     error, state, snapshot = services.group_coordinator.describe(group_id)
+    message = None
+    if version >= _FIRST_VERSION_WITH_UNKNOWN_GROUPS and error is ErrorCode.NONE and snapshot is None:
+        error, message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
     return DescribedGroup(
         error_code=int(error),
+        error_message=message,
         group_id=group_id,
         group_state=state,
         protocol_type="" if snapshot is None else snapshot.protocol_type,

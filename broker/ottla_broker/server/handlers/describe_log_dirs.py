@@ -8,7 +8,8 @@ Errors, per directory
     KAFKA_STORAGE_ERROR: it is offline.
 Versions
     0: KIP-113. 1: throttling after the response (KIP-219). 2: flexible. 3: an error for the whole response (KIP-784).
-    4: bytes of the file system and those that can still be written (KIP-827).
+    4: bytes of the file system and those that can still be written (KIP-827). 5: whether the directory is cordoned
+    (KIP-1066).
 """
 
 from __future__ import annotations
@@ -57,4 +58,5 @@ def _result(directory: DescribedDirectory) -> DescribeLogDirsResult:
         topics=list(topics.values()),
         total_bytes=directory.total_bytes,
         usable_bytes=directory.usable_bytes,
+        is_cordoned=directory.is_cordoned,
     )

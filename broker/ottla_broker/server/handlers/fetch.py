@@ -35,7 +35,7 @@ Versions
     4: isolation level, last stable offset. 5: log start offset (KIP-107). 7: sessions. 9: current leader epoch
     (KIP-320). 10: zstd. 11: rack (KIP-392): consumers may read from followers. 12: flexible, last fetched epoch and
     diverging epoch (KIP-595). 13: topic ids (KIP-516). 15: replica epoch (KIP-903). 16: node endpoints (KIP-951).
-    17: directory ids (KIP-853).
+    17: directory ids (KIP-853). 18: the follower's high watermark (KIP-1166), which only KRaft's own log uses.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _FIRST_VERSION_WITH_ZSTD = 10
 _FIRST_VERSION_WITH_RACKS = 11
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 _FIRST_VERSION_WITH_HINTS = 16
-_LAST_VERSION = 17
+_LAST_VERSION = 18
 
 
 def handle(services: Services, context: RequestContext, request: FetchRequest, respond: Respond[FetchResponse]) -> None:

@@ -4,8 +4,9 @@ Behaviour
     Timestamps: -1 latest (what the client may read: for consumers the high watermark, or the last stable offset with
     isolation level read_committed; for followers the log end),
     -2 earliest, -3 the record with the largest timestamp (v7+, KIP-734), -4 earliest local (v8+, KIP-405; nothing is
-    tiered here, so the same as -2), -5 latest tiered (v9+, KIP-1005; there is none: offset -1), otherwise the first
-    record with that timestamp or a later one. Nothing found: offset -1, timestamp -1.
+    tiered here, so the same as -2), -5 latest tiered (v9+, KIP-1005) and -6 earliest that waits for tiering (v11+,
+    KIP-1023; there is neither: offset -1), otherwise the first record with that timestamp or a later one. Nothing
+    found: offset -1, timestamp -1.
     Version 0 gives up to MaxNumOffsets offsets, newest first: the base offsets of segments, and the log end. With a
     time, those of segments that are not younger.
 Errors, in this order, per partition
@@ -16,6 +17,7 @@ Errors, in this order, per partition
 Versions
     0: a list of offsets. 1: one offset, and its timestamp. 2: isolation level, throttle time.
     4: leader epochs (KIP-320). 5: OFFSET_NOT_AVAILABLE. 6: flexible. 7: -3. 8: -4. 9: -5.
+    10: a timeout for tiered storage, which is not used (KIP-1075). 11: -6.
 """
 
 from __future__ import annotations
@@ -38,13 +40,14 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
 
 READ_COMMITTED = 1
 
 CONSUMER = -1
 DEBUGGING_CONSUMER = -2
 
-_SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+_SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 _UNKNOWN = -1
 
 
@@ -72,7 +75,7 @@ async def _result(
 ) -> ListOffsetsPartitionResponse:
     version = context.api_version
     timestamp = wanted.timestamp
-    if timestamp < LATEST_TIERED or version < _SINCE_VERSION.get(timestamp, 0):
+    if timestamp < EARLIEST_PENDING_UPLOAD or version < _SINCE_VERSION.get(timestamp, 0):
         return _failed(wanted, ErrorCode.UNSUPPORTED_VERSION)
     manager = services.replica_manager
     if request.replica_id == DEBUGGING_CONSUMER:
@@ -129,7 +132,7 @@ async def _look_up(
     log = partition.log
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.log_start_offset, _UNKNOWN, log.epochs.epoch_at(log.log_start_offset)
-    if timestamp == LATEST_TIERED:
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _UNKNOWN, _UNKNOWN, _UNKNOWN
     visible = log.last_stable_offset if is_read_committed else log.high_watermark
     upper = visible if is_client else log.log_end_offset

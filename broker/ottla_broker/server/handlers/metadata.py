@@ -16,7 +16,8 @@ Versions
     1: rack, controller id, IsInternal, null for all. 2: cluster id. 3: throttle time. 4: AllowAutoTopicCreation.
     5: offline replicas (KIP-112): those that the controller knows, and this broker's own at once. 7: leader epoch
     (KIP-320). 8: authorized operations. 9: flexible. 10: topic ids (KIP-516). 11: no authorized operations of the
-    cluster (KIP-700). 12: topics by id, null names.
+    cluster (KIP-700). 12: topics by id, null names. 13: an error of the whole response (KIP-1102), which no broker
+    sends.
 """
 
 from __future__ import annotations
