@@ -66,7 +66,7 @@ def test_the_header_of_an_api_versions_response_never_has_a_tag_section() -> Non
     assert wire[4:10].hex() == "000000010000"
 
 
-@pytest.mark.parametrize(("api_key", "version"), [(18, 99), (18, -1), (999, 0), (-1, 3), (0, 12)])
+@pytest.mark.parametrize(("api_key", "version"), [(18, 99), (18, -1), (999, 0), (-1, 3), (0, 99)])
 def test_a_header_of_an_unknown_api_or_version_is_read(api_key: int, version: int) -> None:
     frame = memoryview(b"".join(n.to_bytes(s, "big", signed=True) for n, s in ((api_key, 2), (version, 2), (9, 4))))
     with pytest.raises(codec.UnsupportedVersionError) as caught:

@@ -37,9 +37,12 @@ RECORDS = {
 MESSAGES = [message for definition in DEFINITIONS for message in definition.messages]
 
 HIGHEST_IN_3_9 = {
+    "Produce": 11,
     "Fetch": 17,
     "ListOffsets": 9,
     "Metadata": 12,
+    "OffsetCommit": 9,
+    "OffsetFetch": 9,
     "DescribeGroups": 5,
     "DescribeLogDirs": 4,
     "AlterPartitionReassignments": 0,

@@ -45,15 +45,17 @@ class JavaMachine:
 
     Args:
         log: file for what the clients log.
+        clients: a jar whose clients win over those of 3.9.1.
     """
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, *, clients: Path | None = None) -> None:
         self._log = log
         program = Path(__file__).with_name("JavaClients.java")
         options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8"]
+        class_path = kafka_class_path() if clients is None else f"{clients}:{kafka_class_path()}"
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                [find_java(), *options, "-cp", kafka_class_path(), str(program)],
+                [find_java(), *options, "-cp", class_path, str(program)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -239,7 +239,7 @@ def test_broker_api_versions(tools: Tools, name: str) -> None:
     create(tools.bootstrap, name)  # once all know of its replicas, each broker knows of the others
     printed = tools(API_VERSIONS)
     assert len(re.findall(r"^127\.0\.0\.1:\d+ \(id: [012] rack: rack-[012]\) -> \(", printed, re.MULTILINE)) == 3
-    assert re.search(r"Produce\(0\): 0 to 11 \[usable: 11\]", printed)
+    assert re.search(r"Produce\(0\): 0 to 13 \[usable: 11\]", printed)
     assert re.search(r"Fetch\(1\): 0 to 18 \[usable: 17\]", printed)
     assert re.search(r"AddPartitionsToTxn\(24\): UNSUPPORTED", printed)
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 APIS: tuple[tuple[int, str, str, int, int, int | None], ...] = (
-    (0, "Produce", "produce", 0, 11, 9),
+    (0, "Produce", "produce", 0, 13, 9),
     (1, "Fetch", "fetch", 0, 18, 12),
     (2, "ListOffsets", "list_offsets", 0, 11, 6),
     (3, "Metadata", "metadata", 0, 13, 9),
@@ -12,8 +12,8 @@ APIS: tuple[tuple[int, str, str, int, int, int | None], ...] = (
     (5, "StopReplica", "stop_replica", 0, 4, 2),
     (6, "UpdateMetadata", "update_metadata", 0, 8, 6),
     (7, "ControlledShutdown", "controlled_shutdown", 0, 3, 3),
-    (8, "OffsetCommit", "offset_commit", 0, 9, 8),
-    (9, "OffsetFetch", "offset_fetch", 0, 9, 6),
+    (8, "OffsetCommit", "offset_commit", 0, 10, 8),
+    (9, "OffsetFetch", "offset_fetch", 0, 10, 6),
     (10, "FindCoordinator", "find_coordinator", 0, 6, 3),
     (11, "JoinGroup", "join_group", 0, 9, 6),
     (12, "Heartbeat", "heartbeat", 0, 4, 4),

@@ -37,6 +37,7 @@ Versions
 7  GroupInstanceId (KIP-345).
 8  Flexible (KIP-482).
 9  Groups of KIP-848 may use it.
+10 Topic ids instead of names (KIP-848); UNKNOWN_TOPIC_ID (100) for a topic whose id is unknown.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    ZERO_UUID,
     COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
@@ -67,6 +69,7 @@ from ottla_broker.protocol.primitives import (
 
 _EMPTY = ()
 new = object.__new__
+R_uB = Struct(">16sB").unpack_from
 R_h = Struct(">h").unpack_from
 R_i = Struct(">i").unpack_from
 R_iB = Struct(">iB").unpack_from
@@ -80,6 +83,7 @@ R_iqqh = Struct(">iqqh").unpack_from
 R_qi = Struct(">qi").unpack_from
 I_ih = Struct(">ih").iter_unpack
 I_ihB = Struct(">ihB").iter_unpack
+W_u = Struct(">16s").pack
 W_h = Struct(">h").pack
 W_i = Struct(">i").pack
 W_ih = Struct(">ih").pack
@@ -132,32 +136,35 @@ class OffsetCommitRequestPartition:
 class OffsetCommitRequestTopic:
     """Struct of OffsetCommitRequest."""
 
-    __slots__ = ("name", "partitions")
-    name: str  # v0+
+    __slots__ = ("name", "topic_id", "partitions")
+    name: str  # v0-9
+    topic_id: bytes  # v10+
     partitions: list[OffsetCommitRequestPartition]  # v0+
 
     def __init__(
         self,
         *,
         name: str = '',
+        topic_id: bytes = ZERO_UUID,
         partitions: list[OffsetCommitRequestPartition] = _EMPTY,
     ) -> None:
         self.name = name
+        self.topic_id = topic_id
         self.partitions = [] if partitions is _EMPTY else partitions
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not OffsetCommitRequestTopic:
             return NotImplemented
-        return self.name == other.name and self.partitions == other.partitions
+        return self.name == other.name and self.topic_id == other.topic_id and self.partitions == other.partitions
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"OffsetCommitRequestTopic(name={self.name!r}, partitions={self.partitions!r})"
+        return f"OffsetCommitRequestTopic(name={self.name!r}, topic_id={self.topic_id!r}, partitions={self.partitions!r})"
 
 
 class OffsetCommitRequest:
-    """OffsetCommitRequest, versions 0-9."""
+    """OffsetCommitRequest, versions 0-10."""
 
     __slots__ = ("group_id", "generation_id_or_member_epoch", "member_id", "group_instance_id", "retention_time_ms", "topics")
     group_id: str  # v0+
@@ -225,32 +232,35 @@ class OffsetCommitResponsePartition:
 class OffsetCommitResponseTopic:
     """Struct of OffsetCommitResponse."""
 
-    __slots__ = ("name", "partitions")
-    name: str  # v0+
+    __slots__ = ("name", "topic_id", "partitions")
+    name: str  # v0-9
+    topic_id: bytes  # v10+
     partitions: list[OffsetCommitResponsePartition]  # v0+
 
     def __init__(
         self,
         *,
         name: str = '',
+        topic_id: bytes = ZERO_UUID,
         partitions: list[OffsetCommitResponsePartition] = _EMPTY,
     ) -> None:
         self.name = name
+        self.topic_id = topic_id
         self.partitions = [] if partitions is _EMPTY else partitions
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not OffsetCommitResponseTopic:
             return NotImplemented
-        return self.name == other.name and self.partitions == other.partitions
+        return self.name == other.name and self.topic_id == other.topic_id and self.partitions == other.partitions
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"OffsetCommitResponseTopic(name={self.name!r}, partitions={self.partitions!r})"
+        return f"OffsetCommitResponseTopic(name={self.name!r}, topic_id={self.topic_id!r}, partitions={self.partitions!r})"
 
 
 class OffsetCommitResponse:
-    """OffsetCommitResponse, versions 0-9."""
+    """OffsetCommitResponse, versions 0-10."""
 
     __slots__ = ("throttle_time_ms", "topics")
     throttle_time_ms: int  # v3+
@@ -306,6 +316,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             o = e1
         else:
             negative_length('topics[].name', n2)
+        v0.topic_id = ZERO_UUID
         n3, = R_i(b, o)
         o += 4
         if n3 < 0 or n3 * 14 > end - o:
@@ -407,6 +418,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             o = e2
         else:
             negative_length('topics[].name', n3)
+        v0.topic_id = ZERO_UUID
         n4, = R_i(b, o)
         o += 4
         if n4 < 0 or n4 * 22 > end - o:
@@ -510,6 +522,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             o = e2
         else:
             negative_length('topics[].name', n3)
+        v0.topic_id = ZERO_UUID
         n4, = R_i(b, o)
         o += 4
         if n4 < 0 or n4 * 14 > end - o:
@@ -617,6 +630,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             o = e2
         else:
             negative_length('topics[].name', n3)
+        v0.topic_id = ZERO_UUID
         n4, = R_i(b, o)
         o += 4
         if n4 < 0 or n4 * 14 > end - o:
@@ -724,6 +738,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             o = e2
         else:
             negative_length('topics[].name', n3)
+        v0.topic_id = ZERO_UUID
         n4, = R_i(b, o)
         o += 4
         if n4 < 0 or n4 * 18 > end - o:
@@ -839,6 +854,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             o = e3
         else:
             negative_length('topics[].name', n4)
+        v0.topic_id = ZERO_UUID
         n5, = R_i(b, o)
         o += 4
         if n5 < 0 or n5 * 18 > end - o:
@@ -976,6 +992,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             o = e3
         else:
             negative_length('topics[].name', -1)
+        v0.topic_id = ZERO_UUID
         n5 = b[o]
         o += 1
         if n5 > 127:
@@ -1086,13 +1103,168 @@ def _write_request_8(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
     add(b"\0")
 
 
-_REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2, _read_request_2, _read_request_2, _read_request_5, _read_request_6, _read_request_7, _read_request_8, _read_request_8,)
-_REQUEST_WRITERS = (_write_request_0, _write_request_1, _write_request_2, _write_request_2, _write_request_2, _write_request_5, _write_request_6, _write_request_7, _write_request_8, _write_request_8,)
+def _read_request_10(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
+    end = len(b)
+    m = new(OffsetCommitRequest)
+    n0 = b[o]
+    o += 1
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('group_id', n0 - 1)
+    if n0:
+        e0 = o + n0 - 1
+        m.group_id = b[o:e0].tobytes().decode()
+        o = e0
+    else:
+        negative_length('group_id', -1)
+    m.generation_id_or_member_epoch, n1 = R_iB(b, o)
+    o += 5
+    if n1 > 127:
+        n1, o = read_uvarint_rest(b, o, n1)
+        if n1 > COMPACT_STRING_LIMIT:
+            too_long('member_id', n1 - 1)
+    if n1:
+        e1 = o + n1 - 1
+        m.member_id = b[o:e1].tobytes().decode()
+        o = e1
+    else:
+        negative_length('member_id', -1)
+    n2 = b[o]
+    o += 1
+    if n2 > 127:
+        n2, o = read_uvarint_rest(b, o, n2)
+        if n2 > COMPACT_STRING_LIMIT:
+            too_long('group_instance_id', n2 - 1)
+    if n2:
+        e2 = o + n2 - 1
+        m.group_instance_id = b[o:e2].tobytes().decode()
+        o = e2
+    else:
+        m.group_instance_id = None
+    m.retention_time_ms = -1
+    n3 = b[o]
+    o += 1
+    if n3 > 127:
+        n3, o = read_uvarint_rest(b, o, n3)
+    n3 -= 1
+    if n3 < 0 or n3 * 18 > end - o:
+        too_many('topics', n3, end - o)
+    l0 = []
+    for _ in range(n3):
+        v0 = new(OffsetCommitRequestTopic)
+        v0.name = ''
+        v0.topic_id, n4 = R_uB(b, o)
+        o += 17
+        if n4 > 127:
+            n4, o = read_uvarint_rest(b, o, n4)
+        n4 -= 1
+        if n4 < 0 or n4 * 18 > end - o:
+            too_many('topics[].partitions', n4, end - o)
+        l1 = []
+        for _ in range(n4):
+            v1 = new(OffsetCommitRequestPartition)
+            v1.commit_timestamp = -1
+            v1.partition_index, v1.committed_offset, v1.committed_leader_epoch, n5 = R_iqiB(b, o)
+            o += 17
+            if n5 > 127:
+                n5, o = read_uvarint_rest(b, o, n5)
+                if n5 > COMPACT_STRING_LIMIT:
+                    too_long('topics[].partitions[].committed_metadata', n5 - 1)
+            if n5:
+                e3 = o + n5 - 1
+                v1.committed_metadata = b[o:e3].tobytes().decode()
+                o = e3
+            else:
+                v1.committed_metadata = None
+            t0 = b[o]
+            o += 1
+            if t0 > 127:
+                t0, o = read_uvarint_rest(b, o, t0)
+            if t0:
+                o = skip_tags(b, o, t0)
+            l1.append(v1)
+        v0.partitions = l1
+        t1 = b[o]
+        o += 1
+        if t1 > 127:
+            t1, o = read_uvarint_rest(b, o, t1)
+        if t1:
+            o = skip_tags(b, o, t1)
+        l0.append(v0)
+    m.topics = l0
+    t2 = b[o]
+    o += 1
+    if t2 > 127:
+        t2, o = read_uvarint_rest(b, o, t2)
+    if t2:
+        o = skip_tags(b, o, t2)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_request_10(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.group_id
+    if s0 is None:
+        null_not_allowed('group_id')
+    s1 = s0.encode()
+    n0 = len(s1) + 1
+    add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'group_id'))
+    add(s1)
+    s2 = m.member_id
+    if s2 is None:
+        null_not_allowed('member_id')
+    s3 = s2.encode()
+    add(W_i(m.generation_id_or_member_epoch))
+    n1 = len(s3) + 1
+    add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'member_id'))
+    add(s3)
+    s4 = m.group_instance_id
+    if s4 is None:
+        add(b"\0")
+    else:
+        s5 = s4.encode()
+        n2 = len(s5) + 1
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'group_instance_id'))
+        add(s5)
+    s6 = m.topics
+    if s6 is None:
+        null_not_allowed('topics')
+    n3 = len(s6) + 1
+    add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+    for v0 in s6:
+        s7 = v0.partitions
+        if s7 is None:
+            null_not_allowed('topics[].partitions')
+        add(W_u(v0.topic_id))
+        n4 = len(s7) + 1
+        add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+        for v1 in s7:
+            if v1.commit_timestamp != -1:
+                not_in_version('topics[].partitions[].commit_timestamp', v1.commit_timestamp)
+            s8 = v1.committed_metadata
+            if s8 is None:
+                add(W_iqix(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch))
+            else:
+                s9 = s8.encode()
+                add(W_iqi(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch))
+                n5 = len(s9) + 1
+                add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'topics[].partitions[].committed_metadata'))
+                add(s9)
+            add(b"\0")
+        add(b"\0")
+    add(b"\0")
+
+
+_REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2, _read_request_2, _read_request_2, _read_request_5, _read_request_6, _read_request_7, _read_request_8, _read_request_8, _read_request_10,)
+_REQUEST_WRITERS = (_write_request_0, _write_request_1, _write_request_2, _write_request_2, _write_request_2, _write_request_5, _write_request_6, _write_request_7, _write_request_8, _write_request_8, _write_request_10,)
 
 
 def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[OffsetCommitRequest, int]:
     """Read OffsetCommitRequest at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 9:
+    if not 0 <= version <= 10:
         raise UnsupportedVersionError(8, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -1104,7 +1276,7 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> OffsetCommitRequest:
     """Read OffsetCommitRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 9:
+    if not 0 <= version <= 10:
         raise UnsupportedVersionError(8, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -1116,7 +1288,7 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> OffsetCom
 
 def write_request(version: int, request: OffsetCommitRequest) -> list[Chunk]:
     """Chunks of OffsetCommitRequest in `version`. Raises EncodeError."""
-    if not 0 <= version <= 9:
+    if not 0 <= version <= 10:
         raise UnsupportedVersionError(8, version)
     parts: list = []
     chunks: list = []
@@ -1148,6 +1320,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
             o = e0
         else:
             negative_length('topics[].name', n1)
+        v0.topic_id = ZERO_UUID
         n2, = R_i(b, o)
         o += 4
         if n2 < 0 or n2 * 6 > end - o:
@@ -1205,6 +1378,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
             o = e0
         else:
             negative_length('topics[].name', n1)
+        v0.topic_id = ZERO_UUID
         n2, = R_i(b, o)
         o += 4
         if n2 < 0 or n2 * 6 > end - o:
@@ -1269,6 +1443,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
             o = e0
         else:
             negative_length('topics[].name', -1)
+        v0.topic_id = ZERO_UUID
         n2 = b[o]
         o += 1
         if n2 > 127:
@@ -1343,13 +1518,95 @@ def _write_response_8(m: OffsetCommitResponse, parts: list, chunks: list) -> Non
     add(b"\0")
 
 
-_RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_0, _read_response_3, _read_response_3, _read_response_3, _read_response_3, _read_response_3, _read_response_8, _read_response_8,)
-_RESPONSE_WRITERS = (_write_response_0, _write_response_0, _write_response_0, _write_response_3, _write_response_3, _write_response_3, _write_response_3, _write_response_3, _write_response_8, _write_response_8,)
+def _read_response_10(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
+    end = len(b)
+    m = new(OffsetCommitResponse)
+    m.throttle_time_ms, n0 = R_iB(b, o)
+    o += 5
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+    n0 -= 1
+    if n0 < 0 or n0 * 18 > end - o:
+        too_many('topics', n0, end - o)
+    l0 = []
+    for _ in range(n0):
+        v0 = new(OffsetCommitResponseTopic)
+        v0.name = ''
+        v0.topic_id, n1 = R_uB(b, o)
+        o += 17
+        if n1 > 127:
+            n1, o = read_uvarint_rest(b, o, n1)
+        n1 -= 1
+        if n1 < 0 or n1 * 7 > end - o:
+            too_many('topics[].partitions', n1, end - o)
+        l1 = []
+        for r0 in I_ihB(b[o : o + n1 * 7]):
+            v1 = new(OffsetCommitResponsePartition)
+            v1.partition_index, v1.error_code, t0 = r0
+            if t0:
+                l1.clear()
+                break
+            l1.append(v1)
+        else:
+            o += n1 * 7
+            n1 = 0
+        for _ in range(n1):
+            v2 = new(OffsetCommitResponsePartition)
+            v2.partition_index, v2.error_code, t1 = R_ihB(b, o)
+            o += 7
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                o = skip_tags(b, o, t1)
+            l1.append(v2)
+        v0.partitions = l1
+        t2 = b[o]
+        o += 1
+        if t2 > 127:
+            t2, o = read_uvarint_rest(b, o, t2)
+        if t2:
+            o = skip_tags(b, o, t2)
+        l0.append(v0)
+    m.topics = l0
+    t3 = b[o]
+    o += 1
+    if t3 > 127:
+        t3, o = read_uvarint_rest(b, o, t3)
+    if t3:
+        o = skip_tags(b, o, t3)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_response_10(m: OffsetCommitResponse, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.topics
+    if s0 is None:
+        null_not_allowed('topics')
+    add(W_i(m.throttle_time_ms))
+    n0 = len(s0) + 1
+    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    for v0 in s0:
+        s1 = v0.partitions
+        if s1 is None:
+            null_not_allowed('topics[].partitions')
+        add(W_u(v0.topic_id))
+        n1 = len(s1) + 1
+        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        for v1 in s1:
+            add(W_ihx(v1.partition_index, v1.error_code))
+        add(b"\0")
+    add(b"\0")
+
+
+_RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_0, _read_response_3, _read_response_3, _read_response_3, _read_response_3, _read_response_3, _read_response_8, _read_response_8, _read_response_10,)
+_RESPONSE_WRITERS = (_write_response_0, _write_response_0, _write_response_0, _write_response_3, _write_response_3, _write_response_3, _write_response_3, _write_response_3, _write_response_8, _write_response_8, _write_response_10,)
 
 
 def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[OffsetCommitResponse, int]:
     """Read OffsetCommitResponse at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 9:
+    if not 0 <= version <= 10:
         raise UnsupportedVersionError(8, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -1361,7 +1618,7 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> OffsetCommitResponse:
     """Read OffsetCommitResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 9:
+    if not 0 <= version <= 10:
         raise UnsupportedVersionError(8, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -1373,7 +1630,7 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> OffsetCo
 
 def write_response(version: int, response: OffsetCommitResponse) -> list[Chunk]:
     """Chunks of OffsetCommitResponse in `version`. Raises EncodeError."""
-    if not 0 <= version <= 9:
+    if not 0 <= version <= 10:
         raise UnsupportedVersionError(8, version)
     parts: list = []
     chunks: list = []

@@ -31,6 +31,7 @@ Versions
 7  RequireStable (KIP-447).
 8  Several groups at a time (KIP-709).
 9  MemberId and MemberEpoch (KIP-848).
+10 Topic ids instead of names (KIP-848); UNKNOWN_TOPIC_ID (100) for a topic whose id is unknown.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    ZERO_UUID,
     COMPACT_INT32S,
     COMPACT_STRING_LIMIT,
     Chunk,
@@ -66,6 +68,7 @@ from ottla_broker.protocol.primitives import (
 
 _EMPTY = ()
 new = object.__new__
+R_uB = Struct(">16sB").unpack_from
 R_tB = Struct(">?B").unpack_from
 R_h = Struct(">h").unpack_from
 R_hB = Struct(">hB").unpack_from
@@ -75,6 +78,7 @@ R_ii = Struct(">ii").unpack_from
 R_iqh = Struct(">iqh").unpack_from
 R_iqiB = Struct(">iqiB").unpack_from
 R_iqih = Struct(">iqih").unpack_from
+W_u = Struct(">16s").pack
 W_t = Struct(">?").pack
 W_tx = Struct(">?x").pack
 W_h = Struct(">h").pack
@@ -94,28 +98,31 @@ W_xi = Struct(">xi").pack
 class OffsetFetchRequestTopics:
     """Struct of OffsetFetchRequest."""
 
-    __slots__ = ("name", "partition_indexes")
-    name: str  # v8+
+    __slots__ = ("name", "topic_id", "partition_indexes")
+    name: str  # v8-9
+    topic_id: bytes  # v10+
     partition_indexes: list[int]  # v8+
 
     def __init__(
         self,
         *,
         name: str = '',
+        topic_id: bytes = ZERO_UUID,
         partition_indexes: list[int] = _EMPTY,
     ) -> None:
         self.name = name
+        self.topic_id = topic_id
         self.partition_indexes = [] if partition_indexes is _EMPTY else partition_indexes
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not OffsetFetchRequestTopics:
             return NotImplemented
-        return self.name == other.name and self.partition_indexes == other.partition_indexes
+        return self.name == other.name and self.topic_id == other.topic_id and self.partition_indexes == other.partition_indexes
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"OffsetFetchRequestTopics(name={self.name!r}, partition_indexes={self.partition_indexes!r})"
+        return f"OffsetFetchRequestTopics(name={self.name!r}, topic_id={self.topic_id!r}, partition_indexes={self.partition_indexes!r})"
 
 
 class OffsetFetchRequestGroup:
@@ -179,7 +186,7 @@ class OffsetFetchRequestTopic:
 
 
 class OffsetFetchRequest:
-    """OffsetFetchRequest, versions 0-9."""
+    """OffsetFetchRequest, versions 0-10."""
 
     __slots__ = ("group_id", "topics", "groups", "require_stable")
     group_id: str  # v0-7
@@ -250,28 +257,31 @@ class OffsetFetchResponsePartitions:
 class OffsetFetchResponseTopics:
     """Struct of OffsetFetchResponse."""
 
-    __slots__ = ("name", "partitions")
-    name: str  # v8+
+    __slots__ = ("name", "topic_id", "partitions")
+    name: str  # v8-9
+    topic_id: bytes  # v10+
     partitions: list[OffsetFetchResponsePartitions]  # v8+
 
     def __init__(
         self,
         *,
         name: str = '',
+        topic_id: bytes = ZERO_UUID,
         partitions: list[OffsetFetchResponsePartitions] = _EMPTY,
     ) -> None:
         self.name = name
+        self.topic_id = topic_id
         self.partitions = [] if partitions is _EMPTY else partitions
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not OffsetFetchResponseTopics:
             return NotImplemented
-        return self.name == other.name and self.partitions == other.partitions
+        return self.name == other.name and self.topic_id == other.topic_id and self.partitions == other.partitions
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"OffsetFetchResponseTopics(name={self.name!r}, partitions={self.partitions!r})"
+        return f"OffsetFetchResponseTopics(name={self.name!r}, topic_id={self.topic_id!r}, partitions={self.partitions!r})"
 
 
 class OffsetFetchResponseGroup:
@@ -368,7 +378,7 @@ class OffsetFetchResponseTopic:
 
 
 class OffsetFetchResponse:
-    """OffsetFetchResponse, versions 0-9."""
+    """OffsetFetchResponse, versions 0-10."""
 
     __slots__ = ("throttle_time_ms", "topics", "error_code", "groups")
     throttle_time_ms: int  # v3+
@@ -822,6 +832,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
                     o = e1
                 else:
                     negative_length('groups[].topics[].name', -1)
+                v1.topic_id = ZERO_UUID
                 n4 = b[o]
                 o += 1
                 if n4 > 127:
@@ -968,6 +979,7 @@ def _read_request_9(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
                     o = e2
                 else:
                     negative_length('groups[].topics[].name', -1)
+                v1.topic_id = ZERO_UUID
                 n5 = b[o]
                 o += 1
                 if n5 > 127:
@@ -1059,13 +1071,151 @@ def _write_request_9(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
     add(W_tx(m.require_stable))
 
 
-_REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2, _read_request_2, _read_request_2, _read_request_2, _read_request_6, _read_request_7, _read_request_8, _read_request_9,)
-_REQUEST_WRITERS = (_write_request_0, _write_request_0, _write_request_2, _write_request_2, _write_request_2, _write_request_2, _write_request_6, _write_request_7, _write_request_8, _write_request_9,)
+def _read_request_10(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
+    end = len(b)
+    m = new(OffsetFetchRequest)
+    m.group_id = ''
+    m.topics = []
+    n0 = b[o]
+    o += 1
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+    n0 -= 1
+    if n0 < 0 or n0 * 8 > end - o:
+        too_many('groups', n0, end - o)
+    l0 = []
+    for _ in range(n0):
+        v0 = new(OffsetFetchRequestGroup)
+        n1 = b[o]
+        o += 1
+        if n1 > 127:
+            n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('groups[].group_id', n1 - 1)
+        if n1:
+            e0 = o + n1 - 1
+            v0.group_id = b[o:e0].tobytes().decode()
+            o = e0
+        else:
+            negative_length('groups[].group_id', -1)
+        n2 = b[o]
+        o += 1
+        if n2 > 127:
+            n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('groups[].member_id', n2 - 1)
+        if n2:
+            e1 = o + n2 - 1
+            v0.member_id = b[o:e1].tobytes().decode()
+            o = e1
+        else:
+            v0.member_id = None
+        v0.member_epoch, n3 = R_iB(b, o)
+        o += 5
+        if n3 > 127:
+            n3, o = read_uvarint_rest(b, o, n3)
+        n3 -= 1
+        if n3 == -1:
+            v0.topics = None
+        else:
+            if n3 < 0 or n3 * 18 > end - o:
+                too_many('groups[].topics', n3, end - o)
+            l1 = []
+            for _ in range(n3):
+                v1 = new(OffsetFetchRequestTopics)
+                v1.name = ''
+                v1.topic_id, n4 = R_uB(b, o)
+                o += 17
+                if n4 > 127:
+                    n4, o = read_uvarint_rest(b, o, n4)
+                n4 -= 1
+                if n4 < 0 or n4 * 4 > end - o:
+                    too_many('groups[].topics[].partition_indexes', n4, end - o)
+                if n4 < INT32S_BELOW:
+                    v1.partition_indexes = list(READ_INT32S[n4](b, o))
+                else:
+                    v1.partition_indexes = list(unpack_from(f">{n4}i", b, o))
+                o += n4 * 4
+                t0 = b[o]
+                o += 1
+                if t0 > 127:
+                    t0, o = read_uvarint_rest(b, o, t0)
+                if t0:
+                    o = skip_tags(b, o, t0)
+                l1.append(v1)
+            v0.topics = l1
+        t1 = b[o]
+        o += 1
+        if t1 > 127:
+            t1, o = read_uvarint_rest(b, o, t1)
+        if t1:
+            o = skip_tags(b, o, t1)
+        l0.append(v0)
+    m.groups = l0
+    m.require_stable, t2 = R_tB(b, o)
+    o += 2
+    if t2 > 127:
+        t2, o = read_uvarint_rest(b, o, t2)
+    if t2:
+        o = skip_tags(b, o, t2)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_request_10(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
+    add = parts.append
+    if m.group_id:
+        not_in_version('group_id', m.group_id)
+    if m.topics is None or m.topics:
+        not_in_version('topics', m.topics)
+    s0 = m.groups
+    if s0 is None:
+        null_not_allowed('groups')
+    n0 = len(s0) + 1
+    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    for v0 in s0:
+        s1 = v0.group_id
+        if s1 is None:
+            null_not_allowed('groups[].group_id')
+        s2 = s1.encode()
+        n1 = len(s2) + 1
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'groups[].group_id'))
+        add(s2)
+        s3 = v0.member_id
+        if s3 is None:
+            add(W_xi(v0.member_epoch))
+        else:
+            s4 = s3.encode()
+            n2 = len(s4) + 1
+            add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'groups[].member_id'))
+            add(s4)
+            add(W_i(v0.member_epoch))
+        s5 = v0.topics
+        if s5 is None:
+            add(b"\0")
+        else:
+            n3 = len(s5) + 1
+            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+            for v1 in s5:
+                s6 = v1.partition_indexes
+                if s6 is None:
+                    null_not_allowed('groups[].topics[].partition_indexes')
+                add(W_u(v1.topic_id))
+                n4 = len(s6)
+                add(COMPACT_INT32S[n4](n4 + 1, *s6) if n4 < INT32S_BELOW else write_int32s(s6, True))
+                add(b"\0")
+        add(b"\0")
+    add(W_tx(m.require_stable))
+
+
+_REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2, _read_request_2, _read_request_2, _read_request_2, _read_request_6, _read_request_7, _read_request_8, _read_request_9, _read_request_10,)
+_REQUEST_WRITERS = (_write_request_0, _write_request_0, _write_request_2, _write_request_2, _write_request_2, _write_request_2, _write_request_6, _write_request_7, _write_request_8, _write_request_9, _write_request_10,)
 
 
 def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[OffsetFetchRequest, int]:
     """Read OffsetFetchRequest at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 9:
+    if not 0 <= version <= 10:
         raise UnsupportedVersionError(9, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -1077,7 +1227,7 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> OffsetFetchRequest:
     """Read OffsetFetchRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 9:
+    if not 0 <= version <= 10:
         raise UnsupportedVersionError(9, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -1089,7 +1239,7 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> OffsetFet
 
 def write_request(version: int, request: OffsetFetchRequest) -> list[Chunk]:
     """Chunks of OffsetFetchRequest in `version`. Raises EncodeError."""
-    if not 0 <= version <= 9:
+    if not 0 <= version <= 10:
         raise UnsupportedVersionError(9, version)
     parts: list = []
     chunks: list = []
@@ -1588,6 +1738,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
                 o = e1
             else:
                 negative_length('groups[].topics[].name', -1)
+            v1.topic_id = ZERO_UUID
             n4 = b[o]
             o += 1
             if n4 > 127:
@@ -1698,13 +1849,155 @@ def _write_response_8(m: OffsetFetchResponse, parts: list, chunks: list) -> None
     add(b"\0")
 
 
-_RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2, _read_response_3, _read_response_3, _read_response_5, _read_response_6, _read_response_6, _read_response_8, _read_response_8,)
-_RESPONSE_WRITERS = (_write_response_0, _write_response_0, _write_response_2, _write_response_3, _write_response_3, _write_response_5, _write_response_6, _write_response_6, _write_response_8, _write_response_8,)
+def _read_response_10(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
+    end = len(b)
+    m = new(OffsetFetchResponse)
+    m.topics = []
+    m.error_code = 0
+    m.throttle_time_ms, n0 = R_iB(b, o)
+    o += 5
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+    n0 -= 1
+    if n0 < 0 or n0 * 5 > end - o:
+        too_many('groups', n0, end - o)
+    l0 = []
+    for _ in range(n0):
+        v0 = new(OffsetFetchResponseGroup)
+        n1 = b[o]
+        o += 1
+        if n1 > 127:
+            n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('groups[].group_id', n1 - 1)
+        if n1:
+            e0 = o + n1 - 1
+            v0.group_id = b[o:e0].tobytes().decode()
+            o = e0
+        else:
+            negative_length('groups[].group_id', -1)
+        n2 = b[o]
+        o += 1
+        if n2 > 127:
+            n2, o = read_uvarint_rest(b, o, n2)
+        n2 -= 1
+        if n2 < 0 or n2 * 18 > end - o:
+            too_many('groups[].topics', n2, end - o)
+        l1 = []
+        for _ in range(n2):
+            v1 = new(OffsetFetchResponseTopics)
+            v1.name = ''
+            v1.topic_id, n3 = R_uB(b, o)
+            o += 17
+            if n3 > 127:
+                n3, o = read_uvarint_rest(b, o, n3)
+            n3 -= 1
+            if n3 < 0 or n3 * 20 > end - o:
+                too_many('groups[].topics[].partitions', n3, end - o)
+            l2 = []
+            for _ in range(n3):
+                v2 = new(OffsetFetchResponsePartitions)
+                v2.partition_index, v2.committed_offset, v2.committed_leader_epoch, n4 = R_iqiB(b, o)
+                o += 17
+                if n4 > 127:
+                    n4, o = read_uvarint_rest(b, o, n4)
+                    if n4 > COMPACT_STRING_LIMIT:
+                        too_long('groups[].topics[].partitions[].metadata', n4 - 1)
+                if n4:
+                    e1 = o + n4 - 1
+                    v2.metadata = b[o:e1].tobytes().decode()
+                    o = e1
+                else:
+                    v2.metadata = None
+                v2.error_code, t0 = R_hB(b, o)
+                o += 3
+                if t0 > 127:
+                    t0, o = read_uvarint_rest(b, o, t0)
+                if t0:
+                    o = skip_tags(b, o, t0)
+                l2.append(v2)
+            v1.partitions = l2
+            t1 = b[o]
+            o += 1
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                o = skip_tags(b, o, t1)
+            l1.append(v1)
+        v0.topics = l1
+        v0.error_code, t2 = R_hB(b, o)
+        o += 3
+        if t2 > 127:
+            t2, o = read_uvarint_rest(b, o, t2)
+        if t2:
+            o = skip_tags(b, o, t2)
+        l0.append(v0)
+    m.groups = l0
+    t3 = b[o]
+    o += 1
+    if t3 > 127:
+        t3, o = read_uvarint_rest(b, o, t3)
+    if t3:
+        o = skip_tags(b, o, t3)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_response_10(m: OffsetFetchResponse, parts: list, chunks: list) -> None:
+    add = parts.append
+    if m.topics:
+        not_in_version('topics', m.topics)
+    s0 = m.groups
+    if s0 is None:
+        null_not_allowed('groups')
+    add(W_i(m.throttle_time_ms))
+    n0 = len(s0) + 1
+    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    for v0 in s0:
+        s1 = v0.group_id
+        if s1 is None:
+            null_not_allowed('groups[].group_id')
+        s2 = s1.encode()
+        n1 = len(s2) + 1
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'groups[].group_id'))
+        add(s2)
+        s3 = v0.topics
+        if s3 is None:
+            null_not_allowed('groups[].topics')
+        n2 = len(s3) + 1
+        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        for v1 in s3:
+            s4 = v1.partitions
+            if s4 is None:
+                null_not_allowed('groups[].topics[].partitions')
+            add(W_u(v1.topic_id))
+            n3 = len(s4) + 1
+            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+            for v2 in s4:
+                s5 = v2.metadata
+                if s5 is None:
+                    add(W_iqixh(v2.partition_index, v2.committed_offset, v2.committed_leader_epoch, v2.error_code))
+                else:
+                    s6 = s5.encode()
+                    add(W_iqi(v2.partition_index, v2.committed_offset, v2.committed_leader_epoch))
+                    n4 = len(s6) + 1
+                    add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'groups[].topics[].partitions[].metadata'))
+                    add(s6)
+                    add(W_h(v2.error_code))
+                add(b"\0")
+            add(b"\0")
+        add(W_hx(v0.error_code))
+    add(b"\0")
+
+
+_RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2, _read_response_3, _read_response_3, _read_response_5, _read_response_6, _read_response_6, _read_response_8, _read_response_8, _read_response_10,)
+_RESPONSE_WRITERS = (_write_response_0, _write_response_0, _write_response_2, _write_response_3, _write_response_3, _write_response_5, _write_response_6, _write_response_6, _write_response_8, _write_response_8, _write_response_10,)
 
 
 def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[OffsetFetchResponse, int]:
     """Read OffsetFetchResponse at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 9:
+    if not 0 <= version <= 10:
         raise UnsupportedVersionError(9, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -1716,7 +2009,7 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> OffsetFetchResponse:
     """Read OffsetFetchResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 9:
+    if not 0 <= version <= 10:
         raise UnsupportedVersionError(9, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -1728,7 +2021,7 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> OffsetFe
 
 def write_response(version: int, response: OffsetFetchResponse) -> list[Chunk]:
     """Chunks of OffsetFetchResponse in `version`. Raises EncodeError."""
-    if not 0 <= version <= 9:
+    if not 0 <= version <= 10:
         raise UnsupportedVersionError(9, version)
     parts: list = []
     chunks: list = []

@@ -18,6 +18,7 @@ Errors, in the order of checking
 - CLUSTER_AUTHORIZATION_FAILED (31): an idempotent batch, and neither idempotent writes nor any topic are
   allowed
 - TOPIC_AUTHORIZATION_FAILED (29): the topic may not be written
+- UNKNOWN_TOPIC_ID (100): no topic of this id (version 13 on)
 - UNKNOWN_TOPIC_OR_PARTITION (3): the topic or partition does not exist
 - INVALID_RECORD (87): from version 3 on: no batch, more than one batch, or an old format
 - UNSUPPORTED_COMPRESSION_TYPE (76): zstd before version 7
@@ -55,6 +56,8 @@ Versions
 9  Flexible (KIP-482).
 10 CurrentLeader and NodeEndpoints, tagged (KIP-951).
 11 TRANSACTION_ABORTABLE may be returned (KIP-890).
+12 Adds partitions to the transaction by itself where transaction.version is 2 (KIP-890).
+13 Topic ids instead of names (KIP-516).
 """
 
 from __future__ import annotations
@@ -65,6 +68,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    ZERO_UUID,
     COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
@@ -91,6 +95,7 @@ from ottla_broker.protocol.primitives import (
 
 _EMPTY = ()
 new = object.__new__
+R_uB = Struct(">16sB").unpack_from
 R_h = Struct(">h").unpack_from
 R_hiB = Struct(">hiB").unpack_from
 R_hii = Struct(">hii").unpack_from
@@ -104,6 +109,7 @@ R_iiB = Struct(">iiB").unpack_from
 I_ihq = Struct(">ihq").iter_unpack
 I_ihqq = Struct(">ihqq").iter_unpack
 I_ihqqq = Struct(">ihqqq").iter_unpack
+W_u = Struct(">16s").pack
 W_h = Struct(">h").pack
 W_hhi = Struct(">hhi").pack
 W_hi = Struct(">hi").pack
@@ -150,32 +156,35 @@ class PartitionProduceData:
 class TopicProduceData:
     """Struct of ProduceRequest."""
 
-    __slots__ = ("name", "partition_data")
-    name: str  # v0+
+    __slots__ = ("name", "topic_id", "partition_data")
+    name: str  # v0-12
+    topic_id: bytes  # v13+
     partition_data: list[PartitionProduceData]  # v0+
 
     def __init__(
         self,
         *,
         name: str = '',
+        topic_id: bytes = ZERO_UUID,
         partition_data: list[PartitionProduceData] = _EMPTY,
     ) -> None:
         self.name = name
+        self.topic_id = topic_id
         self.partition_data = [] if partition_data is _EMPTY else partition_data
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not TopicProduceData:
             return NotImplemented
-        return self.name == other.name and self.partition_data == other.partition_data
+        return self.name == other.name and self.topic_id == other.topic_id and self.partition_data == other.partition_data
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"TopicProduceData(name={self.name!r}, partition_data={self.partition_data!r})"
+        return f"TopicProduceData(name={self.name!r}, topic_id={self.topic_id!r}, partition_data={self.partition_data!r})"
 
 
 class ProduceRequest:
-    """ProduceRequest, versions 0-11."""
+    """ProduceRequest, versions 0-13."""
 
     __slots__ = ("transactional_id", "acks", "timeout_ms", "topic_data")
     transactional_id: str | None  # v3+, null v3+
@@ -342,32 +351,35 @@ class PartitionProduceResponse:
 class TopicProduceResponse:
     """Struct of ProduceResponse."""
 
-    __slots__ = ("name", "partition_responses")
-    name: str  # v0+
+    __slots__ = ("name", "topic_id", "partition_responses")
+    name: str  # v0-12
+    topic_id: bytes  # v13+
     partition_responses: list[PartitionProduceResponse]  # v0+
 
     def __init__(
         self,
         *,
         name: str = '',
+        topic_id: bytes = ZERO_UUID,
         partition_responses: list[PartitionProduceResponse] = _EMPTY,
     ) -> None:
         self.name = name
+        self.topic_id = topic_id
         self.partition_responses = [] if partition_responses is _EMPTY else partition_responses
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not TopicProduceResponse:
             return NotImplemented
-        return self.name == other.name and self.partition_responses == other.partition_responses
+        return self.name == other.name and self.topic_id == other.topic_id and self.partition_responses == other.partition_responses
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"TopicProduceResponse(name={self.name!r}, partition_responses={self.partition_responses!r})"
+        return f"TopicProduceResponse(name={self.name!r}, topic_id={self.topic_id!r}, partition_responses={self.partition_responses!r})"
 
 
 class ProduceResponse:
-    """ProduceResponse, versions 0-11."""
+    """ProduceResponse, versions 0-13."""
 
     __slots__ = ("responses", "throttle_time_ms", "node_endpoints")
     responses: list[TopicProduceResponse]  # v0+
@@ -415,6 +427,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
             o = e0
         else:
             negative_length('topic_data[].name', n1)
+        v0.topic_id = ZERO_UUID
         n2, = R_i(b, o)
         o += 4
         if n2 < 0 or n2 * 8 > end - o:
@@ -506,6 +519,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
             o = e1
         else:
             negative_length('topic_data[].name', n2)
+        v0.topic_id = ZERO_UUID
         n3, = R_i(b, o)
         o += 4
         if n3 < 0 or n3 * 8 > end - o:
@@ -612,6 +626,7 @@ def _read_request_9(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
             o = e1
         else:
             negative_length('topic_data[].name', -1)
+        v0.topic_id = ZERO_UUID
         n3 = b[o]
         o += 1
         if n3 > 127:
@@ -711,13 +726,132 @@ def _write_request_9(m: ProduceRequest, parts: list, chunks: list) -> None:
     add(b"\0")
 
 
-_REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_0, _read_request_3, _read_request_3, _read_request_3, _read_request_3, _read_request_3, _read_request_3, _read_request_9, _read_request_9, _read_request_9,)
-_REQUEST_WRITERS = (_write_request_0, _write_request_0, _write_request_0, _write_request_3, _write_request_3, _write_request_3, _write_request_3, _write_request_3, _write_request_3, _write_request_9, _write_request_9, _write_request_9,)
+def _read_request_13(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
+    end = len(b)
+    m = new(ProduceRequest)
+    n0 = b[o]
+    o += 1
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('transactional_id', n0 - 1)
+    if n0:
+        e0 = o + n0 - 1
+        m.transactional_id = b[o:e0].tobytes().decode()
+        o = e0
+    else:
+        m.transactional_id = None
+    m.acks, m.timeout_ms, n1 = R_hiB(b, o)
+    o += 7
+    if n1 > 127:
+        n1, o = read_uvarint_rest(b, o, n1)
+    n1 -= 1
+    if n1 < 0 or n1 * 18 > end - o:
+        too_many('topic_data', n1, end - o)
+    l0 = []
+    for _ in range(n1):
+        v0 = new(TopicProduceData)
+        v0.name = ''
+        v0.topic_id, n2 = R_uB(b, o)
+        o += 17
+        if n2 > 127:
+            n2, o = read_uvarint_rest(b, o, n2)
+        n2 -= 1
+        if n2 < 0 or n2 * 6 > end - o:
+            too_many('topic_data[].partition_data', n2, end - o)
+        l1 = []
+        for _ in range(n2):
+            v1 = new(PartitionProduceData)
+            v1.index, n3 = R_iB(b, o)
+            o += 5
+            if n3 > 127:
+                n3, o = read_uvarint_rest(b, o, n3)
+            if n3:
+                e1 = o + n3 - 1
+                v1.records = b[o:e1]
+                o = e1
+            else:
+                v1.records = None
+            t0 = b[o]
+            o += 1
+            if t0 > 127:
+                t0, o = read_uvarint_rest(b, o, t0)
+            if t0:
+                o = skip_tags(b, o, t0)
+            l1.append(v1)
+        v0.partition_data = l1
+        t1 = b[o]
+        o += 1
+        if t1 > 127:
+            t1, o = read_uvarint_rest(b, o, t1)
+        if t1:
+            o = skip_tags(b, o, t1)
+        l0.append(v0)
+    m.topic_data = l0
+    t2 = b[o]
+    o += 1
+    if t2 > 127:
+        t2, o = read_uvarint_rest(b, o, t2)
+    if t2:
+        o = skip_tags(b, o, t2)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_request_13(m: ProduceRequest, parts: list, chunks: list) -> None:
+    add = parts.append
+    push = chunks.append
+    s0 = m.transactional_id
+    if s0 is None:
+        add(W_xhi(m.acks, m.timeout_ms))
+    else:
+        s1 = s0.encode()
+        n0 = len(s1) + 1
+        add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'transactional_id'))
+        add(s1)
+        add(W_hi(m.acks, m.timeout_ms))
+    s2 = m.topic_data
+    if s2 is None:
+        null_not_allowed('topic_data')
+    n1 = len(s2) + 1
+    add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+    for v0 in s2:
+        s3 = v0.partition_data
+        if s3 is None:
+            null_not_allowed('topic_data[].partition_data')
+        add(W_u(v0.topic_id))
+        n2 = len(s3) + 1
+        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        for v1 in s3:
+            s4 = v1.records
+            if s4 is None:
+                add(W_ix(v1.index))
+            else:
+                k0 = s4.__class__ is memoryview
+                n3 = s4.nbytes if k0 else records_length(s4)
+                add(W_i(v1.index))
+                n4 = n3 + 1
+                add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+                if n3:
+                    push(b"".join(parts))
+                    parts.clear()
+                    if k0:
+                        push(s4)
+                    else:
+                        append_records(chunks, s4)
+            add(b"\0")
+        add(b"\0")
+    add(b"\0")
+
+
+_REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_0, _read_request_3, _read_request_3, _read_request_3, _read_request_3, _read_request_3, _read_request_3, _read_request_9, _read_request_9, _read_request_9, _read_request_9, _read_request_13,)
+_REQUEST_WRITERS = (_write_request_0, _write_request_0, _write_request_0, _write_request_3, _write_request_3, _write_request_3, _write_request_3, _write_request_3, _write_request_3, _write_request_9, _write_request_9, _write_request_9, _write_request_9, _write_request_13,)
 
 
 def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ProduceRequest, int]:
     """Read ProduceRequest at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 11:
+    if not 0 <= version <= 13:
         raise UnsupportedVersionError(0, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -729,7 +863,7 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> ProduceRequest:
     """Read ProduceRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 11:
+    if not 0 <= version <= 13:
         raise UnsupportedVersionError(0, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -741,7 +875,7 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> ProduceRe
 
 def write_request(version: int, request: ProduceRequest) -> list[Chunk]:
     """Chunks of ProduceRequest in `version`. Raises EncodeError."""
-    if not 0 <= version <= 11:
+    if not 0 <= version <= 13:
         raise UnsupportedVersionError(0, version)
     parts: list = []
     chunks: list = []
@@ -772,6 +906,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
             o = e0
         else:
             negative_length('responses[].name', n1)
+        v0.topic_id = ZERO_UUID
         n2, = R_i(b, o)
         o += 4
         if n2 < 0 or n2 * 14 > end - o:
@@ -840,6 +975,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
             o = e0
         else:
             negative_length('responses[].name', n1)
+        v0.topic_id = ZERO_UUID
         n2, = R_i(b, o)
         o += 4
         if n2 < 0 or n2 * 14 > end - o:
@@ -910,6 +1046,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
             o = e0
         else:
             negative_length('responses[].name', n1)
+        v0.topic_id = ZERO_UUID
         n2, = R_i(b, o)
         o += 4
         if n2 < 0 or n2 * 22 > end - o:
@@ -979,6 +1116,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
             o = e0
         else:
             negative_length('responses[].name', n1)
+        v0.topic_id = ZERO_UUID
         n2, = R_i(b, o)
         o += 4
         if n2 < 0 or n2 * 30 > end - o:
@@ -1047,6 +1185,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
             o = e0
         else:
             negative_length('responses[].name', n1)
+        v0.topic_id = ZERO_UUID
         n2, = R_i(b, o)
         o += 4
         if n2 < 0 or n2 * 36 > end - o:
@@ -1165,6 +1304,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
             o = e0
         else:
             negative_length('responses[].name', -1)
+        v0.topic_id = ZERO_UUID
         n2 = b[o]
         o += 1
         if n2 > 127:
@@ -1326,6 +1466,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
             o = e0
         else:
             negative_length('responses[].name', -1)
+        v0.topic_id = ZERO_UUID
         n2 = b[o]
         o += 1
         if n2 > 127:
@@ -1566,13 +1707,261 @@ def _write_response_10(m: ProduceResponse, parts: list, chunks: list) -> None:
         add(b"\0")
 
 
-_RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_2, _read_response_2, _read_response_2, _read_response_5, _read_response_5, _read_response_5, _read_response_8, _read_response_9, _read_response_10, _read_response_10,)
-_RESPONSE_WRITERS = (_write_response_0, _write_response_1, _write_response_2, _write_response_2, _write_response_2, _write_response_5, _write_response_5, _write_response_5, _write_response_8, _write_response_9, _write_response_10, _write_response_10,)
+def _read_response_13(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
+    end = len(b)
+    m = new(ProduceResponse)
+    n0 = b[o]
+    o += 1
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+    n0 -= 1
+    if n0 < 0 or n0 * 18 > end - o:
+        too_many('responses', n0, end - o)
+    l0 = []
+    for _ in range(n0):
+        v0 = new(TopicProduceResponse)
+        v0.name = ''
+        v0.topic_id, n1 = R_uB(b, o)
+        o += 17
+        if n1 > 127:
+            n1, o = read_uvarint_rest(b, o, n1)
+        n1 -= 1
+        if n1 < 0 or n1 * 33 > end - o:
+            too_many('responses[].partition_responses', n1, end - o)
+        l1 = []
+        for _ in range(n1):
+            v1 = new(PartitionProduceResponse)
+            v1.index, v1.error_code, v1.base_offset, v1.log_append_time_ms, v1.log_start_offset, n2 = R_ihqqqB(b, o)
+            o += 31
+            if n2 > 127:
+                n2, o = read_uvarint_rest(b, o, n2)
+            n2 -= 1
+            if n2 < 0 or n2 * 6 > end - o:
+                too_many('responses[].partition_responses[].record_errors', n2, end - o)
+            l2 = []
+            for _ in range(n2):
+                v2 = new(BatchIndexAndErrorMessage)
+                v2.batch_index, n3 = R_iB(b, o)
+                o += 5
+                if n3 > 127:
+                    n3, o = read_uvarint_rest(b, o, n3)
+                    if n3 > COMPACT_STRING_LIMIT:
+                        too_long('responses[].partition_responses[].record_errors[].batch_index_error_message', n3 - 1)
+                if n3:
+                    e0 = o + n3 - 1
+                    v2.batch_index_error_message = b[o:e0].tobytes().decode()
+                    o = e0
+                else:
+                    v2.batch_index_error_message = None
+                t0 = b[o]
+                o += 1
+                if t0 > 127:
+                    t0, o = read_uvarint_rest(b, o, t0)
+                if t0:
+                    o = skip_tags(b, o, t0)
+                l2.append(v2)
+            v1.record_errors = l2
+            n4 = b[o]
+            o += 1
+            if n4 > 127:
+                n4, o = read_uvarint_rest(b, o, n4)
+                if n4 > COMPACT_STRING_LIMIT:
+                    too_long('responses[].partition_responses[].error_message', n4 - 1)
+            if n4:
+                e1 = o + n4 - 1
+                v1.error_message = b[o:e1].tobytes().decode()
+                o = e1
+            else:
+                v1.error_message = None
+            v1.current_leader = None
+            t1 = b[o]
+            o += 1
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                for _ in range(t1):
+                    g0, o = read_uvarint(b, o)
+                    z0, o = read_uvarint(b, o)
+                    e2 = o + z0
+                    if g0 == 0:
+                        v3 = new(LeaderIdAndEpoch)
+                        v3.leader_id, v3.leader_epoch, t2 = R_iiB(b, o)
+                        o += 9
+                        if t2 > 127:
+                            t2, o = read_uvarint_rest(b, o, t2)
+                        if t2:
+                            o = skip_tags(b, o, t2)
+                        v1.current_leader = v3
+                        if o != e2:
+                            wrong_tag_size('responses[].partition_responses[].current_leader')
+                    else:
+                        o = e2
+            l1.append(v1)
+        v0.partition_responses = l1
+        t3 = b[o]
+        o += 1
+        if t3 > 127:
+            t3, o = read_uvarint_rest(b, o, t3)
+        if t3:
+            o = skip_tags(b, o, t3)
+        l0.append(v0)
+    m.responses = l0
+    m.node_endpoints = []
+    m.throttle_time_ms, t4 = R_iB(b, o)
+    o += 5
+    if t4 > 127:
+        t4, o = read_uvarint_rest(b, o, t4)
+    if t4:
+        for _ in range(t4):
+            g1, o = read_uvarint(b, o)
+            z1, o = read_uvarint(b, o)
+            e3 = o + z1
+            if g1 == 0:
+                n5 = b[o]
+                o += 1
+                if n5 > 127:
+                    n5, o = read_uvarint_rest(b, o, n5)
+                n5 -= 1
+                if n5 < 0 or n5 * 11 > end - o:
+                    too_many('node_endpoints', n5, end - o)
+                l3 = []
+                for _ in range(n5):
+                    v4 = new(NodeEndpoint)
+                    v4.node_id, n6 = R_iB(b, o)
+                    o += 5
+                    if n6 > 127:
+                        n6, o = read_uvarint_rest(b, o, n6)
+                        if n6 > COMPACT_STRING_LIMIT:
+                            too_long('node_endpoints[].host', n6 - 1)
+                    if n6:
+                        e4 = o + n6 - 1
+                        v4.host = b[o:e4].tobytes().decode()
+                        o = e4
+                    else:
+                        negative_length('node_endpoints[].host', -1)
+                    v4.port, n7 = R_iB(b, o)
+                    o += 5
+                    if n7 > 127:
+                        n7, o = read_uvarint_rest(b, o, n7)
+                        if n7 > COMPACT_STRING_LIMIT:
+                            too_long('node_endpoints[].rack', n7 - 1)
+                    if n7:
+                        e5 = o + n7 - 1
+                        v4.rack = b[o:e5].tobytes().decode()
+                        o = e5
+                    else:
+                        v4.rack = None
+                    t5 = b[o]
+                    o += 1
+                    if t5 > 127:
+                        t5, o = read_uvarint_rest(b, o, t5)
+                    if t5:
+                        o = skip_tags(b, o, t5)
+                    l3.append(v4)
+                m.node_endpoints = l3
+                if o != e3:
+                    wrong_tag_size('node_endpoints')
+            else:
+                o = e3
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_response_13(m: ProduceResponse, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.responses
+    if s0 is None:
+        null_not_allowed('responses')
+    n0 = len(s0) + 1
+    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    for v0 in s0:
+        s1 = v0.partition_responses
+        if s1 is None:
+            null_not_allowed('responses[].partition_responses')
+        add(W_u(v0.topic_id))
+        n1 = len(s1) + 1
+        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        for v1 in s1:
+            s2 = v1.record_errors
+            if s2 is None:
+                null_not_allowed('responses[].partition_responses[].record_errors')
+            add(W_ihqqq(v1.index, v1.error_code, v1.base_offset, v1.log_append_time_ms, v1.log_start_offset))
+            n2 = len(s2) + 1
+            add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+            for v2 in s2:
+                s3 = v2.batch_index_error_message
+                if s3 is None:
+                    add(W_ix(v2.batch_index))
+                else:
+                    s4 = s3.encode()
+                    add(W_i(v2.batch_index))
+                    n3 = len(s4) + 1
+                    add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'responses[].partition_responses[].record_errors[].batch_index_error_message'))
+                    add(s4)
+                add(b"\0")
+            s5 = v1.error_message
+            if s5 is None:
+                add(b"\0")
+            else:
+                s6 = s5.encode()
+                n4 = len(s6) + 1
+                add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'responses[].partition_responses[].error_message'))
+                add(s6)
+            if v1.current_leader is not None:
+                t0 = []
+                if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
+                    p0 = []
+                    p0.append(W_iix(v1.current_leader.leader_id, v1.current_leader.leader_epoch))
+                    t0.append(tagged(0, b"".join(p0)))
+                add(write_uvarint(len(t0)))
+                add(b"".join(t0))
+            else:
+                add(b"\0")
+        add(b"\0")
+    add(W_i(m.throttle_time_ms))
+    if m.node_endpoints:
+        t1 = []
+        if m.node_endpoints:
+            p1 = []
+            s7 = m.node_endpoints
+            if s7 is None:
+                null_not_allowed('node_endpoints')
+            n5 = len(s7) + 1
+            p1.append(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+            for v3 in s7:
+                s8 = v3.host
+                if s8 is None:
+                    null_not_allowed('node_endpoints[].host')
+                s9 = s8.encode()
+                p1.append(W_i(v3.node_id))
+                n6 = len(s9) + 1
+                p1.append(UVARINT[n6] if n6 < 128 else write_string_length(n6, 'node_endpoints[].host'))
+                p1.append(s9)
+                s10 = v3.rack
+                if s10 is None:
+                    p1.append(W_ix(v3.port))
+                else:
+                    s11 = s10.encode()
+                    p1.append(W_i(v3.port))
+                    n7 = len(s11) + 1
+                    p1.append(UVARINT[n7] if n7 < 128 else write_string_length(n7, 'node_endpoints[].rack'))
+                    p1.append(s11)
+                p1.append(b"\0")
+            t1.append(tagged(0, b"".join(p1)))
+        add(write_uvarint(len(t1)))
+        add(b"".join(t1))
+    else:
+        add(b"\0")
+
+
+_RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_2, _read_response_2, _read_response_2, _read_response_5, _read_response_5, _read_response_5, _read_response_8, _read_response_9, _read_response_10, _read_response_10, _read_response_10, _read_response_13,)
+_RESPONSE_WRITERS = (_write_response_0, _write_response_1, _write_response_2, _write_response_2, _write_response_2, _write_response_5, _write_response_5, _write_response_5, _write_response_8, _write_response_9, _write_response_10, _write_response_10, _write_response_10, _write_response_13,)
 
 
 def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ProduceResponse, int]:
     """Read ProduceResponse at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 11:
+    if not 0 <= version <= 13:
         raise UnsupportedVersionError(0, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -1584,7 +1973,7 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> ProduceResponse:
     """Read ProduceResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 11:
+    if not 0 <= version <= 13:
         raise UnsupportedVersionError(0, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -1596,7 +1985,7 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> ProduceR
 
 def write_response(version: int, response: ProduceResponse) -> list[Chunk]:
     """Chunks of ProduceResponse in `version`. Raises EncodeError."""
-    if not 0 <= version <= 11:
+    if not 0 <= version <= 13:
         raise UnsupportedVersionError(0, version)
     parts: list = []
     chunks: list = []

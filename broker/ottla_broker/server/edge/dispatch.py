@@ -112,9 +112,12 @@ class FleetListing(NamedTuple):
 
 
 ABOVE_KAFKA_3_9: tuple[FleetListing, ...] = (
+    FleetListing(Listing(ApiKey.PRODUCE, 0, 13, "produce", calls_back=True)),
     FleetListing(Listing(ApiKey.FETCH, 0, 18, "fetch", calls_back=True)),
     FleetListing(Listing(ApiKey.LIST_OFFSETS, 0, 11, "list_offsets")),
     FleetListing(Listing(ApiKey.METADATA, 0, 13, "metadata")),
+    FleetListing(Listing(ApiKey.OFFSET_COMMIT, 0, 10, "offset_commit")),
+    FleetListing(Listing(ApiKey.OFFSET_FETCH, 0, 10, "offset_fetch")),
     FleetListing(Listing(ApiKey.DESCRIBE_GROUPS, 0, 6, "describe_groups")),
     FleetListing(Listing(ApiKey.DESCRIBE_LOG_DIRS, 0, 5, "describe_log_dirs")),
     FleetListing(Listing(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, "alter_partition_reassignments")),

@@ -5,16 +5,17 @@ Behaviour
     them in ZooKeeper (/consumers/<group>/offsets/<topic>/<partition>), as 0.8 clients expect. A null metadata becomes
     an empty one. The request's retention (v2 to v4) becomes an expiry timestamp that is stored with the offset.
 Errors, per partition, in this order
-    UNKNOWN_TOPIC_OR_PARTITION (for these alone; the others are committed), INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE,
-    COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, ILLEGAL_GENERATION (a generation of an unknown group),
-    UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, OFFSET_METADATA_TOO_LARGE, and
-    the errors of the append: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_COMMIT_OFFSET_SIZE, REQUEST_TIMED_OUT.
+    UNKNOWN_TOPIC_ID (v10), UNKNOWN_TOPIC_OR_PARTITION (for these alone; the others are committed), INVALID_GROUP_ID,
+    COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, ILLEGAL_GENERATION (a generation of an
+    unknown group), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS,
+    OFFSET_METADATA_TOO_LARGE, and the errors of the append: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+    INVALID_COMMIT_OFFSET_SIZE, REQUEST_TIMED_OUT.
     Version 0: UNKNOWN_TOPIC_OR_PARTITION, INVALID_GROUP_ID (no part of a path), OFFSET_METADATA_TOO_LARGE,
     COORDINATOR_NOT_AVAILABLE (no ZooKeeper).
 Versions
     1: generation, member, commit time; kept in `__consumer_offsets`. 2: retention, no time. 3: throttle time.
     5: no retention (KIP-211). 6: leader epoch (KIP-320). 7: group instance id (KIP-345). 8: flexible. 9: KIP-848's
-    protocol, whose groups do not exist here.
+    protocol, whose groups do not exist here. 10: topic ids.
 """
 
 from __future__ import annotations
@@ -25,19 +26,25 @@ from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.handler_api import RequestContext, Services
+from ottla_broker.server.handlers.shared.topic_ids import with_names
 
 DEFAULT_TIMESTAMP = -1
 DEFAULT_RETENTION_TIME = -1
+_FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
 async def handle(services: Services, context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     metadata = services.metadata
+    unknown: list[OffsetCommitRequestTopic] = []
+    if context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+        request.topics, unknown = with_names(request.topics, metadata.topic_name)
     results: dict[TopicPartition, ErrorCode] = {}
     commits: dict[TopicPartition, CommittedOffset] = {}
     now_ms = services.clock.now_ms()
@@ -70,7 +77,10 @@ async def handle(services: Services, context: RequestContext, request: OffsetCom
                 commits,
             )
         )
-    return _response(results)
+    response = _response(results)
+    if context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+        _answer_by_id(response, request, unknown)
+    return response
 
 
 async def _store_in_zookeeper(
@@ -89,6 +99,26 @@ async def _store_in_zookeeper(
         except CoordinationError:
             results[partition] = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return results
+
+
+def _answer_by_id(
+    response: OffsetCommitResponse, request: OffsetCommitRequest, unknown: list[OffsetCommitRequestTopic]
+) -> None:
+    ids = {topic.name: topic.topic_id for topic in request.topics}
+    for topic in response.topics:
+        topic.topic_id = ids[topic.name]
+    response.topics += [
+        OffsetCommitResponseTopic(
+            topic_id=topic.topic_id,
+            partitions=[
+                OffsetCommitResponsePartition(
+                    partition_index=partition.partition_index, error_code=int(ErrorCode.UNKNOWN_TOPIC_ID)
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in unknown
+    ]
 
 
 def _response(results: dict[TopicPartition, ErrorCode]) -> OffsetCommitResponse:

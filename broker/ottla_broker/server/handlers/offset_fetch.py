@@ -6,13 +6,14 @@ Behaviour
     partition or an absent offset is UNKNOWN_TOPIC_OR_PARTITION, as 0.8 clients expect.
 Errors, in this order
     group: INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR;
-    in version 1 every partition carries it. Partition: UNSTABLE_OFFSET_COMMIT (RequireStable and a pending commit).
+    in version 1 every partition carries it. Partition: UNKNOWN_TOPIC_ID (v10), UNSTABLE_OFFSET_COMMIT
+    (RequireStable and a pending commit).
     Version 0: INVALID_GROUP_ID (no part of a path), UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE (no
     ZooKeeper), UNKNOWN_SERVER_ERROR (the node is no number).
 Versions
     1: offsets from `__consumer_offsets`. 2: all partitions, error of the group. 3: throttle time. 5: leader epoch
     (KIP-320). 6: flexible. 7: RequireStable (KIP-447). 8: several groups (KIP-709). 9: member id and epoch (KIP-848),
-    which classic groups ignore.
+    which classic groups ignore. 10: topic ids; of all that a group has, topics without an id are left out.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ottla_broker.groups.coordinator import FetchedOffset
 from ottla_broker.groups.offsets import NO_LEADER_EPOCH, CommittedOffset
 from ottla_broker.groups.zookeeper_offsets import is_storable, load_offset
 from ottla_broker.ports.coordination import CoordinationError
+from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.offset_fetch import (
     OffsetFetchRequest,
@@ -40,17 +42,24 @@ from ottla_broker.protocol.generated.offset_fetch import (
 )
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.handler_api import RequestContext, Services
+from ottla_broker.server.handlers.shared.topic_ids import with_names
 
 logger = logging.getLogger("ottla.server")
 
 INVALID_OFFSET = -1
+_FIRST_VERSION_WITH_TOPIC_IDS = 10
 _NOTHING = CommittedOffset(INVALID_OFFSET, NO_LEADER_EPOCH, "", -1)
 
 
 async def handle(services: Services, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if context.api_version >= 8:
         return OffsetFetchResponse(
-            groups=[_group(services, group, require_stable=request.require_stable) for group in request.groups]
+            groups=[
+                (_group_by_id if context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS else _group)(
+                    services, group, require_stable=request.require_stable
+                )
+                for group in request.groups
+            ]
         )
     partitions = _partitions_of(request.topics)
     if context.api_version == 0:
@@ -82,6 +91,35 @@ def _group(services: Services, requested: OffsetFetchRequestGroup, *, require_st
         topics=[OffsetFetchResponseTopics(name=name, partitions=partitions) for name, partitions in topics.items()],
         error_code=int(error),
     )
+
+
+def _group_by_id(
+    services: Services, requested: OffsetFetchRequestGroup, *, require_stable: bool
+) -> OffsetFetchResponseGroup:
+    unknown: list[OffsetFetchRequestTopics] = []
+    if requested.topics is not None:
+        requested.topics, unknown = with_names(requested.topics, services.metadata.topic_name)
+    answer = _group(services, requested, require_stable=require_stable)
+    if answer.error_code:
+        return answer
+    for topic in answer.topics:
+        topic.topic_id = services.metadata.topic_id(topic.name)
+    answer.topics = [topic for topic in answer.topics if topic.topic_id != ZERO_UUID] + [
+        OffsetFetchResponseTopics(
+            topic_id=topic.topic_id,
+            partitions=[
+                OffsetFetchResponsePartitions(
+                    partition_index=index,
+                    committed_offset=INVALID_OFFSET,
+                    metadata="",
+                    error_code=int(ErrorCode.UNKNOWN_TOPIC_ID),
+                )
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in unknown
+    ]
+    return answer
 
 
 def _response(found: Sequence[FetchedOffset], error: ErrorCode = ErrorCode.NONE) -> OffsetFetchResponse:

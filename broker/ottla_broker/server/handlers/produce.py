@@ -13,7 +13,8 @@ Behaviour
 Errors, in this order
     whole request: INVALID_REQUIRED_ACKS, INVALID_PRODUCER_ID_MAPPING (transactional batches of several producers).
     partition: INVALID_TOPIC_EXCEPTION (an internal topic, from another client than Kafka's admin client),
-    UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR (as NOT_LEADER_OR_FOLLOWER before v4),
+    UNKNOWN_TOPIC_ID (v13: an unknown id, or not that of the replica here), UNKNOWN_TOPIC_OR_PARTITION,
+    NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR (as NOT_LEADER_OR_FOLLOWER before v4),
     INVALID_RECORD (from v3: no batch, or format 0 or 1), UNSUPPORTED_COMPRESSION_TYPE (zstd before v7),
     NOT_ENOUGH_REPLICAS, then what the log refuses (`storage.Log.append_as_leader`; a transactional batch without a
     transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED), then what the verification says of a transaction
@@ -26,6 +27,7 @@ Versions
     4: KAFKA_STORAGE_ERROR. 5: log start offset, with most refusals too. 7: zstd (KIP-110). 8: record errors (KIP-467).
     9: flexible.
     10: CurrentLeader and NodeEndpoints (KIP-951). 11: TRANSACTION_ABORTABLE may be answered (KIP-890).
+    12: as 11. 13: topic ids (KIP-516).
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ from ottla_broker.protocol.generated.produce import (
 from ottla_broker.records.batch import HEADER_BYTES, MAGIC, read_header
 from ottla_broker.records.errors import NotOneBatch, RecordsRejected
 from ottla_broker.replication.delayed import DelayedProduce
+from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.partition import Partition
 from ottla_broker.replication.transaction_verification import not_in_transaction
 from ottla_broker.server.handler_api import RequestContext, Respond, Services
@@ -69,6 +72,7 @@ _FIRST_VERSION_WITH_STORAGE_ERRORS = 4
 _FIRST_VERSION_WITH_ZSTD = 7
 _FIRST_VERSION_WITH_HINTS = 10
 _FIRST_VERSION_WITH_ABORTABLE = 11
+_FIRST_VERSION_WITH_TOPIC_IDS = 13
 _KNOWN_REFUSALS = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.MESSAGE_TOO_LARGE,
@@ -86,6 +90,9 @@ def handle(
 ) -> None:
     """Responds through `respond` once; with None for acks=0."""
     manager = services.replica_manager
+    version = context.api_version
+    if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+        _resolve_topic_ids(manager, request)
     if manager.paused and manager.alter_log_dirs.wait_for_swap(
         request.topic_data, partial(handle, services, context, request, respond)
     ):
@@ -94,7 +101,6 @@ def handle(
     if acks not in (1, -1, 0):
         respond(_refusal_of_all(request, ErrorCode.INVALID_REQUIRED_ACKS))
         return
-    version = context.api_version
     transaction = None
     if request.transactional_id is not None:
         transaction = FROM_CLIENT
@@ -110,7 +116,7 @@ def handle(
         by_index = manager.topics.get(name)
         is_read_only = name in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT
         entries: list[PartitionProduceResponse] = []
-        response.responses.append(TopicProduceResponse(name=name, partition_responses=entries))
+        response.responses.append(TopicProduceResponse(name=name, topic_id=topic.topic_id, partition_responses=entries))
         for data in topic.partition_data:
             index = data.index
             entry = PartitionProduceResponse(index=index)
@@ -268,10 +274,22 @@ def _has_several_producers(request: ProduceRequest) -> bool:
 
 def _obstacle(services: Services, name: str, index: int, partition: Partition | None, is_read_only: bool) -> KafkaError:
     """Why nothing can be appended to a partition."""
+    if not name:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
     if is_read_only and partition is not None:
         return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients do not write to {name}")
     found = services.replica_manager.partition_or_error(name, index)
     return KafkaError(found if isinstance(found, ErrorCode) else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def _resolve_topic_ids(manager: ReplicaManager, request: ProduceRequest) -> None:
+    """Gives each topic its name; "" where the id is unknown, or the replicas here are those of an earlier topic."""
+    for topic in request.topic_data:
+        name = manager.topic_name(topic.topic_id) or ""
+        local = manager.topics.get(name)
+        if local is not None and any(partition.topic_id != topic.topic_id for partition in local.values()):
+            name = ""
+        topic.name = name
 
 
 def _misfit(records: memoryview | None, version: int) -> KafkaError | None:
@@ -347,6 +365,7 @@ def _refusal_of_all(request: ProduceRequest, error: ErrorCode) -> ProduceRespons
         responses=[
             TopicProduceResponse(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partition_responses=[
                     PartitionProduceResponse(index=data.index, error_code=int(error), base_offset=-1)
                     for data in topic.partition_data

@@ -19,6 +19,9 @@ from ottla_broker.protocol.generated import (
     find_coordinator,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_fetch,
+    produce,
 )
 from ottla_broker.records.record import Record, build_batch, decode_records
 from ottla_broker.testing import RunningCluster, cluster
@@ -161,3 +164,94 @@ def test_a_reassignment_that_may_not_change_the_replication_factor_keeps_it(
     response = ask(fleet, controller(fleet), ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1, request)
     assert (response.error_code, response.allow_replication_factor_change) == (ErrorCode.NONE, allowed)
     assert response.responses[0].partitions[0].error_code == error
+
+
+UNKNOWN_ID = bytes(range(16))
+
+
+def produce_by_id(*topic_ids: bytes) -> Any:
+    batch = build_batch([Record(0, -1, None, b"c")])
+    return produce.ProduceRequest(
+        acks=-1,
+        timeout_ms=10_000,
+        topic_data=[
+            produce.TopicProduceData(
+                topic_id=topic_id, partition_data=[produce.PartitionProduceData(index=0, records=batch)]
+            )
+            for topic_id in topic_ids
+        ],
+    )
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_produce_13_names_topics_by_id(fleet: RunningCluster, acks: int) -> None:
+    known = topic_id(fleet)
+    request = produce_by_id(UNKNOWN_ID, known)
+    request.acks = acks
+    response = ask(fleet, 0, ApiKey.PRODUCE, 13, request)
+    assert [(one.topic_id, one.partition_responses[0].error_code) for one in response.responses] == [
+        (UNKNOWN_ID, ErrorCode.UNKNOWN_TOPIC_ID),
+        (known, ErrorCode.NONE),
+    ]
+
+
+def test_produce_13_answers_a_follower_with_the_leader(fleet: RunningCluster) -> None:
+    response = ask(fleet, 1, ApiKey.PRODUCE, 13, produce_by_id(topic_id(fleet)))
+    (found,) = response.responses[0].partition_responses
+    assert (found.error_code, found.current_leader.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
+    assert [endpoint.node_id for endpoint in response.node_endpoints] == [0]
+
+
+def test_produce_13_does_not_write_to_the_replica_of_an_earlier_topic_of_the_name(fleet: RunningCluster) -> None:
+    """The metadata has the new topic before this broker has exchanged its replica."""
+    assert fleet.fleet is not None
+    manager = fleet.fleet.brokers[0].replica_manager
+    assert manager is not None
+    known = topic_id(fleet)
+    partition = manager.topics[TOPIC][0]
+    end = partition.log.log_end_offset
+    partition.topic_id = UNKNOWN_ID
+    try:
+        response = ask(fleet, 0, ApiKey.PRODUCE, 13, produce_by_id(known))
+    finally:
+        partition.topic_id = known
+    assert response.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert partition.log.log_end_offset == end
+
+
+def test_offsets_are_committed_and_fetched_by_topic_id(fleet: RunningCluster) -> None:
+    group, known = "by-id", topic_id(fleet)
+    coordinator = find_coordinator.FindCoordinatorRequest(coordinator_keys=[group])
+    while (place := ask(fleet, 0, ApiKey.FIND_COORDINATOR, 6, coordinator).coordinators[0]).error_code:
+        pass  # its topic is being created; every round is a request over a socket
+
+    def commit(*topic_ids: bytes) -> dict[bytes, int]:
+        request = offset_commit.OffsetCommitRequest(
+            group_id=group,
+            topics=[
+                offset_commit.OffsetCommitRequestTopic(
+                    topic_id=one,
+                    partitions=[offset_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=7)],
+                )
+                for one in topic_ids
+            ],
+        )
+        response = ask(fleet, place.node_id, ApiKey.OFFSET_COMMIT, 10, request)
+        return {one.topic_id: one.partitions[0].error_code for one in response.topics}
+
+    def fetched(topics: list[Any] | None) -> Any:
+        request = offset_fetch.OffsetFetchRequest(
+            groups=[offset_fetch.OffsetFetchRequestGroup(group_id=group, topics=topics)]
+        )
+        (found,) = ask(fleet, place.node_id, ApiKey.OFFSET_FETCH, 10, request).groups
+        assert found.error_code == ErrorCode.NONE
+        return [
+            (one.topic_id, one.partitions[0].committed_offset, one.partitions[0].error_code) for one in found.topics
+        ]
+
+    while commit(known)[known] in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+        pass
+    assert commit(UNKNOWN_ID, known) == {known: ErrorCode.NONE, UNKNOWN_ID: ErrorCode.UNKNOWN_TOPIC_ID}
+    assert fetched(None) == [(known, 7, ErrorCode.NONE)]
+    asked = [offset_fetch.OffsetFetchRequestTopics(topic_id=one, partition_indexes=[0]) for one in (UNKNOWN_ID, known)]
+    assert fetched(asked) == [(known, 7, ErrorCode.NONE), (UNKNOWN_ID, -1, ErrorCode.UNKNOWN_TOPIC_ID)]
