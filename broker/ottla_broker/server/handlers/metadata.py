@@ -39,8 +39,8 @@ from ottla_broker.protocol.generated.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.handler_api import RequestContext, Services
+from ottla_broker.server.handlers.shared.own_offline_replicas import add_own_offline_replicas
 
 FIRST_METADATA_S = 15.0
 """How long a request waits for the first UpdateMetadata; then its client has to use another broker."""
@@ -68,7 +68,7 @@ async def handle(services: Services, context: RequestContext, request: MetadataR
         )
     else:
         results = await _named(services, context, request, topics, wants_operations)
-    _add_own_offline(services, results)
+    add_own_offline_replicas(services, results)
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
@@ -81,22 +81,6 @@ async def handle(services: Services, context: RequestContext, request: MetadataR
         if 8 <= version <= 10 and request.include_cluster_authorized_operations
         else NOT_ASKED,
     )
-
-
-def _add_own_offline(services: Services, results: list[MetadataResponseTopic]) -> None:
-    """Adds this broker's offline replicas: the controller learns of a failed directory later, or not at all."""
-    manager = services.replica_manager
-    if not manager.has_offline:
-        return
-    for topic in results:
-        for partition in topic.partitions:
-            is_listed = services.broker_id in partition.offline_replicas
-            if (
-                services.broker_id in partition.replica_nodes
-                and not is_listed
-                and manager.is_offline(TopicPartition(topic.name or "", partition.partition_index))
-            ):
-                partition.offline_replicas = [*partition.offline_replicas, services.broker_id]
 
 
 async def _named(
