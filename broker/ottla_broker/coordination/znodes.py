@@ -44,6 +44,8 @@ POWER_LOST = "/ottla/power_lost"
 """Not in Apache Kafka: an ephemeral node per broker that lost power and is not registered yet."""
 
 CONFIG_TYPES = ("topics", "clients", "users", "brokers", "ips")
+CLIENT_METRICS = "client-metrics"
+"""Client-metrics resources (KIP-714), which Apache Kafka 3.9 in ZooKeeper mode neither has nor reads."""
 DEFAULT_ENTITY = "<default>"
 """The name for all entities of a type that have no node."""
 

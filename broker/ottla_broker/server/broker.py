@@ -41,6 +41,7 @@ from ottla_broker.server.lifecycle import (
     LifecycleStep,
     StartRefused,
 )
+from ottla_broker.server.peers.client_metrics_configs import ClientMetricsConfigs
 from ottla_broker.server.peers.coordination_session import CoordinationSessionState
 from ottla_broker.server.peers.dynamic_config import DynamicConfig
 from ottla_broker.server.peers.fleet_features import FleetFeatures
@@ -114,6 +115,7 @@ class Broker:
             lambda view: self._core.dispatcher.fleet_changed(view.finalized, view.is_ours),
             lambda reason: self._fail(Failure.UNSUPPORTED_FEATURE, reason),
         )
+        self._client_metrics_configs = ClientMetricsConfigs(ports.coordination, ports.clock, self._logger)
         self._dynamic_config: DynamicConfig | None = None
         self._directory_events: DirectoryEvents | None = None
         self._serving: ServingParts | None = None
@@ -284,6 +286,7 @@ class Broker:
             self._on_quotas,
         )
         await self._dynamic_config.start()
+        await self._client_metrics_configs.start()
         self._on_config_change(())
         self.config.on_change(self._on_config_change)
 
@@ -309,6 +312,7 @@ class Broker:
             self._dynamic_config,
             self._directory_events,
             self._fleet_features,
+            self._client_metrics_configs,
             self._logger,
             on_metadata=self._on_metadata,
             broker_epoch=lambda: self.broker_epoch,

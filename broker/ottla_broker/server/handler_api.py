@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ottla_broker.replication.fetch.engine import FetchEngine
     from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
     from ottla_broker.replication.transaction_verification import TransactionVerification
+    from ottla_broker.server.peers.client_metrics_configs import ClientMetricsConfigs
     from ottla_broker.server.peers.dynamic_config import DynamicConfig
     from ottla_broker.server.peers.fleet_features import FleetFeatures
     from ottla_broker.server.peers.producer_ids import ProducerIds
@@ -128,6 +129,7 @@ class Services:
     listed_apis: Callable[[], list[tuple[int, int, int]]]
     """(api key, lowest version, highest version) of every API that is served."""
     fleet_features: FleetFeatures
+    client_metrics_configs: ClientMetricsConfigs
 
 
 class RequestUsage:

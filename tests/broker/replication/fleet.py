@@ -195,6 +195,7 @@ class Node:
             auto_create_internal=absent,
             listed_apis=self.dispatcher.listed_apis,
             fleet_features=_NO_FEATURES,
+            client_metrics_configs=absent,
         )
         for endpoint in self.config.listeners.bound:
             self.ports[endpoint.listener] = await self.server.bind(endpoint)

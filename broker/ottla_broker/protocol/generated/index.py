@@ -64,5 +64,8 @@ APIS: tuple[tuple[int, str, str, int, int, int | None], ...] = (
     (67, "AllocateProducerIds", "allocate_producer_ids", 0, 0, 0),
     (68, "ConsumerGroupHeartbeat", "consumer_group_heartbeat", 0, 0, 0),
     (69, "ConsumerGroupDescribe", "consumer_group_describe", 0, 0, 0),
+    (71, "GetTelemetrySubscriptions", "get_telemetry_subscriptions", 0, 0, 0),
+    (72, "PushTelemetry", "push_telemetry", 0, 0, 0),
+    (74, "ListClientMetricsResources", "list_client_metrics_resources", 0, 0, 0),
     (75, "DescribeTopicPartitions", "describe_topic_partitions", 0, 0, 0),
 )

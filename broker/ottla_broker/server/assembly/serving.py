@@ -30,6 +30,7 @@ from ottla_broker.server.assembly.transactions import TransactionParts, make_tra
 from ottla_broker.server.directory_events import DirectoryEvents
 from ottla_broker.server.handler_api import Services
 from ottla_broker.server.peers.broker_client import BrokerClient
+from ottla_broker.server.peers.client_metrics_configs import ClientMetricsConfigs
 from ottla_broker.server.peers.controller_channels import NetworkControllerChannels
 from ottla_broker.server.peers.controller_client import ControllerClient
 from ottla_broker.server.peers.dynamic_config import DynamicConfig
@@ -73,6 +74,7 @@ def make_serving(
     dynamic_config: DynamicConfig,
     directory_events: DirectoryEvents,
     fleet_features: FleetFeatures,
+    client_metrics_configs: ClientMetricsConfigs,
     logger: logging.LoggerAdapter[Any],
     *,
     on_metadata: Callable[[], None],
@@ -180,6 +182,7 @@ def make_serving(
         auto_create_internal=creation.create_internal,
         listed_apis=core.dispatcher.listed_apis,
         fleet_features=fleet_features,
+        client_metrics_configs=client_metrics_configs,
     )
     return ServingParts(
         metadata=metadata,

@@ -123,6 +123,7 @@ ABOVE_KAFKA_3_9: tuple[FleetListing, ...] = (
     FleetListing(Listing(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, "alter_partition_reassignments")),
     FleetListing(Listing(ApiKey.UPDATE_FEATURES, 0, 2, "update_features")),
     FleetListing(Listing(ApiKey.DESCRIBE_CLUSTER, 0, 2, "describe_cluster")),
+    FleetListing(Listing(ApiKey.LIST_CLIENT_METRICS_RESOURCES, 0, 0, "list_client_metrics_resources")),
     FleetListing(Listing(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "describe_topic_partitions")),
 )
 """A client picks a version for each broker alone, but it expects the features of a version from all of them; and a

@@ -18,9 +18,11 @@ from ottla_broker.protocol.generated.alter_configs import (
     AlterConfigsResponse,
 )
 from ottla_broker.server.handler_api import RequestContext, Services
+from ottla_broker.server.handlers.shared.client_metrics_changes import change_client_metrics
 from ottla_broker.server.handlers.shared.config_changes import (
     Operation,
     OperationType,
+    ResourceType,
     change_each,
     change_stored,
     entity_of,
@@ -31,10 +33,16 @@ async def handle(services: Services, context: RequestContext, request: AlterConf
     """One result per resource, in the order of the request."""
 
     async def change(resource: AlterConfigsResource) -> None:
+        operations = [Operation(OperationType.SET, config.name, config.value) for config in resource.configs]
+        if resource.resource_type == ResourceType.CLIENT_METRICS:
+            await change_client_metrics(
+                services, resource.resource_name, operations, replace=True, validate_only=request.validate_only
+            )
+            return
         await change_stored(
             services.dynamic_config,
             entity_of(resource.resource_type, resource.resource_name, services.dynamic_config.broker_id),
-            [Operation(OperationType.SET, config.name, config.value) for config in resource.configs],
+            operations,
             replace=True,
             validate_only=request.validate_only,
         )

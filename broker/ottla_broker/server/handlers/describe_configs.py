@@ -2,7 +2,8 @@
 
 Behaviour
     A topic's values, with its overrides read from the store; the values of this broker; for the broker named "" the
-    dynamic values of the whole cluster; the levels of a broker's loggers (KIP-412). A null or empty list
+    dynamic values of the whole cluster; the levels of a broker's loggers (KIP-412); the stored values of a
+    client-metrics resource (KIP-714). A null or empty list
     of keys means all. Secrets and unknown keys have no value. Synonyms and documentation are sent when requested.
 Errors, in this order, for each resource
     INVALID_REQUEST (a resource type that is not served, another broker's id), INVALID_TOPIC_EXCEPTION (no valid topic
@@ -29,10 +30,12 @@ from ottla_broker.protocol.generated.describe_configs import (
 )
 from ottla_broker.server.handler_api import RequestContext, Services
 from ottla_broker.server.handlers.shared import broker_loggers
+from ottla_broker.server.handlers.shared.client_metrics_changes import describe_client_metrics
 from ottla_broker.server.handlers.shared.config_changes import ResourceType, check_broker, entity_of
 from ottla_broker.server.peers.dynamic_config import TOPICS, DynamicConfig
 
 _DYNAMIC_BROKER_LOGGER_CONFIG = 6
+_CLIENT_METRICS_CONFIG = 7
 
 
 async def handle(
@@ -47,6 +50,12 @@ async def handle(
         try:
             if resource.resource_type == ResourceType.BROKER_LOGGER:
                 result.configs = _loggers(resource.resource_name, services.dynamic_config.broker_id)
+            elif resource.resource_type == ResourceType.CLIENT_METRICS:
+                stored = await describe_client_metrics(services, resource.resource_name)
+                result.configs = [
+                    DescribeConfigsResourceResult(name=name, value=value, config_source=_CLIENT_METRICS_CONFIG)
+                    for name, value in stored.items()
+                ]
             else:
                 found = await _describe(services.dynamic_config, resource.resource_type, resource.resource_name)
                 result.configs = [

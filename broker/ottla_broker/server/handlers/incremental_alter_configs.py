@@ -1,11 +1,12 @@
 """IncrementalAlterConfigs (key 44, KIP-339): sets, deletes, appends to or subtracts from single overrides.
 
 Behaviour
-    Topics, this broker, all brokers (""), and this broker's loggers (KIP-412). APPEND and SUBTRACT work on lists, from
+    Topics, this broker, all brokers (""), this broker's loggers (KIP-412), and client-metrics resources (KIP-714).
+    APPEND and SUBTRACT work on lists, from
     the stored value or else the key's default. A change is in force here when the response is sent, and on
     other brokers once they have seen the notification.
 Errors, in this order, for each resource
-    Those of `handlers.shared.config_changes`.
+    Those of `handlers.shared.config_changes`, and of `handlers.shared.client_metrics_changes`.
 Versions
     1: flexible.
 """
@@ -21,6 +22,7 @@ from ottla_broker.protocol.generated.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from ottla_broker.server.handler_api import RequestContext, Services
+from ottla_broker.server.handlers.shared.client_metrics_changes import change_client_metrics
 from ottla_broker.server.handlers.shared.config_changes import (
     Operation,
     OperationType,
@@ -50,6 +52,11 @@ async def _change(services: Services, resource: AlterConfigsResource, *, validat
     operations = [_operation(config) for config in resource.configs]
     if resource.resource_type == ResourceType.BROKER_LOGGER:
         change_loggers(resource.resource_name, broker_id, operations, validate_only=validate_only)
+        return
+    if resource.resource_type == ResourceType.CLIENT_METRICS:
+        await change_client_metrics(
+            services, resource.resource_name, operations, replace=False, validate_only=validate_only
+        )
         return
     await change_stored(
         services.dynamic_config,

@@ -21,7 +21,7 @@ from enum import IntEnum
 from typing import Protocol, TypeVar
 
 from ottla_broker.config import INTERNAL_TOPICS, TOPIC_KEYS, find_key, validate_topic_config
-from ottla_broker.config.types import ConfigType, format_value
+from ottla_broker.config.types import ConfigKey, ConfigType, format_value
 from ottla_broker.coordination.znodes import DEFAULT_ENTITY
 from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -46,6 +46,7 @@ class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
 
 
 class OperationType(IntEnum):
@@ -147,12 +148,15 @@ async def change_stored(
 
     `validate_only` checks without storing. Raises KafkaError.
     """
-    _check_names(operations)
+    check_names(operations)
     if entity.type == TOPICS and not await dynamic_config.topic_exists(entity.name):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{entity.name}' does not exist.")
 
     def change(stored: dict[str, str]) -> Mapping[str, str]:
-        new = _apply(operations, stored, {} if replace else dict(stored), is_topic=entity.type == TOPICS)
+        known = TOPIC_KEYS.get if entity.type == TOPICS else find_key
+        new = apply_operations(
+            operations, stored, {} if replace else dict(stored), lambda key: _list_default(known(key))
+        )
         if entity.type == TOPICS:
             # What another program stored and this change does not touch stays as it is.
             touched = {name: value for name, value in new.items() if stored.get(name) != value}
@@ -176,7 +180,7 @@ async def change_stored(
 def change_loggers(resource_name: str, broker_id: int, operations: Sequence[Operation], *, validate_only: bool) -> None:
     """Sets the levels of this broker's loggers (KIP-412). Raises KafkaError."""
     check_broker(resource_name, broker_id)
-    _check_names(operations)
+    check_names(operations)
     known = broker_loggers.logger_names()
     for operation in operations:
         if operation.type not in (OperationType.SET, OperationType.DELETE):
@@ -198,7 +202,8 @@ def change_loggers(resource_name: str, broker_id: int, operations: Sequence[Oper
         broker_loggers.set_level(operation.name, operation.value if operation.type is OperationType.SET else None)
 
 
-def _check_names(operations: Sequence[Operation]) -> None:
+def check_names(operations: Sequence[Operation]) -> None:
+    """Raises INVALID_REQUEST for a key that is named twice, or has no value."""
     names = [operation.name for operation in operations]
     if len(set(names)) != len(names):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -207,9 +212,24 @@ def _check_names(operations: Sequence[Operation]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(missing)}")
 
 
-def _apply(
-    operations: Sequence[Operation], stored: Mapping[str, str], base: dict[str, str], *, is_topic: bool
+def _list_default(key: ConfigKey | None) -> str | None:
+    return (format_value(key.default) or "") if key is not None and key.type is ConfigType.LIST else None
+
+
+def apply_operations(
+    operations: Sequence[Operation],
+    stored: Mapping[str, str],
+    base: dict[str, str],
+    list_default: Callable[[str], str | None],
 ) -> dict[str, str]:
+    """The new stored values, from `base`.
+
+    Args:
+        list_default: the default of a key that is a list, None for any other key.
+
+    Raises:
+        KafkaError: INVALID_CONFIG for APPEND or SUBTRACT on a key that is no list.
+    """
     for operation in operations:
         if operation.type is OperationType.DELETE:
             base.pop(operation.name, None)
@@ -218,15 +238,15 @@ def _apply(
         if operation.type is OperationType.SET:
             base[operation.name] = value
             continue
-        known = TOPIC_KEYS.get(operation.name) if is_topic else find_key(operation.name)
-        if known is None or known.type is not ConfigType.LIST:
+        default = list_default(operation.name)
+        if default is None:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
                 f"Config value {operation.type.name.lower()} is not allowed for config key: {operation.name}",
             )
         current = stored.get(operation.name)
         if current is None:
-            current = format_value(known.default) or ""
+            current = default
         items, named = _items(current) if current else [], _items(value)
         if operation.type is OperationType.APPEND:
             items += [item for item in named if item not in items]
