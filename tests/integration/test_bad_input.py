@@ -143,6 +143,17 @@ def test_most_refusals_tell_where_the_log_starts(
         assert answer.log_start_offset == (0 if is_told else -1)
 
 
+def test_a_name_of_the_greatest_length_is_refused_with_an_error_that_quotes_it(fleet: RunningCluster) -> None:
+    api = codec.module(ApiKey.DESCRIBE_CONFIGS)
+    name = "a" * 32_767
+    request = api.DescribeConfigsRequest(resources=[api.DescribeConfigsResource(resource_type=2, resource_name=name)])
+    for version in (0, 4):
+        with Wire(fleet.address(0)) as wire:
+            (result,) = wire.ask(ApiKey.DESCRIBE_CONFIGS, version, request).results
+            assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+            assert result.error_message.endswith("...")
+
+
 def test_acks_that_do_not_exist_are_refused(fleet: RunningCluster) -> None:
     with Wire(fleet.address(0)) as wire:
         response = wire.ask(ApiKey.PRODUCE, 9, produce_request("t", batch(b"x"), acks=2))

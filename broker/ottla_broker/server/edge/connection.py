@@ -21,9 +21,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ottla_broker.ports.clock import Timer
-from ottla_broker.ports.network import Connection
+from ottla_broker.ports.network import Chunk, Connection
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
+from ottla_broker.server.edge.error_messages import shorten_error_messages
 from ottla_broker.server.edge.request_scheduling import CONTROL_APIS, RequestScheduler
 from ottla_broker.server.edge.throttling import Throttling
 from ottla_broker.server.handler_api import RequestContext
@@ -153,9 +154,7 @@ class ClientConnection:
             self._mute(self._throttling.answer(context, usage, response))
         if response is not None:
             try:
-                context.chunks = codec.frame_response(  # type: ignore[assignment]  # its file ranges are the disk's
-                    context.api_key, context.api_version, context.correlation_id, response
-                )
+                context.chunks = _frame(context, response)
             except Exception as error:
                 logger.exception("the response to api %d v%d cannot be written", context.api_key, context.api_version)
                 self.fail(f"internal error: {error}")
@@ -294,3 +293,14 @@ class ClientConnection:
         if self._connection.unsent_bytes <= MAX_UNSENT_BYTES:
             self._is_paused = False
             self._connection.resume()
+
+
+def _frame(context: RequestContext, response: object) -> list[Chunk]:
+    """The chunks of a response; error messages that no string can hold are cut first. Raises EncodeError."""
+    try:
+        chunks = codec.frame_response(context.api_key, context.api_version, context.correlation_id, response)
+    except codec.EncodeError:
+        if not shorten_error_messages(response):
+            raise
+        chunks = codec.frame_response(context.api_key, context.api_version, context.correlation_id, response)
+    return chunks  # type: ignore[return-value]  # its file ranges are the disk's
