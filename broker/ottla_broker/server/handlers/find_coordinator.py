@@ -31,15 +31,19 @@ from ottla_broker.transactions.coordinator import TransactionCoordinator
 KEY_TYPE_GROUP = 0
 KEY_TYPE_TRANSACTION = 1
 
+_TOPICS = {KEY_TYPE_GROUP: CONSUMER_OFFSETS, KEY_TYPE_TRANSACTION: TRANSACTION_STATE}
 _NOBODY = BrokerEndpoint("", -1, 0)
 
 
 async def handle(
     services: Services, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    """Waits only for the creation of the topic."""
+    """Waits only for the creation of the topic, once for all keys."""
+    topic = _TOPICS.get(request.key_type)
+    if topic is not None and services.metadata.partition_count(topic) == 0:
+        await services.auto_create_internal(topic)
     if context.api_version < 4:
-        error, node_id, endpoint = await _find(services, context, request.key_type, request.key)
+        error, node_id, endpoint = _find(services, context, request.key_type, request.key)
         return FindCoordinatorResponse(
             error_code=int(error),
             error_message="NONE" if error is ErrorCode.NONE else error.message,
@@ -49,7 +53,7 @@ async def handle(
         )
     coordinators = []
     for key in request.coordinator_keys:
-        error, node_id, endpoint = await _find(services, context, request.key_type, key)
+        error, node_id, endpoint = _find(services, context, request.key_type, key)
         coordinators.append(
             Coordinator(
                 key=key,
@@ -63,19 +67,16 @@ async def handle(
     return FindCoordinatorResponse(coordinators=coordinators)
 
 
-async def _find(
+def _find(
     services: Services, context: RequestContext, key_type: int, key: str
 ) -> tuple[ErrorCode, int, BrokerEndpoint]:
-    coordinator: GroupCoordinator | TransactionCoordinator
-    if key_type == KEY_TYPE_GROUP:
-        topic, coordinator = CONSUMER_OFFSETS, services.group_coordinator
-    elif key_type == KEY_TYPE_TRANSACTION:
-        topic, coordinator = TRANSACTION_STATE, services.transaction_coordinator
-    else:
+    topic = _TOPICS.get(key_type)
+    if topic is None:
         return ErrorCode.INVALID_REQUEST, -1, _NOBODY
+    coordinator: GroupCoordinator | TransactionCoordinator = services.group_coordinator
+    if key_type == KEY_TYPE_TRANSACTION:
+        coordinator = services.transaction_coordinator
     metadata = services.metadata
-    if metadata.partition_count(topic) == 0:
-        await services.auto_create_internal(topic)
     index = coordinator.partition_for(key)
     partition = metadata.partition(topic, index)
     endpoint = None if partition is None else metadata.endpoint(partition.leader, context.listener)
