@@ -23,6 +23,7 @@ class DelayedFetch:
     __slots__ = (
         "_context",
         "_environment",
+        "_has_expired",
         "_is_done",
         "_is_registered",
         "_params",
@@ -38,6 +39,7 @@ class DelayedFetch:
         self._params = params
         self._environment = environment
         self._reply = reply
+        self._has_expired = False
         self._is_done = False
         self._is_registered = False
         self.is_woken = False
@@ -68,6 +70,7 @@ class DelayedFetch:
     def on_timeout(self) -> None:
         """max_wait_ms have passed."""
         if not self._is_done:
+            self._has_expired = True
             self._context.check_again()
             self._answer()
 
@@ -112,17 +115,23 @@ class DelayedFetch:
         params, clock = self._params, self._environment.clock
         try:
             while True:
+                before = self._offsets()
                 results = await convert_partitions(self._context.items, params, self._environment)
                 left_s = params.max_wait_ms / 1000 - (clock.monotonic() - params.received_at)
-                if left_s <= 0 or not results or any(data.records or data.error_code for data in results):
+                has_answer = not results or any(data.records or data.error_code for data in results)
+                if has_answer or self._has_expired or left_s <= 0:
                     self._finish(results)
                     return
                 # Markers of transactions alone: there was something, but nothing that these consumers can be shown.
                 # Answering would have them ask the same again at once, for ever.
+                after = self._offsets()
                 self._context.check_again()
-                if not checks.is_satisfied(self._context.items, params, self._environment):
-                    break
+                if after == before or not checks.is_satisfied(self._context.items, params, self._environment):
+                    break  # offsets that stay: there is room for nothing, and a further look finds the same
             self._is_done = False
             self._wait(left_s)
         except Exception as error:
             self._reply.fail(error)
+
+    def _offsets(self) -> list[int]:
+        return [item.requested.fetch_offset for item in self._context.items]

@@ -136,6 +136,8 @@ class CommandExecution:
             load_topic: called for each topic that is new here.
             connection: as in `CommandFence.accepts`.
         """
+        # Of several for one partition the last counts: both would pass the check of the leader epoch.
+        commands = list({command.topic_partition: command for command in commands}.values())
         async with self._lock:
             if not self._fence.accepts(controller_epoch, connection):
                 return ErrorCode.STALE_CONTROLLER_EPOCH

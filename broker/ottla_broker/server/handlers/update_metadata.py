@@ -3,7 +3,7 @@
 Behaviour
     Replaces the list of live brokers, updates the partitions of the request and removes those whose leader is -2
     (their topic is being deleted). Type 2 (full) names every topic; others are deleted, and their offsets and
-    configuration with them.
+    configuration with them. A topic whose name is none is left out: names become directories and znodes.
     Followers look up their leaders' new endpoints.
 Errors, in this order
     STALE_BROKER_EPOCH (the request is for an earlier incarnation of this broker), STALE_CONTROLLER_EPOCH (also over a
@@ -15,12 +15,17 @@ Versions
 
 from __future__ import annotations
 
+import logging
+
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
 from ottla_broker.server.handler_api import RequestContext, Services
+from ottla_broker.storage.files.names import is_topic_name
+
+logger = logging.getLogger("ottla.server")
 
 
 async def handle(services: Services, context: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
@@ -30,6 +35,7 @@ async def handle(services: Services, context: RequestContext, request: UpdateMet
         return UpdateMetadataResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
     if not manager.fence.accepts(request.controller_epoch, context.connection_number):
         return UpdateMetadataResponse(error_code=int(ErrorCode.STALE_CONTROLLER_EPOCH))
+    _leave_out_invalid_names(request)
     error, deleted = services.metadata.update(request, context.api_version)
     if error is ErrorCode.NONE:
         manager.on_metadata_changed()
@@ -39,3 +45,17 @@ async def handle(services: Services, context: RequestContext, request: UpdateMet
                 if topic not in services.metadata.topics:
                     services.dynamic_config.forget_topic(topic)
     return UpdateMetadataResponse(error_code=int(error))
+
+
+def _leave_out_invalid_names(request: UpdateMetadataRequest) -> None:
+    """Changes the request in place. No controller creates such a topic; who sends one is none."""
+    named = {state.topic_name for state in request.topic_states}
+    named.update(state.topic_name for state in request.ungrouped_partition_states)
+    invalid = {name for name in named if not is_topic_name(name)}
+    if not invalid:
+        return
+    logger.warning("UpdateMetadata of controller %d names no topics: %.200r", request.controller_id, sorted(invalid))
+    request.topic_states = [state for state in request.topic_states if state.topic_name not in invalid]
+    request.ungrouped_partition_states = [
+        state for state in request.ungrouped_partition_states if state.topic_name not in invalid
+    ]
