@@ -67,6 +67,8 @@ class SimulatedBroker:
         """A fault that ought to halt the broker has been injected; otherwise a halt fails the run."""
         self.has_halted = asyncio.Event()
         self._filling: set[Partition] = set()
+        self._disks: dict[str, SimulatedDisk] | None = None
+        """Of the process that runs now."""
 
     @property
     def is_up(self) -> bool:
@@ -93,10 +95,12 @@ class SimulatedBroker:
             self.coordination = SimulatedCoordination(
                 process, self.store, session_timeout_s=config.zookeeper_session_timeout_ms / 1000
             )
+            disks = {path: SimulatedDisk(process, self.machine.disks[path], path) for path in self.paths}
+            self._disks = disks
             ports = Ports(
                 clock=SimulatedClock(process),
                 network=SimulatedNetwork(self.fabric, self.machine, process),
-                disks={path: SimulatedDisk(process, self.machine.disks[path], path) for path in self.paths},
+                disks=disks,
                 coordination=self.coordination,
                 workers=SimulatedWorkers(process, JOBS),
             )
@@ -264,6 +268,10 @@ class SimulatedBroker:
             for name, topic in topics.items()
             for number, part in topic.partitions.items()
         }
+
+    def open_files(self, path: str) -> list[str]:
+        """Names of the files in one log directory that the process has open."""
+        return [] if self._disks is None else self._disks[path].open_files()
 
     def partition_directory(self, partition: Partition, path: str) -> DirectoryNode | None:
         """The files of a replica in one log directory, as the page cache holds them."""

@@ -90,6 +90,10 @@ class SimulatedDisk:
         self._written_out: list[asyncio.Future[None]] = []
         process.on_kill(self._die)
 
+    def open_files(self) -> list[str]:
+        """Names of the files that are open, for a test that looks for those that nobody closes."""
+        return [file.name for file in self._files if file.is_open]
+
     # -- the port ---------------------------------------------------------------------------------------------------
 
     def open(self, name: str, *, create: bool = False) -> asyncio.Future[File]:
