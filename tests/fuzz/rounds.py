@@ -44,6 +44,9 @@ _SETTINGS = {
     "log.retention.ms": "-1",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "2",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "2",
     "zookeeper.session.timeout.ms": "18000",
     "socket.request.max.bytes": "2000000",
 }
