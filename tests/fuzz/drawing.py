@@ -212,8 +212,9 @@ class _Builder:
         kind = draw.random()
         if kind < 0.3 or self._left < 0:
             return []
-        if kind < 0.6:  # one entry twice or many times
-            return [self._value(module, message, one, False)] * draw.choice((2, 2, 3, 50, 1000))
+        if kind < 0.6:  # one entry twice, or many times where that does not multiply with the entries in it
+            many = () if any(member.is_array for member in one.fields) else (50, 1000)
+            return [self._value(module, message, one, False)] * draw.choice((2, 2, 3, *many))
         return [self._value(module, message, one, False) for _ in range(draw.choice((5, 20, 100)))]
 
     def _value(self, module: ModuleType, message: MessageDefinition, one: Field, is_wild: bool) -> Any:

@@ -171,6 +171,7 @@ class _Fuzzer:
         await self._check_bystander()
         for _ in range(cases):
             self._outcome.cases += 1
+            signal.setitimer(signal.ITIMER_PROF, 0)
             self._sent = self._next()
             signal.setitimer(signal.ITIMER_PROF, CPU_LIMIT_S)
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
