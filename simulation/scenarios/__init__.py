@@ -22,6 +22,7 @@ NAMES = (
     "reassignment",
     "recreation",
     "delayed_requests",
+    "transactional_fleet",
     "fleet",
 )
 """In the order in which `run` takes turns."""

@@ -1,0 +1,244 @@
+"""Three to five brokers, producers with transactions, read_committed consumers, and faults aimed at coordinators.
+
+Half of the seeds set flush.messages=1 and have losses of power; in the others brokers only crash. So nothing that is
+acknowledged may be lost in any of them, and what transactions promise is checked exactly (`transaction_oracle`): no
+committed record is missing, no aborted one visible, none is both, offsets are committed with their records, and when
+the faults are healed no open transaction holds back the last stable offset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.server.edge.dispatch import LISTED
+from simulation.broker_restarts import BrokerRestarts
+from simulation.checker import Checker, Partition, Violation
+from simulation.client import Client, Unavailable
+from simulation.cluster import SimulatedBroker, SimulatedFleet
+from simulation.coverage import Coverage
+from simulation.faults import FAULTS, Fault, Scene, draw_fault
+from simulation.leaderships import Leaderships
+from simulation.scenarios.fleet import brokers_agree, checked, heal, watch
+from simulation.scenarios.replicated import all_in_sync, all_is_committed, replicas_are_equal
+from simulation.scenarios.single import SETTLE_S, broker_settings, verify
+from simulation.transaction_oracle import TransactionOracle
+from simulation.transactional_clients import CommittedReader, TransactionalId
+from simulation.workload import Workload, create_topic
+from simulation.world import World
+
+TOPIC = "t"
+_STATE = "__transaction_state"
+_SHORTEST_S = 12.0
+_MOST_AT_ONCE = 3
+_LEFT_OUT = ("disk EIO", "disk full", "disk hangs", "clock jump")
+"""A lost directory takes what was acknowledged with it, and a clock that jumps by hours times transactions out."""
+_POWER_LOSSES = ("power loss", "power loss of several")
+
+
+async def run(world: World) -> Checker:
+    draw = world.stream("scenario")
+    flushed = draw.random() < 0.5
+    count = draw.choice((3, 3, 3, 4, 5))
+    fleet = SimulatedFleet(world, count, _settings(draw, flushed=flushed), disks=draw.choice((1, 1, 2)))
+    world.note(f"{count} brokers, {'flush.messages=1' if flushed else 'flush.messages not 1'}")
+    checker, leaderships, oracle, workload = checked(world, fleet, is_flushed=flushed)
+    clients = [Client(world, fleet.fabric, f"client-{n}", f"10.1.0.{n}", fleet.bootstrap) for n in (1, 2, 3)]
+    await fleet.start()
+    watching = world.spawn(watch(oracle), name="oracle")
+    restarts = BrokerRestarts(world, fleet.brokers)
+    partitions = [(TOPIC, number) for number in range(draw.choice((1, 2, 3)))]
+    await create_topic(workload, clients[0], TOPIC, len(partitions), 3, {})
+    await all_in_sync(fleet, clients[0], checker)
+
+    transactions = TransactionOracle()
+    has_offsets = any(listing.api_key is ApiKey.TXN_OFFSET_COMMIT for listing in LISTED)
+    ids = [
+        TransactionalId(
+            workload, transactions, draw.choice(clients), f"id{number}", partitions, has_offsets=has_offsets
+        )
+        for number in range(draw.choice((1, 2, 3)))
+    ]
+    for number, one in enumerate(ids):
+        workload.add_work(one.run(), f"transactional id {number}")
+    for partition in partitions:
+        reader = CommittedReader(workload, clients[-1], partition, transactions.delivered)
+        workload.add_work(reader.run(), f"reader of {partition}")
+
+    scene = Scene(world, fleet, restarts, oracle, clients, draw)
+    await _strike(scene, Coverage(world, leaderships, oracle, restarts), workload, leaderships, flushed=flushed)
+    heal(fleet)
+    try:
+        async with asyncio.timeout(SETTLE_S):
+            await restarts.settle()
+    except TimeoutError as late:
+        raise Violation(f"the brokers are not all ready {SETTLE_S} s after the last fault") from late
+    await all_in_sync(fleet, clients[0], checker)
+    await verify(fleet, workload, clients[0])
+    offsets = {}
+    if has_offsets:
+        offsets = {f"id{number}": await one.producer().group_offset() for number, one in enumerate(ids)}
+    found = {partition: await _read_committed(workload, clients[0], partition) for partition in partitions}
+    transactions.contents(found, offsets)
+    await all_in_sync(fleet, clients[0], checker)
+    await replicas_are_equal(fleet, clients[0], checker)
+    await all_is_committed(fleet, checker)
+    await brokers_agree(fleet, leaderships)
+    oracle.look()
+    watching.cancel()
+    checker.acknowledged_count += transactions.acknowledged_count
+    checker.delivered_count += transactions.delivered_count
+    world.note(f"{transactions.committed_count} transactions committed, {transactions.aborted_count} aborted")
+    return checker
+
+
+def _settings(draw: random.Random, *, flushed: bool) -> dict[str, str]:
+    return broker_settings(draw, flush_every_message=flushed) | {
+        "min.insync.replicas": "2",
+        "default.replication.factor": "3",
+        "offsets.topic.replication.factor": "3",
+        "offsets.topic.num.partitions": "2",
+        "transaction.state.log.replication.factor": "3",
+        "transaction.state.log.min.isr": "2",
+        "transaction.state.log.num.partitions": str(draw.choice((1, 2, 3))),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": str(draw.choice((300, 2000))),
+        "replica.lag.time.max.ms": str(draw.choice((1000, 3000))),
+        "replica.fetch.wait.max.ms": str(draw.choice((50, 500))),
+        "zookeeper.session.timeout.ms": str(draw.choice((1500, 3000))),
+        "replica.socket.timeout.ms": "3000",
+        "controller.socket.timeout.ms": "3000",
+    }
+
+
+# -- faults -----------------------------------------------------------------------------------------------------------
+
+
+def _coordinator(scene: Scene, leaderships: Leaderships) -> SimulatedBroker:
+    """The leader of some partition of __transaction_state, or any broker while there is none."""
+    leaders = [state.leader for (topic, _), state in sorted(leaderships.states.items()) if topic == _STATE]
+    live = [leader for leader in leaders if 0 <= leader < len(scene.fleet.brokers)]
+    return scene.fleet.brokers[scene.draw.choice(live)] if live else scene.broker()
+
+
+def _faults(leaderships: Leaderships, *, flushed: bool) -> dict[str, tuple[int, Fault]]:
+    async def crash_of_a_coordinator(scene: Scene) -> None:
+        broker = _coordinator(scene, leaderships)
+        await scene.restarts.until_gone(broker, scene.draw, broker.crash)
+
+    async def power_loss_of_a_coordinator(scene: Scene) -> None:
+        broker = _coordinator(scene, leaderships)
+        await scene.restarts.until_gone(
+            broker, scene.draw, lambda: scene.oracle.power_is_lost(broker, broker.cut_power)
+        )
+
+    async def session_expiry_of_a_coordinator(scene: Scene) -> None:
+        """It goes on believing that it leads until it hears otherwise."""
+        broker = _coordinator(scene, leaderships)
+        if broker.coordination is not None and broker.is_up:
+            scene.fleet.store.expire(broker.coordination.session_id)
+
+    async def isolation_of_a_coordinator(scene: Scene) -> None:
+        """From the other brokers, with or without the coordination store; clients still reach it."""
+        broker = _coordinator(scene, leaderships)
+        others = [other for other in scene.fleet.brokers if other is not broker]
+        for other in others:
+            scene.fleet.fabric.partition(broker.host, other.host)
+        if broker.coordination is not None and broker.is_up and scene.draw.random() < 0.5:
+            scene.fleet.store.disconnect(broker.coordination, scene.draw.choice((1.0, 4.0)))
+        await scene.last(0.5, 2.0, 6.0)
+        for other in others:
+            scene.fleet.fabric.mend(broker.host, other.host)
+            scene.fleet.fabric.mend(other.host, broker.host)
+
+    left_out = _LEFT_OUT if flushed else (*_LEFT_OUT, *_POWER_LOSSES)
+    faults = {name: fault for name, fault in FAULTS.items() if name not in left_out}
+    faults["crash of a coordinator"] = (8, crash_of_a_coordinator)
+    faults["session expiry of a coordinator"] = (4, session_expiry_of_a_coordinator)
+    faults["isolation of a coordinator"] = (4, isolation_of_a_coordinator)
+    if flushed:
+        faults["power loss of a coordinator"] = (8, power_loss_of_a_coordinator)
+    return faults
+
+
+async def _strike(
+    scene: Scene, coverage: Coverage, workload: Workload, leaderships: Leaderships, *, flushed: bool
+) -> None:
+    """Faults, several at once, for a while."""
+    world, draw = scene.world, scene.draw
+    faults = _faults(leaderships, flushed=flushed)
+    striking: dict[asyncio.Task[None], None] = {}
+    number = 0
+    ends_s = world.loop.time() + _SHORTEST_S * draw.choice((1, 2, 3))
+    while world.loop.time() < ends_s:
+        await asyncio.sleep(draw.choice((0.1, 1.0, 3.0)) * draw.random())
+        workload.check()
+        if world.problems:
+            raise Violation("the oracle has found something")
+        for task in [task for task in striking if task.done()]:
+            del striking[task]
+            task.result()
+        if len(striking) < _MOST_AT_ONCE:
+            number += 1
+            name, fault = draw_fault(draw, faults)
+            coverage.struck(name)
+            own = Scene(
+                world, scene.fleet, scene.restarts, scene.oracle, scene.clients, world.stream(f"fault/{number}")
+            )
+            striking[world.spawn(_one(fault, own), name=f"fault-{name}")] = None
+    world.faults = number
+    for task in striking:
+        await task
+
+
+async def _one(fault: Fault, scene: Scene) -> None:
+    await fault(scene)
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------
+
+
+async def _read_committed(workload: Workload, client: Client, partition: Partition) -> list[tuple[int, str]]:
+    """All that a read_committed consumer reads, once the last stable offset is at the end."""
+    loop = workload.world.loop
+    deadline = loop.time() + SETTLE_S
+    records: list[tuple[int, str]] = []
+    reader = CommittedReader(workload, client, partition, lambda _, offset, name: records.append((offset, name)))
+    stable = end = -1
+    while loop.time() < deadline:
+        try:
+            stable, end = [await _end(client, partition, isolation) for isolation in (1, 0)]
+            if stable == end:
+                while reader.position < end:
+                    await reader.fetch()
+                return records
+        except Unavailable:
+            pass
+        await asyncio.sleep(0.3)
+        try:
+            await client.refresh()
+        except Unavailable:
+            pass
+    raise Violation(
+        f"{SETTLE_S} s after the last fault the last stable offset of {partition} is {stable}, its end {end},"
+        f" read up to {reader.position}"
+    )
+
+
+async def _end(client: Client, partition: Partition, isolation: int) -> int:
+    """The end by ListOffsets: the last stable offset with isolation 1. Raises Unavailable."""
+    address = client.leader_of(partition)
+    if address is None:
+        raise Unavailable("no leader is known")
+    lists = codec.module(ApiKey.LIST_OFFSETS)
+    part = lists.ListOffsetsPartition(partition_index=partition[1], timestamp=-1)
+    topic = lists.ListOffsetsTopic(name=partition[0], partitions=[part])
+    body = lists.ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[topic])
+    response = await client.request(address, ApiKey.LIST_OFFSETS, client.random.randrange(2, 10), body)
+    answer = response.topics[0].partitions[0]
+    if answer.error_code:
+        raise Unavailable(ErrorCode.of(answer.error_code).name)
+    offset: int = answer.offset
+    return offset
