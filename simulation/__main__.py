@@ -1,11 +1,11 @@
-"""`python -m simulation`: runs seeds, replays one, checks the oracle, and proves that a seed is one run.
+"""`python -m simulation`: runs seeds, replays one, runs the mutants, and checks that a seed always gives the same run.
 
     run [--seeds N | --minutes M | --seed S] [--scenario log|single|replicated|fleet|…] [--jobs J]
-    campaign --seeds N [--scenario …] [--state FILE]        # goes on where it was stopped
-    mutants [--only NAME]                                  # plants each mutant and counts the seeds it takes
+    campaign --seeds N [--scenario …] [--state FILE]        # continues where it was stopped
+    mutants [--only NAME]                                  # applies each mutant and counts the seeds until it is found
     determinism [--seed S] [--scenario …]
 
-Ends with status 1 after a failing seed, and prints the one command that replays it.
+Exits with status 1 after a failing seed, and prints the command that replays it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What an administrator does to a fleet while faults strike it: topics come, grow and go, and replicas move.
+"""The administrator of a simulated fleet: creates, grows and deletes topics and moves replicas while faults occur.
 
-Each act is asked for by the real protocol and may be answered, refused for the moment or lost; what it was meant to
-bring about is told to the checker once it is known to have happened.
+Each request uses the real protocol; it may succeed, fail temporarily or get no response. The checker learns of a change
+once it has certainly happened.
 """
 
 from __future__ import annotations

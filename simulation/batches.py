@@ -1,7 +1,7 @@
 """Record batches of format 2 as the simulated clients write and read them.
 
-Written apart from `ottla_broker.records` on purpose: what checks the broker must not share its mistakes. A record's
-value is its name, unique in the run, with padding behind a NUL, so that one look at an offset tells whose record it is.
+This module does not use `ottla_broker.records`: the check must not share a bug with the broker. The value of a record
+is its name, unique in the run, padded after a NUL, so that the value at an offset identifies the record.
 """
 
 from __future__ import annotations

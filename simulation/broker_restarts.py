@@ -1,8 +1,8 @@
-"""Who keeps the brokers of a fleet running: each that has ended is started again after a while, as a supervisor does.
+"""Restarts the brokers of a fleet after they end, as a supervisor does.
 
 A broker may end because a fault killed it, because it halted when its last log directory failed, or because its start
-was refused while a directory did not answer or the coordination store broke. Any other halt or refused start fails the
-run.
+failed while a directory did not respond or the coordination store was not available. Any other halt or failed start
+fails the run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A long campaign of seeds that survives being stopped: one line of JSON per seed that was run."""
+"""A long campaign of seeds that can be stopped and continued: one line of JSON per finished seed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What must hold in every run: the oracle model, seen from outside.
+"""The guarantees that hold in every run, checked from outside the brokers.
 
-The workload tells the checker what it sent, what was acknowledged and what consumers were given; faults tell it what
-they may take away; at the end the whole contents of each partition is laid beside that. Nothing here looks into a
-broker. A `Violation` fails the run.
+The workload reports what it sent, what was acknowledged and what consumers received; faults report what they may lose.
+At the end the contents of each partition are compared with that. The checker does not read a broker's state. A
+`Violation` fails the run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A Kafka client for the simulator: one connection a broker, requests by the product's own codec, metadata, leaders.
+"""A Kafka client for the simulator: one connection per broker, requests by the product's codec, metadata, leaders.
 
-It retries nothing by itself; what a caller may retry it tells by `Unavailable`. Producing, consuming and what is to be
-concluded from answers is `simulation.workload`.
+It does not retry; `Unavailable` means that the caller may. Producers, consumers and the conclusions from responses are
+in `simulation.workload`.
 """
 
 from __future__ import annotations

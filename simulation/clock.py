@@ -1,7 +1,7 @@
-"""The simulated Clock: virtual time, and every timer and task bound to the process that made it.
+"""The simulated Clock: virtual time. Every timer and task belongs to the process that created it.
 
-A crash needs nothing from here: the loop drops the callbacks of a dead process (see `simulation.loop`). `cancel_all`
-is the other end, a broker that halts by itself: its tasks are cancelled and do run their `finally`.
+A crash needs no code here: the loop drops the callbacks of a dead process (see `simulation.loop`). `cancel_all` is for
+a broker that halts itself: its tasks are cancelled and run their `finally`.
 A task that ends with an unexpected error fails the run: the broker logs it (see `simulation.logs`).
 """
 

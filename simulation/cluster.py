@@ -1,4 +1,4 @@
-"""Brokers of the simulated fleet: the product's own `Broker` on simulated ports, started, crashed and started again."""
+"""The brokers of the simulated fleet: the product's `Broker` on simulated ports; starts, crashes and restarts."""
 
 from __future__ import annotations
 

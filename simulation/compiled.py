@@ -1,6 +1,7 @@
-"""The simulator's busiest modules compiled by mypyc, for a long campaign: a fifth more seeds a minute.
+"""The most used modules of the simulator, compiled by mypyc for long campaigns: a fifth more seeds per minute.
 
-The broker's code stays as it is, and so does every run: `determinism --compiled` shows that a seed has the same trace.
+The broker's code is not compiled. The runs do not change: `determinism --compiled` shows that the trace of a seed is
+the same.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """The simulated Coordination: one znode store for the run, and a session per process with delays and expiry.
 
 `SimulatedStore` is ZooKeeper's model (versions, zxids, ephemeral owners, sequence numbers, `multi`, one-shot watches)
-and is never wrong; what is seeded is the road to it. Requests of a session reach the store in the order they were made
-and its answers and watch events come back in one order too, so that a watch is told before any read that sees the
-change completes, however long both take.
+without errors. The seed varies the delivery: requests of a session reach the store in the order of the calls, and
+responses and watch events return in one order, so a watch fires before any read that sees the change completes.
 
-Faults: `SimulatedStore.expire` ends a session at the server, `SimulatedStore.disconnect` takes the connection away for
-a while (a request on its way may or may not have been done: ConnectionLoss), `SimulatedStore.slow_s` delays
-everything, `SimulatedCoordination.hold` keeps back what the server says to one process, `SimulatedStore.remove` is
-somebody with a shell. A dead or abandoned process's session ends by its timeout.
+Faults: `SimulatedStore.expire` ends a session at the server. `SimulatedStore.disconnect` breaks the connection for a
+while; a request in flight fails with ConnectionLoss, applied or not. `SimulatedStore.slow_s` delays everything.
+`SimulatedCoordination.hold` delays what the server sends to one process. `SimulatedStore.remove` deletes a node, as a
+person with a shell can. The session of a dead or abandoned process ends by its timeout.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a fleet was doing when a fault struck: the columns of the coverage table, seen from above.
+"""The columns of the coverage table: the state of a fleet when a fault occurred, from outside the brokers.
 
-`doing` names every state that holds, "steady" when none does. `Coverage` counts (fault, state) of one run; the runner
-adds the runs up.
+`doing` lists all states that apply, "steady" when none does. `Coverage` counts (fault, state) for one run; the runner
+adds up the runs.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The simulated Disk: one lane per Disk over a `DiskImage`, with seeded latencies.
 
-Calls take effect one after another in the order they were made, each after its latency, and complete then; in some
-runs several complete in one turn, as the real lane posts them (`adapters.lane`). A read may complete at once while
-nothing is queued, as one from the page cache does. When the process dies, the queued calls are
-lost but for a seeded few that the lane had already given to the kernel, the last of them cut short.
+Calls take effect in order, each after its latency, and complete then. In some runs several complete in one loop
+iteration, as the real lane reports them (`adapters.lane`). A read may complete at once while nothing is queued, like a
+read from the page cache. When the process dies, the queued calls are lost, except a seeded few that the lane had
+already given to the kernel; the last of these is cut short.
 
-Faults come from the image: `failure` (an errno for every call), `capacity_bytes` (ENOSPC for what does not fit),
-`is_hung` (nothing completes until it is ended), `slow_s` (calls take up to so much longer). A sync that fails has
-lost what was to be synced: the kernel marks such pages clean.
+Faults are attributes of the image: `failure` (an errno for every call), `capacity_bytes` (ENOSPC beyond it), `is_hung`
+(nothing completes until it ends), `slow_s` (maximum extra latency). A failed sync loses the unsynced data, because the
+kernel marks such pages clean.
 """
 
 from __future__ import annotations

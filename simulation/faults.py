@@ -1,8 +1,8 @@
-"""The faults of a fleet: each begins, lasts a while and is healed, whatever else goes on at the same time.
+"""The faults of a fleet: each starts, lasts for a while and is healed, independently of the others.
 
-`FAULTS` names them all, with how often each is drawn. A fault is an `async def fault(scene)`: it draws what it strikes
-and how hard from `scene.draw`, and when it returns it has healed what it did. Brokers that end are started again by
-`simulation.broker_restarts`, not here; what an administrator does on purpose is `simulation.administration`.
+`FAULTS` lists them with their frequency. A fault is an `async def fault(scene)`: it draws its target and strength from
+`scene.draw`, and has healed what it did when it returns. `simulation.broker_restarts` restarts brokers that end;
+`simulation.administration` has the actions of an administrator.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A consumer's side of a fetch session of one partition (KIP-227): what it need not say again, and what it was told."""
+"""The consumer's side of a fetch session for one partition (KIP-227): what it may omit, and what it received."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""The files of one simulated log directory, each with what the page cache holds and what the platter holds.
+"""The files of one simulated log directory: the content of the page cache and the content of the device.
 
-A file is bytes plus the changes since its last fsync; a directory is entries plus the changes since its own. A process
-crash changes nothing here. `DiskImage.lose_power` draws what was left of the changes:
+A file is bytes plus the changes since its last fsync; a directory is entries plus the changes since its own fsync. A
+process crash changes nothing. `DiskImage.lose_power` draws which changes survive:
 
 * a file keeps a prefix of its unsynced writes with the next one torn at a sector boundary, or any subset of its dirty
-  sectors (lost ones are zeros, or what stood there before a truncation), or nothing, or all;
-* a directory keeps a prefix of its unsynced entries' changes, so a created file may be gone, a deleted one back and a
-  renamed one under its old name, each independently of the file's own bytes. A rename is never half done.
+  sectors (lost ones are zeros, or the content before a truncation), or nothing, or everything;
+* a directory keeps a prefix of its unsynced changes: a created file may be missing, a deleted one exist again and a
+  renamed one have its old name, each independently of the file's bytes. A rename is atomic.
 
-No time, no queue and no futures here: those are `simulation.disk`.
+No time, queue or futures: see `simulation.disk`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the platter holds of a partition, read past the broker from a simulated directory."""
+"""The content of a partition on the device, read from a simulated directory without the broker."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A consumer outside any group membership that commits offsets and reads them back: acknowledged commits must stay.
+"""A consumer without group membership that commits offsets and reads them back: acknowledged commits must survive.
 
-The offsets of one group only grow, so what is read must lie between the last acknowledged one and the last one sent;
-or it is one that was given up before, and was late.
+The offsets of a group only grow. An offset that is read must be between the last acknowledged and the last sent one, or
+be that of an earlier request without response that was applied late.
 """
 
 from __future__ import annotations

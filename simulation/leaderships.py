@@ -1,10 +1,8 @@
-"""The leaderships of a run as the coordination store tells them: who led which partition in which epoch, with which
-ISR.
+"""The leaderships of a run, from the coordination store: leader and ISR of each partition in each leader epoch.
 
-Looks at every change of a state znode in the moment it is made, and notes as a problem of the run what must never
-stand there: an ISR outside the assignment, a leader outside the ISR, an epoch that goes back or has two leaders, two
-controllers of one epoch, a reassignment that ends before all of its target is in sync. What brokers believe is compared
-with it by `oracle`.
+It checks every change of a state znode at once, and records a problem of the run for: an ISR outside the assignment, a
+leader outside the ISR, an epoch that decreases or has two leaders, two controllers with one epoch, a reassignment that
+ends before all target replicas are in sync. `oracle` compares the state of the brokers with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The brokers' logs in a run: silent, but a traceback in one of them is a mistake, even if the broker survives it."""
+"""The logs of the brokers in a run: not printed, but a traceback is a bug, even if the broker survives it."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""An asyncio event loop whose time is virtual: no selector, no threads, one deterministic order.
+"""An asyncio event loop with virtual time: no selector, no threads, one deterministic order.
 
-Callbacks run in the order they became ready. When none is ready the loop jumps to the next timer; timers of the same
-instant fire in the order they were made. Nothing here draws random numbers: what is "concurrent" is decided by the
-seeded delays of the simulated ports, so the order of a run is a function of its seed.
+Callbacks run in the order in which they became ready. When none is ready, time jumps to the next timer; timers of the
+same instant fire in the order of creation. There are no random numbers here: the seeded delays of the simulated ports
+decide what is concurrent, so the order of a run is a function of its seed.
 
-Ownership: a callback belongs to the simulated process found in its context (`PROCESS`). Tasks and timers inherit the
-context they are made in, so whatever a broker starts, by the Clock port or by asyncio itself, belongs to its process.
-Once that process is dead the loop drops its callbacks unrun, which is what kill -9 means: no `finally`, no `except`.
+Ownership: a callback belongs to the simulated process in its context (`PROCESS`). Tasks and timers inherit the context
+of their creator, so everything that a broker starts, by the Clock port or by asyncio, belongs to its process. When the
+process is dead, the loop drops its callbacks without running them, as kill -9 does: no `finally`, no `except`.
 """
 
 from __future__ import annotations

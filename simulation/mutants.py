@@ -1,8 +1,8 @@
-"""Mutants that are planted into the broker, one at a time, to oracle the oracle: each must be found within a few seeds.
+"""Mutants: seeded bugs in the broker that test the oracle. The simulator must find each within a few seeds.
 
-A mutant is a set of replaced attributes of the product, in place while `planted` is entered. What it breaks is a
-promise that the simulator checks; `seeds` is how many it may take. `python -m simulation mutants` runs
-them all, `tests/simulation/test_mutants.py` the quick ones.
+A mutant replaces attributes of the product while the context of `applied` is entered, and breaks a guarantee that the
+simulator checks. `seeds` is the maximum number of seeds to find it. `python -m simulation mutants` runs all of them,
+`tests/simulation/test_mutants.py` the quick ones.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ from simulation.runner import run_seed
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mutant. `replaced`: (object, attribute, what stands there instead)."""
+    """One mutant. `replaced`: (object, attribute, replacement)."""
 
     name: str
     scenario: str
     seeds: int
     replaced: tuple[tuple[Any, str, Any], ...]
     is_quick: bool = False
-    """Found so soon that every test run can afford it."""
+    """Found quickly enough for every test run."""
     first_seed: int = 1
-    """Where to begin; for what few seeds can show, shortly before one that does."""
+    """The first seed; for a mutant that few seeds find, shortly before one that does."""
 
     @contextlib.contextmanager
-    def planted(self) -> Iterator[None]:
-        """The mutant is in the product until this is left."""
+    def applied(self) -> Iterator[None]:
+        """Applies the mutant until the context is left."""
         before = [(target, name, vars(target).get(name)) for target, name, _ in self.replaced]
         try:
             for target, name, instead in self.replaced:
@@ -71,7 +71,7 @@ class Mutant:
         finally:
             for target, name, original in before:
                 if original is None:
-                    delattr(target, name)  # it was inherited
+                    delattr(target, name)  # inherited
                 else:
                     setattr(target, name, original)
 
@@ -85,7 +85,7 @@ def _highest_of_all(current: int, leader_end_offset: int, followers: Any, *rest:
 
 
 def _impatient(current: int, leader_end_offset: int, *rest: Any) -> isr.Watermark:
-    return isr.Watermark(max(current, leader_end_offset), "impatience")
+    return isr.Watermark(max(current, leader_end_offset), "mutant")
 
 
 _high_watermark = isr.high_watermark
@@ -122,7 +122,7 @@ def _cut_to_the_high_watermark_first(self: Follower, notify: Any) -> None:
     _start_following(self, notify)
     log = self._log
     if self._task is None and log.log_end_offset > log.high_watermark:
-        self._run(partial(self._truncate, log.high_watermark, "KIP-101 has not been read"), "truncate")
+        self._run(partial(self._truncate, log.high_watermark, "mutant"), "truncate")
 
 
 _become_leader = Partition.become_leader
@@ -284,36 +284,38 @@ async def _load_nothing(self: Any, directory: Any) -> None:
 
 MUTANTS = (
     Mutant(
-        "a leader tells no follower that their logs part",
+        "a leader returns no diverging epoch",
         "fleet",
         40,
         ((Partition, "divergence", lambda self, fetch_offset, last_fetched_epoch: None),),
         is_quick=True,
     ),
     Mutant(
-        "the high watermark is the furthest replica's end",
+        "the high watermark is the highest log end offset of a follower",
         "fleet",
         20,
         ((isr, "high_watermark", _highest_of_all),),
         is_quick=True,
     ),
-    Mutant("the high watermark waits for nobody", "fleet", 20, ((isr, "high_watermark", _impatient),), is_quick=True),
     Mutant(
-        "the high watermark does not wait for who is about to join",
+        "the high watermark waits for no follower", "fleet", 20, ((isr, "high_watermark", _impatient),), is_quick=True
+    ),
+    Mutant(
+        "the high watermark does not wait for caught-up followers outside the ISR",
         "fleet",
         40,
         ((isr, "high_watermark", _without_joiners),),
         is_quick=True,
     ),
     Mutant(
-        "min.insync.replicas is not looked at",
+        "min.insync.replicas is ignored",
         "fleet",
         20,
         ((isr, "effective_min_isr", lambda asked_for, replica_count: 1),),
         is_quick=True,
     ),
     Mutant(
-        "a fetch acknowledges what parts from the leader's log",
+        "a fetch acknowledges records that diverge from the leader's log",
         "fleet",
         60,
         ((checks, "acknowledge", _acknowledge_what_diverges),),
@@ -326,21 +328,21 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "a sync is skipped, and acknowledged",
+        "a sync is skipped and acknowledged",
         "single",
         60,
         ((LogAppender, "_sync", _acknowledge_unsynced),),
         is_quick=True,
     ),
     Mutant(
-        "more is called flushed than the platter holds",
+        "the flushed offset is above the synced records",
         "log",
         40,
         ((LogFlusher, "flush_locked", _claim_flushed),),
         is_quick=True,
     ),
     Mutant(
-        "torn batches are taken for whole ones",
+        "recovery accepts torn batches",
         "log",
         400,
         ((recovery, "is_batch_intact", lambda batch, magic: True),),
@@ -348,9 +350,7 @@ MUTANTS = (
         first_seed=120,
     ),
     Mutant("a log is lost at a restart", "single", 10, ((DirectoryLoader, "load", _load_nothing),), is_quick=True),
-    Mutant(
-        "whoever does not lead appends all the same", "fleet", 20, ((Partition, "append", _append_without_leading),)
-    ),
+    Mutant("a replica that is not the leader appends", "fleet", 20, ((Partition, "append", _append_without_leading),)),
     Mutant(
         "an empty recreated replica stays in the ISR",
         "recreation",
@@ -362,42 +362,42 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "a follower cuts its log to its high watermark first",
+        "a follower first truncates to its high watermark",
         "fleet",
         60,
         ((Follower, "start", _cut_to_the_high_watermark_first),),
         is_quick=True,
     ),
     Mutant(
-        "consumers are served beyond the high watermark",
+        "consumers read above the high watermark",
         "fleet",
         5,
         ((checks, "upper_offset", lambda partition, params: partition.log.log_end_offset),),
         is_quick=True,
     ),
     Mutant(
-        "some fetches of consumers skip six records",
+        "some consumer fetches skip six records",
         "fleet",
         5,
         ((SessionlessContext, "begin", _give_later_records),),
         is_quick=True,
     ),
     Mutant(
-        "a fetch session rests though there is more to read",
+        "a fetch session omits a partition that has more records",
         "fleet",
         5,
         ((IncrementalContext, "_is_at_rest", _rest_at_the_told_watermark),),
         is_quick=True,
     ),
     Mutant(
-        "between the high watermark and the end a fetch is out of range",
+        "a fetch between the high watermark and the log end is out of range",
         "fleet",
         5,
         ((checks, "check", _end_at_the_high_watermark),),
         is_quick=True,
     ),
     Mutant(
-        "sequences are forgotten when the leader changes",
+        "a new leader has no producer sequences",
         "fleet",
         20,
         ((Partition, "become_leader", _lead_without_sequences),),
@@ -408,20 +408,20 @@ MUTANTS = (
         "sequences are not checked", "single", 20, ((ProducerStates, "check", lambda *arguments: None),), is_quick=True
     ),
     Mutant(
-        "a new leader tells its end before its high watermark has reached its epoch",
+        "a new leader returns its log end before its high watermark has reached its epoch",
         "fleet",
         40,
         ((Partition, "become_leader", _lead_without_epoch_start),),
         is_quick=True,
     ),
     Mutant(
-        "a replica may join the ISR from anywhere",
+        "a replica joins the ISR at any offset",
         "fleet",
         40,
         ((isr, "may_join", lambda *arguments: isr.JoinDecision(True, "why not")),),
     ),
     Mutant(
-        "a broker takes commands that were meant for its life before",
+        "a broker accepts requests for an earlier incarnation",
         "delayed_requests",
         40,
         ((CommandFence, "is_stale_broker_epoch", _no_epoch_is_stale),),
@@ -429,7 +429,7 @@ MUTANTS = (
         first_seed=25,
     ),
     Mutant(
-        "the controller takes any incarnation of a broker into an ISR",
+        "the controller adds any incarnation of a broker to an ISR",
         "delayed_requests",
         40,
         ((isr_writes, "decide_isr_change", _any_incarnation),),
@@ -437,7 +437,7 @@ MUTANTS = (
         first_seed=10,
     ),
     Mutant(
-        "a controller writes without looking whether it still is one",
+        "a controller writes without the check of the controller epoch",
         "delayed_requests",
         40,
         ((ControllerStore, "_fence", _unfenced),),
@@ -445,7 +445,7 @@ MUTANTS = (
         first_seed=8,
     ),
     Mutant(
-        "brokers obey controllers that have been replaced",
+        "brokers accept requests of an old controller",
         "delayed_requests",
         40,
         ((CommandFence, "accepts", _accept_any_controller),),
@@ -453,28 +453,28 @@ MUTANTS = (
         first_seed=6,
     ),
     Mutant(
-        "brokers take what comes late over a connection that its controller has given up",
+        "brokers accept late requests of a connection that the controller abandoned",
         "delayed_requests",
         40,
         ((CommandFence, "accepts", _accept_any_connection),),
         is_quick=True,
     ),
     Mutant(
-        "brokers take metadata of controllers that have been replaced",
+        "brokers accept metadata of an old controller",
         "delayed_requests",
         20,
         ((update_metadata, "handle", _take_any_metadata),),
         is_quick=True,
     ),
     Mutant(
-        "a leader takes an ISR change back that was not answered",
+        "a leader reverts an ISR change without response",
         "delayed_requests",
         40,
         ((AlterPartitionQueue, "_ask", _take_back_unanswered),),
         is_quick=True,
     ),
     Mutant(
-        "a replica that is back with less than it had leads at once",
+        "a replica that lost records leads at once after its directory is reopened",
         "disks",
         40,
         ((transitions, "decide_return", _admit_at_once),),
@@ -482,14 +482,14 @@ MUTANTS = (
         first_seed=85,
     ),
     Mutant(
-        "a reassignment ends when one of its target is in sync",
+        "a reassignment ends when one target replica is in sync",
         "fleet",
         10,
         ((reassignment, "next_step", _end_at_once),),
         is_quick=True,
     ),
     Mutant(
-        "whoever stands last in the assignment leads",
+        "the last replica of the assignment becomes leader",
         "fleet",
         5,
         ((elections, "_first_in_order", _anybody_leads),),
@@ -501,7 +501,7 @@ MUTANTS = (
 
 
 def mutant(name: str) -> Mutant:
-    """KeyError for an unknown one."""
+    """The mutant with this name. KeyError."""
     for one in MUTANTS:
         if one.name == name:
             return one
@@ -510,7 +510,7 @@ def mutant(name: str) -> Mutant:
 
 @dataclass(frozen=True)
 class Found:
-    """What it took to find a mutant: the first seed that failed (None: none did), what it said, real seconds."""
+    """The first seed that found a mutant (None: no seed did), its error, and the real time in seconds."""
 
     name: str
     seed: int | None
@@ -522,7 +522,7 @@ def find(name: str) -> Found:
     """Runs the mutant's seeds until one fails."""
     one = mutant(name)
     spent_s = 0.0
-    with one.planted():
+    with one.applied():
         for seed in range(one.first_seed, one.first_seed + one.seeds):
             outcome = run_seed(one.scenario, seed)
             spent_s += outcome.wall_s

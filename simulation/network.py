@@ -1,13 +1,13 @@
-"""The simulated Network: connections in memory that carry the real bytes, with seeded delays, splits and cuts.
+"""The simulated Network: connections in memory that carry the real bytes, with seeded delays and partitions.
 
-One `Fabric` per run connects the hosts. Bytes of one direction of a connection arrive in order; nothing orders two
-connections. A segment is cut at random places on the way and put together again by the receiver, as TCP may do.
-What a process gave to `send` counts as sent once the "kernel" took it, which is limited by a window: a peer that does
-not read leaves bytes unsent. The bytes are copied at that moment, not at `send`, so a buffer changed too early shows.
+One `Fabric` per run connects the hosts. Bytes of one direction of a connection arrive in order; connections are
+independent. A segment is split at random places, and the receiver joins the parts, as with TCP. Bytes given to `send`
+are sent once the "kernel" takes them, limited by a window: a peer that does not read leaves bytes unsent. They are
+copied at that time, not at `send`, so that a buffer that changes too early is noticed.
 
-Faults: `break_connection` (both ends are told), `cut`/`mend` (bytes of one direction wait, connecting times out),
-`partition`/`heal` (of both directions, of everything), `slow` (extra delay of a host). The end of
-a process closes its connections as its kernel would; a power loss is silent for a while.
+Faults: `break_connection` (both ends get an error), `cut` and `mend` (bytes of one direction wait, connects time out),
+`partition` and `heal` (both directions, all traffic), `slow` (extra delay of a host). The end of a process closes its
+connections as the kernel does; after a power loss nothing is sent for a while.
 """
 
 from __future__ import annotations

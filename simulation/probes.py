@@ -1,9 +1,9 @@
-"""Clients that do nothing but look: is what a leader tells of its log's end consistent?
+"""Clients that check whether a leader's answers about the end of its log are consistent.
 
-* ListOffsets(latest) never goes back for a client that names the leader epoch it knows, but a leader may say
+* ListOffsets(latest) never decreases for a client that sends the current leader epoch; the leader may return
   OFFSET_NOT_AVAILABLE (KIP-207).
-* A fetch from between the high watermark and the log's end is an empty success: where that is, is read from the
-  broker itself, and asked for under the epoch that it leads in.
+* A fetch from an offset between the high watermark and the log end is an empty success. The offset comes from the
+  broker's state, and the request has the broker's leader epoch.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""An administrator of the simulated fleet who moves partitions between brokers by request (KIP-455).
+"""An administrator of the simulated fleet that reassigns partitions by request (KIP-455).
 
-`Reassigner` begins, replaces and cancels reassignments at random, as a client of the fleet; nothing here waits for one
-to end. Not here: when it acts (the scenario), what must hold (`checker`).
+`Reassigner` starts, replaces and cancels reassignments at random, as a client of the fleet, and does not wait for their
+end. Not here: when it acts (the scenario), the guarantees (`checker`).
 
     reassigner = Reassigner(world, client, broker_ids)
-    note = await reassigner.act()                  # one request of any kind; Unavailable when nobody answered
-    await reassigner.finish()                      # nothing is under way any more (brokers must live)
+    note = await reassigner.act()                  # one request of any kind; Unavailable without a response
+    await reassigner.finish()                      # until no reassignment is ongoing (the brokers must run)
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The replicas of one partition held against each other, batch by batch, past the brokers: what their files hold.
+"""Compares the replicas of a partition batch by batch, from their files, without the brokers.
 
-A `Truth` is what the partition's leaders have committed, as (base offset, offset after it, leader epoch, CRC) of each
-batch. A `View` is how far one replica's files have been compared with it; it goes on where it stopped unless something
-was cut off meanwhile. Logs of this kind begin at offset 0 and are never compacted.
+A `Truth` is what the leaders have committed: (base offset, next offset, leader epoch, CRC) of each batch. A `View` is
+how far the files of one replica have been compared with it; it continues there unless the log was truncated. These logs
+start at offset 0 and are never compacted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What many runs did, for people: a line per scenario, and the table of faults against what the fleet was doing."""
+"""The report of many runs: a line per scenario, and the table of faults by the state of the fleet."""
 
 from __future__ import annotations
 

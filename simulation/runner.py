@@ -1,4 +1,4 @@
-"""One seed, one run: makes the world, runs a scenario in it and says how it ended."""
+"""One seed, one run: creates the world, runs a scenario in it and returns the outcome."""
 
 from __future__ import annotations
 

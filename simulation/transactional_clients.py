@@ -62,7 +62,7 @@ class _DeadError(Exception):
     """The application of the producer has died."""
 
 
-class TransactionalProducer:
+class TransactionalClient:
     """One producer, from InitProducerId until it is fenced, dies or has done its work."""
 
     def __init__(
@@ -426,10 +426,10 @@ class TransactionalId:
             await task
         await self.producer().run(only_initialize=True)
 
-    def producer(self) -> TransactionalProducer:
+    def producer(self) -> TransactionalClient:
         """The next one."""
         self._producers += 1
-        return TransactionalProducer(
+        return TransactionalClient(
             self._workload,
             self._oracle,
             self._client,

@@ -1,7 +1,7 @@
-"""The simulated Workers: a job is a task of the broker's process on a simulated Disk of its own.
+"""The simulated Workers: a job is a task of the broker's process on its own simulated Disk.
 
-So a crash can fall between any two file calls of a job. Arguments and result are pickled and unpickled, as they are on
-the way to a worker process and back.
+So a crash can occur between any two file calls of a job. Arguments and result are pickled and unpickled, as on the way
+to a worker process and back.
 """
 
 from __future__ import annotations

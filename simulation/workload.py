@@ -1,8 +1,8 @@
-"""Producers, consumers and an administrator over the simulated network, and what they conclude from the answers.
+"""Producers, consumers and an administrator over the simulated network, and their conclusions from the responses.
 
-Every record has a name, "<producer>/<number>". The workload tells the checker what was sent, acknowledged and
-delivered; it retries as the official clients do, and an answer that those would take for a mistake of the broker is a
-`Violation` here.
+Every record has a name, "<producer>/<number>". The workload reports to the checker what was sent, acknowledged and
+delivered. It retries as the official clients do; a response that they would treat as a bug of the broker is a
+`Violation`.
 """
 
 from __future__ import annotations

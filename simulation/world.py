@@ -1,8 +1,8 @@
-"""What the simulated ports of one run share: the seed, virtual time, the trace, machines and the processes on them.
+"""The shared state of the simulated ports of one run: seed, virtual time, trace, machines and their processes.
 
-A `Machine` survives crashes: it owns the disk images, the boot id and the skew of the wall clock. A `SimulatedProcess`
-is one life of a broker on a machine; `kill` ends it the way kill -9 does, `Machine.lose_power` the way a pulled plug
-does. The rules of each port live in the module of that port, not here.
+A `Machine` survives crashes: it has the disk images, the boot id and the skew of the wall clock. A `SimulatedProcess`
+is one incarnation of a broker on a machine; `kill` ends it as kill -9 does, `Machine.lose_power` as a power loss does.
+The rules of each port are in the module of that port.
 """
 
 from __future__ import annotations

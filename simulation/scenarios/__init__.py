@@ -1,4 +1,4 @@
-"""What is run: each scenario is one `async def run(world) -> Checker` in a module of its own, imported on first use."""
+"""The scenarios: each is one `async def run(world) -> Checker` in its own module, imported on first use."""
 
 from __future__ import annotations
 

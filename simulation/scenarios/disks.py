@@ -1,14 +1,14 @@
-"""Brokers of two or three disks, of which one at a time fails, hangs or is full: the others go on, and it comes back.
+"""Brokers with two or three disks. One disk at a time fails, hangs or is full; the others continue, and it comes back.
 
-    eio     from a drawn call on, any call at all, each one fails with EIO; healed after a while. The disk may have lost
-            by then what was not synced, as one does that was unplugged; and the broker may have been without the
-            coordination meanwhile, so that nobody hears of it before it is back.
-    hang    no call is answered: for less than ottla.log.dir.io.timeout.ms, which must go unnoticed, or for longer
+    eio     from a drawn call on each call fails with EIO; healed after a while. The disk may have lost its unsynced
+            data by then, as after an unplug. The broker may have had no coordination store meanwhile, so that no other
+            component learned of the failure.
+    hang    no call completes: for less than ottla.log.dir.io.timeout.ms, which must have no effect, or for longer
     full    nothing more fits, or little
 
-The broker never halts and never restarts, and the directory is online again within SETTLE_S of its healing. With
-flush.messages=1 nothing acknowledged or delivered is lost; without, only a disk that forgot takes what it had not
-synced: of several brokers no more than the oracle model says, and at the end all of them are in sync.
+The broker never halts or restarts, and the directory is online again within SETTLE_S after it is healed. With
+flush.messages=1 no acknowledged or delivered record is lost. Without it only a disk that lost its unsynced data loses
+records: with several brokers no more than the oracle model allows, and at the end all of them are in sync.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The whole fleet: three to seven brokers, every kind of fault at any time, several at once, and an exact oracle.
 
-Faults overlap and strike whatever the fleet is doing (`simulation.faults`); meanwhile topics come, grow and go. After
-at least MIN_VIRTUAL_S, MIN_ACKNOWLEDGED, MIN_MESSAGES and MIN_FAULTS everything is healed, and then every record that
-the oracle model promises must be there, in the same place on all replicas (`simulation.oracle`), and whoever
-waits must be answered.
+Faults overlap and occur in every state of the fleet (`simulation.faults`); meanwhile topics are created, grow and are
+deleted. After at least MIN_VIRTUAL_S, MIN_ACKNOWLEDGED, MIN_MESSAGES and MIN_FAULTS everything is healed. Then every
+record that the oracle model guarantees must exist at the same offset on all replicas (`simulation.oracle`), and every
+waiting request must get a response.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The `log` scenario over two or three log directories, with logs that move between them all the time (KIP-113).
+"""The `log` scenario with two or three log directories and logs that move between them all the time (KIP-113).
 
-What is promised is the same: wherever a log stands, and at whatever file call of a move the process or the power ends.
-A move is begun, replaced by another, slowed down or cancelled; the copy takes over in the middle of appends,
-truncations, deletions of records and of topics.
+The guarantees are the same, at whatever file call of a move the process or the power ends. A move is started, replaced,
+throttled or cancelled; the future log replaces the current one during appends, truncations, deletions of records and
+of topics.
 """
 
 from __future__ import annotations

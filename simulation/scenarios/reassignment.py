@@ -1,7 +1,7 @@
 """The `replicated` scenario on five brokers, while an administrator reassigns partitions all the time (KIP-455).
 
-Targets of one to three brokers, replaced and cancelled in the middle, during elections, crashes, changes of controller
-and deletions of topics. Once the faults are over every reassignment ends, and only the replicas of a partition hold it.
+Targets have one to three brokers and are replaced and cancelled, during elections, crashes, controller failovers and
+deletions of topics. After the faults every reassignment ends, and only the replicas of a partition have its log.
 """
 
 from __future__ import annotations

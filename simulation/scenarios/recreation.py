@@ -1,10 +1,10 @@
-"""Three brokers of two or three disks each: a disk dies for good, and its replicas are recreated on the others.
+"""Three brokers of two or three disks each: a disk fails for good, and its replicas are recreated on the others.
 
-Replication factor 3, min.insync.replicas 2. One disk dies at a time, at any call; while its replicas are recreated the
-broker itself, another one, the controller or the whole fleet's connections may fail, and the disk may come back in the
-middle of it. Full replication must return while the disk is still dead, without a person; then it comes back with what
-it had, its old copies become strays, and the replicas of every partition hold the same bytes. Nobody loses power, so
-nothing that was acknowledged with acks=all, or delivered, may be lost: an empty replica must never have led.
+Replication factor 3, min.insync.replicas 2. One disk fails at a time, at any call. While its replicas are recreated,
+the broker, another one, the controller or all connections may fail, and the disk may come back. Full replication must
+return while the disk is offline, without an administrator. Then the disk comes back with its old content, its old logs
+become strays, and the replicas of every partition have the same bytes. There is no power loss, so no record that was
+acknowledged with acks=all, or delivered, may be lost: an empty replica must never have been the leader.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Three brokers, replication factor 3, min.insync.replicas 2; one fault at a time, healed before the next.
 
-Faults: kill -9 of any broker (it comes back later), slow messages, an expired session, another controller. No broker
-loses power here, so whatever was acknowledged with acks=all, or delivered to a consumer, must stay; acks=1 promises
-nothing beyond its leader. At the end all replicas of a partition hold the same bytes.
+Faults: kill -9 of any broker (it restarts later), slow messages, an expired session, a controller failover. There is no
+power loss, so every record that was acknowledged with acks=all, or delivered, must survive; acks=1 guarantees nothing
+beyond the leader. At the end all replicas of a partition have the same bytes.
 """
 
 from __future__ import annotations

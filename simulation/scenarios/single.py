@@ -1,7 +1,7 @@
 """One broker: process crash and power loss at any point, torn writes, a failing disk, broken connections.
 
-Half of the seeds set flush.messages=1: then nothing acknowledged and nothing delivered may be lost at all. In the
-others a power loss may take what was not flushed, and nothing else; a process crash takes nothing.
+Half of the seeds set flush.messages=1: then no acknowledged or delivered record may be lost. In the others a power loss
+may lose what was not flushed, and nothing else; a process crash loses nothing.
 """
 
 from __future__ import annotations

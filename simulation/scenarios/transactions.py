@@ -1,8 +1,9 @@
-"""The scenario `log` with producers that use transactions: after every crash or power loss each log's last stable
-offset and its aborted transactions are those that its batches tell of.
+"""The `log` scenario with transactional producers.
 
-The expectation is derived from the batches that are found in the files, from the first to the last, and only for a log
-whose first segment is still there: where a transaction began is in a deleted segment otherwise.
+After every crash or power loss the last stable offset and the aborted transactions of each log must match its batches.
+
+The expected values are computed from all batches in the files, and only for a log that still has its first segment:
+otherwise the start of a transaction may be in a deleted segment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The oracle checked: mutants planted into the broker, one at a time, must each be found within a few seeds.
+"""The oracle checked: mutants applied into the broker, one at a time, must each be found within a few seeds.
 
 Here the quick ones; `python -m simulation mutants` runs them all.
 """
@@ -19,7 +19,7 @@ def test_the_simulator_finds_a_quick_mutant(mutant: Mutant) -> None:
 def test_a_mutant_is_gone_after_its_runs() -> None:
     before = [vars(target).get(name) for one in MUTANTS for target, name, _ in one.replaced]
     for one in MUTANTS:
-        with one.planted():
+        with one.applied():
             assert all(vars(target)[name] is instead for target, name, instead in one.replaced)
     assert [vars(target).get(name) for one in MUTANTS for target, name, _ in one.replaced] == before
 
