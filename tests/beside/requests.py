@@ -82,7 +82,8 @@ _APIS = {
     ApiKey.UPDATE_FEATURES: 2,
     ApiKey.INIT_PRODUCER_ID: 2,
     ApiKey.ADD_PARTITIONS_TO_TXN: 6,
-    ApiKey.ADD_OFFSETS_TO_TXN: 1,
+    ApiKey.ADD_OFFSETS_TO_TXN: 3,
+    ApiKey.TXN_OFFSET_COMMIT: 5,
     ApiKey.END_TXN: 5,
     ApiKey.DESCRIBE_TRANSACTIONS: 2,
     ApiKey.LIST_TRANSACTIONS: 2,
@@ -90,7 +91,13 @@ _APIS = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: 1,
 }
 """How often each is asked, in proportion."""
-_OF_PRODUCERS = (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN)
+_OF_PRODUCERS = (
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.END_TXN,
+)
 
 
 _LOWEST = {ApiKey.LIST_OFFSETS: 1, ApiKey.OFFSET_COMMIT: 1, ApiKey.PRODUCE: 3, ApiKey.FETCH: 4}
@@ -315,6 +322,7 @@ _POOLS: dict[str, Sequence[Any]] = {
     "group_ids": _GROUPS,
     "key_type": (0, 0, 1),
     "committed_metadata": ("", "a"),
+    "require_stable": (False, True),
 }
 """Field to what it may be."""
 IDENTITIES = (

@@ -351,6 +351,8 @@ class GroupCoordinator:
         """
         error = self._check(group_id)
         if error is ErrorCode.NONE:
+            if self._find(group_id) is None:
+                self._create(group_id)  # whatever comes of the request, as Apache Kafka does
             index = self.partition_for(group_id)
             verified = await self._log.verify_transaction(index, self._partitions[index].leader_epoch, producer)
             error = OF_OFFSET_COMMIT.get(verified.error, verified.error)
@@ -423,9 +425,11 @@ class GroupCoordinator:
             subscribed = {partition for partition in partitions if group.is_subscribed_to(partition.topic)}
         else:
             return ErrorCode.NON_EMPTY_GROUP, {}
-        removed = live.offsets.remove(partition for partition in partitions if partition not in subscribed)
-        self._metrics.offset_deletions.inc(len(removed))
-        error = await self._finish_removal(live, removed)
+        deleted = [partition for partition in partitions if partition not in subscribed]
+        if deleted:  # else the group stays, even one without offsets
+            removed = live.offsets.remove(deleted)
+            self._metrics.offset_deletions.inc(len(removed))
+            error = await self._finish_removal(live, removed)
         return ErrorCode.NONE, {
             partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if partition in subscribed else error
             for partition in partitions
