@@ -89,6 +89,16 @@ class InternalTopicLog(Protocol):
         """
         ...
 
+    async def await_committed(self, partition: int, leader_epoch: int) -> None:
+        """Returns once every record that is in the log now is committed: below the high watermark.
+
+        What a new leader has above it may be on this broker alone, and is lost with it.
+
+        Raises:
+            KafkaError: this broker is no longer the leader in that epoch.
+        """
+        ...
+
 
 class TransactionalTopicLog(InternalTopicLog, Protocol):
     """The log of `__consumer_offsets`, in which producers commit offsets as part of their transactions."""

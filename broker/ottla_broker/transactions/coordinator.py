@@ -8,13 +8,14 @@ The order that a transaction depends on:
 
     EndTxn ─▶ append PrepareCommit ─▶ committed ─▶ answer ─▶ markers ─▶ append CompleteCommit ─▶ committed
 
-No marker is sent before the outcome is committed in `__transaction_state`, also after a failover: an outcome that was
-loaded is appended once more first. From there on nothing changes the outcome, and each step is repeated until it
-succeeds or the partition moves away; then the next coordinator repeats it.
+No marker is sent before the outcome is committed in `__transaction_state`. From there on nothing changes it, and each
+step is repeated until it succeeds or the partition moves away; then the next coordinator repeats it.
 
-A partition is *loading* from its election until its log has been replayed, then *owned* until the resignation. Both are
-fenced by the leader epoch, which is the coordinator epoch in markers. What was begun for a partition that has been
-unloaded since ends with NOT_COORDINATOR.
+A partition is *loading* from its election until its log has been replayed and everything in it is committed, then
+*owned* until the resignation. Apache Kafka does not wait: what it answers, or writes as a marker, may rest on a record
+that is on the new leader alone; if that is lost too, the coordinator after it knows nothing of it. Both are fenced by
+the leader epoch, which is the coordinator epoch in markers. What was begun for a partition that has been unloaded since
+ends with NOT_COORDINATOR.
 
 Source: kafka.coordinator.transaction.TransactionCoordinator and TransactionStateManager.
 """
@@ -61,7 +62,7 @@ logger = logging.getLogger("ottla.transactions")
 LOAD_RETRY_S = 1.0
 """Pause before a partition whose log could not be read is tried again."""
 APPEND_RETRY_S = 0.1
-"""Pause before a final record that could not be stored is appended again."""
+"""Pause before a completion that could not be stored is appended again."""
 BATCHES_PER_TURN = 50
 """Loading lets the loop do other work after so many batches."""
 IDS_PER_TURN = 10_000
@@ -430,7 +431,7 @@ class TransactionCoordinator:
             self._send_markers(owned, transaction, transaction.metadata.partitions)
         return error
 
-    async def _store_final(self, owned: _OwnedPartition, transaction: Transaction, transition: Transition) -> None:
+    async def _store_completion(self, owned: _OwnedPartition, transaction: Transaction, transition: Transition) -> None:
         """The same for a record that is appended again until it is committed."""
         name, state = transaction.transactional_id, STATE_NAMES[transition.metadata.state]
         while True:
@@ -449,8 +450,6 @@ class TransactionCoordinator:
                 return
         transaction.stored(transition, ErrorCode.NONE)
         logger.debug("%s: %s", name, state)
-        if transaction.metadata.state in ENDING_STATES:
-            self._send_markers(owned, transaction, transaction.metadata.partitions)
 
     async def _append_metadata(
         self, owned: _OwnedPartition, transactional_id: str, metadata: TransactionMetadata
@@ -529,7 +528,7 @@ class TransactionCoordinator:
     def _complete(self, owned: _OwnedPartition, transaction: Transaction) -> None:
         transition = transaction.complete(self._clock.now_ms())
         name = f"complete {transaction.transactional_id}"
-        self._clock.spawn(self._store_final(owned, transaction, transition), name=name)
+        self._clock.spawn(self._store_completion(owned, transaction, transition), name=name)
 
     # Loading
 
@@ -538,6 +537,7 @@ class TransactionCoordinator:
         while True:
             try:
                 replay = await self._replay(owned)
+                await self._log.await_committed(owned.index, owned.leader_epoch)
                 break
             except Exception as error:
                 # Without its transactional ids the coordinator would give producers epochs that are used.
@@ -553,8 +553,7 @@ class TransactionCoordinator:
         self._loads.loaded(owned.index, len(owned.transactions))
         for transaction in list(owned.transactions.values()):
             if transaction.metadata.state in ENDING_STATES:
-                name = f"end {transaction.transactional_id}"
-                self._clock.spawn(self._store_final(owned, transaction, transaction.confirm()), name=name)
+                self._send_markers(owned, transaction, transaction.metadata.partitions)
 
     async def _replay(self, owned: _OwnedPartition) -> TransactionReplay:
         replay = TransactionReplay()

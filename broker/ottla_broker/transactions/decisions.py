@@ -58,8 +58,8 @@ class Transition:
     reason: str
     is_fence: bool = False
     """It aborts an open transaction with a raised epoch."""
-    is_final: bool = False
-    """The outcome cannot change any more: the record is appended again until it is committed."""
+    is_completion: bool = False
+    """All markers are written: the record is appended again until it is committed."""
 
 
 @dataclass(frozen=True, slots=True)

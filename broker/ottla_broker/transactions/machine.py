@@ -200,21 +200,6 @@ class Transaction:
 
     # Markers
 
-    @property
-    def awaits_markers(self) -> bool:
-        """Its outcome is decided and stored, and not written to all of its partitions."""
-        return self.metadata.state in ENDING_STATES and bool(self.metadata.partitions)
-
-    def confirm(self) -> Transition:
-        """Stores the outcome that was loaded once more.
-
-        The loaded record may be on this broker alone. Were a marker written now and this broker lost, the next
-        coordinator could decide otherwise.
-        """
-        assert self.metadata.state in ENDING_STATES and self.pending is None, self
-        self.pending = self.metadata.state
-        return Transition(self.metadata, f"it was loaded in state {STATE_NAMES[self.metadata.state]}", is_final=True)
-
     def markers_written(self, partitions: Iterable[TopicPartition]) -> None:
         """These partitions have their marker, or need none."""
         assert self.metadata.state in ENDING_STATES, self
@@ -225,14 +210,14 @@ class Transaction:
         metadata = self.metadata
         assert not metadata.partitions, metadata.partitions
         target = replace(metadata, state=ENDING_STATES[metadata.state], last_update_timestamp_ms=now_ms)
-        return replace(self._prepare(target, "all markers are written"), is_final=True)
+        return replace(self._prepare(target, "all markers are written"), is_completion=True)
 
     # Writes
 
     def stored(self, transition: Transition, error: ErrorCode) -> None:
-        """The record of the pending transition is committed (`error` NONE) or is not; one that is final always is."""
+        """The record of the pending transition is committed (`error` NONE) or is not; a completion always is."""
         assert self.pending is transition.metadata.state, (self.pending, transition)
-        assert error is ErrorCode.NONE or not transition.is_final, transition
+        assert error is ErrorCode.NONE or not transition.is_completion, transition
         self.pending = None
         if error is ErrorCode.NONE:
             self.metadata = transition.metadata

@@ -11,7 +11,7 @@ from ottla_broker.exposition import Exposition
 from ottla_broker.internal_topics.topic_log import AppendOutcome, LoadedBatch, StateRecord
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports.clock import Clock
-from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import read_header
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import build_batch, build_records, decode_records
@@ -37,6 +37,8 @@ class MemoryLog:
         self.delay_s = 0.005
         self.errors: list[ErrorCode] = []
         """What the next appends answer. NOT_ENOUGH_REPLICAS_AFTER_APPEND and REQUEST_TIMED_OUT are written."""
+        self.is_replicating = True
+        """Whether followers fetch what a new leader has: it is committed then."""
         self.failing_reads = 0
         self.read_delay_s = 0.0
 
@@ -56,15 +58,19 @@ class MemoryLog:
             batches = self.batches.setdefault(partition, [])
             offset = read_header(batches[-1]).next_offset if batches else 0
             batches.append(bytes(build_batch(build_records(records, self.clock.now_ms(), offset))))
-        self.clock.call_later(self.delay_s, self._acknowledge, partition, future, AppendOutcome(error, offset))
-        return future
+        count = len(self.batches.get(partition, []))
 
-    def _acknowledge(self, partition: int, future: asyncio.Future[AppendOutcome], outcome: AppendOutcome) -> None:
-        if outcome.error is ErrorCode.NONE:
-            count = sum(read_header(batch).base_offset <= outcome.base_offset for batch in self.batches[partition])
-            self.committed[partition] = max(self.committed.get(partition, 0), count)
-        if not future.done():
-            future.set_result(outcome)
+        def acknowledge() -> None:
+            outcome = AppendOutcome(error, offset)
+            if self.epochs.get(partition) != leader_epoch:
+                outcome = AppendOutcome(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            elif error is ErrorCode.NONE:
+                self.committed[partition] = max(self.committed.get(partition, 0), count)
+            if not future.done():
+                future.set_result(outcome)
+
+        self.clock.call_later(self.delay_s, acknowledge)
+        return future
 
     async def read(self, partition: int, leader_epoch: int) -> AsyncGenerator[LoadedBatch, None]:
         await self.clock.sleep(self.read_delay_s)
@@ -73,6 +79,15 @@ class MemoryLog:
             raise OSError(5, "Input/output error")
         for batch in list(self.batches.get(partition, [])):
             yield LoadedBatch(read_header(batch).base_offset, decode_records(batch))
+
+    async def await_committed(self, partition: int, leader_epoch: int) -> None:
+        end = len(self.batches.get(partition, []))
+        while self.committed.get(partition, 0) < end:
+            await self.clock.sleep(self.delay_s)
+            if self.epochs.get(partition) != leader_epoch:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if self.is_replicating:
+                self.committed[partition] = max(self.committed.get(partition, 0), end)
 
     def history(self, transactional_id: str) -> list[TransactionState | None]:
         """The states of its records, in order; None for a tombstone."""

@@ -147,7 +147,6 @@ def test_partitions_that_are_in_the_transaction_need_no_record() -> None:
 def test_the_next_transaction_begins_without_the_partitions_of_the_last() -> None:
     transaction = in_state(S.ONGOING)
     stored(transaction, transaction.end(7, 3, is_commit=True, now_ms=2_000))
-    assert transaction.awaits_markers
     transaction.markers_written([A])
     assert stored(transaction, transaction.complete(3_000)).state is S.COMPLETE_COMMIT
     metadata = stored(transaction, transaction.add_partitions(7, 3, [B], 4_000))
@@ -216,17 +215,6 @@ def test_the_last_epoch_can_still_be_fenced() -> None:
     assert isinstance(transaction.initialize(TIMEOUT_MS, None, 3_000), NeedsProducerId)
     late = transaction.initialize(TIMEOUT_MS, ProducerIdAndEpoch(7, LAST_GIVEN_EPOCH), 3_000)
     assert isinstance(late, Answer) and late.error is ErrorCode.PRODUCER_FENCED
-
-
-@pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT], ids=lambda state: STATE_NAMES[state])
-def test_an_outcome_that_was_loaded_is_stored_again_before_it_is_completed(state: TransactionState) -> None:
-    transaction = in_state(state)
-    confirmation = transaction.confirm()
-    assert confirmation.metadata == transaction.metadata
-    assert outcome(transaction.end(7, 3, is_commit=True, now_ms=2_000)) is CONCURRENT
-    transaction.stored(confirmation, NONE)
-    transaction.markers_written([A])
-    assert stored(transaction, transaction.complete(3_000)).state in (S.COMPLETE_COMMIT, S.COMPLETE_ABORT)
 
 
 def test_only_an_idle_transactional_id_expires() -> None:

@@ -115,7 +115,7 @@ class Lives(RuleBasedStateMachine):
         """Without acknowledgement the record stays in this leader's log: it may be committed later."""
         transition = self.written
         assert transition is not None
-        if transition.is_final and not is_committed:
+        if transition.is_completion and not is_committed:
             return  # appended again until it is
         self.written = None
         if is_committed:
@@ -129,9 +129,10 @@ class Lives(RuleBasedStateMachine):
 
     @rule(survives=st.booleans())
     def fail_over(self, survives: bool) -> None:
-        """Another broker has the committed records and may have the others; it loads what it has."""
+        """Another broker has the committed records and may have the others; it serves once they are committed."""
         if not survives:
             del self.log[self.committed :]
+        self.committed = len(self.log)
         self.written, self.on_commit = None, None
         last = self.log[-1]
         value = transaction_record("id", last).value
@@ -140,8 +141,6 @@ class Lives(RuleBasedStateMachine):
         self.highest[last.producer_id] = max(
             (epoch for id_, epoch in self.given if id_ == last.producer_id), default=-1
         )
-        if self.transaction.metadata.state in ENDING_STATES:
-            self.append(self.transaction.confirm())
 
     # Parts
 
@@ -150,7 +149,7 @@ class Lives(RuleBasedStateMachine):
             return False
         assert self.written is None, "a second transition"
         former, target = self.transaction.metadata, decision.metadata
-        assert can_enter(target.state, former.state) or target == former
+        assert can_enter(target.state, former.state)
         self.written = decision
         self.log.append(target)
         return True

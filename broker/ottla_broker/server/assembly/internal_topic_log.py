@@ -37,6 +37,10 @@ _WRITE_POLL_S = 0.01
 """Pause before the log end is checked again while the disk is still writing it."""
 
 
+_COMMIT_POLL_S = 0.01
+"""Pause before the high watermark is checked again."""
+
+
 class _Acknowledgement:
     """An AckQueue writes the outcome of one append into it."""
 
@@ -138,6 +142,12 @@ class ReplicatedTopicLog:
                 return  # nothing is left up to the end: it has been compacted away
             if offset == start:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._topic}-{partition}: no whole batch at {offset}")
+
+    async def await_committed(self, partition: int, leader_epoch: int) -> None:
+        """Waits for the in-sync replicas. While there are fewer than min.insync.replicas, nothing is committed."""
+        end = self.leader(partition, leader_epoch).log.assigned_offset
+        while self.leader(partition, leader_epoch).log.high_watermark < end:
+            await self._clock.sleep(_COMMIT_POLL_S)
 
     def leader(self, partition: int, leader_epoch: int) -> Partition:
         """The replica, if this broker leads in that epoch. Raises NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR."""
