@@ -16,6 +16,7 @@ from tests.integration.clients.driver import await_that
 from tests.integration.wire import Wire
 
 BROKER, SET, DELETE = 4, 0, 1
+METADATA = codec.module(ApiKey.METADATA).MetadataRequest(topics=None)
 
 
 @pytest.fixture
@@ -113,3 +114,17 @@ def test_a_connection_over_the_creation_rate_waits_and_is_not_closed(clients: Cl
     change(first, "listener.name.client.max.connection.creation.rate", "1")
     for _ in range(12):
         assert is_served(clients.open())
+
+
+def test_every_request_is_answered_in_order_however_few_may_wait() -> None:
+    """queued.max.requests=1: with connections that send many requests at once, nobody is read for most of the time."""
+    with broker_errors(), cluster(brokers=1, config={"queued.max.requests": "1"}) as fleet, ExitStack() as stack:
+        wires = [stack.enter_context(Wire(fleet.address(0))) for _ in range(20)]
+        for wire in wires:
+            requests = [wire.request_bytes(ApiKey.METADATA, 9, METADATA) for _ in range(30)]
+            wire.send(b"".join(requests))
+        for wire in wires:
+            for number in range(1, 31):
+                frame = wire.frame()
+                assert frame is not None
+                assert codec.read_response_frame(ApiKey.METADATA, 9, memoryview(frame))[0] == number

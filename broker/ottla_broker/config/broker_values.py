@@ -55,6 +55,8 @@ class BrokerValues:
     max_connections_per_ip_overrides: str
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
+    queued_max_request_bytes: int
+    queued_max_requests: int
     quota_window_num: int
     quota_window_size_seconds: int
     request_timeout_ms: int

@@ -193,7 +193,6 @@ KEYS: tuple[ConfigKey, ...] = (
         MEDIUM,
         READ_ONLY,
         "Bytes of queued requests from which no more are read; -1 for no limit.",
-        note=NOT_YET,
     ),
     key(
         "queued.max.requests",
@@ -203,7 +202,6 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "Queued requests from which no more are read.",
         at_least(1),
-        note=NOT_YET,
     ),
     key("quota.window.num", INT, 11, LOW, READ_ONLY, "Samples kept for client quotas.", at_least(1)),
     key(

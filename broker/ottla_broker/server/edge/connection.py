@@ -72,6 +72,7 @@ class ClientConnection:
         "_connection",
         "_environment",
         "_in_flight",
+        "_is_held",
         "_is_paused",
         "_monotonic",
         "_muted_until",
@@ -114,6 +115,7 @@ class ClientConnection:
         self._in_flight: deque[RequestContext] = deque()
         self._waiting_frame: memoryview | None = None
         self._is_paused = False
+        self._is_held = False
         self._unmuting: Timer | None = None
         """Pending while the connection is muted."""
         self._muted_until = 0.0
@@ -184,6 +186,17 @@ class ClientConnection:
     def close(self) -> None:
         self._connection.close()
 
+    def hold(self) -> None:
+        """Reads nothing until `release`: too many requests wait. The one that waits here is dispatched all the same."""
+        self._is_held = True
+        self._pause()
+
+    def release(self) -> None:
+        """Reads again, unless something else stops it."""
+        self._is_held = False
+        if self._waiting_frame is None:
+            self._continue()  # else what dispatches it does
+
     @property
     def is_idle(self) -> bool:
         return not self._in_flight and not self._connection.unsent_bytes
@@ -215,7 +228,7 @@ class ClientConnection:
         ):
             self._waiting_frame = frame
             self._pause()
-            scheduler.wait(self)
+            scheduler.wait(self, len(frame))
             return
         known = self._routes.get(route)
         if known is not None and frame[_ROUTE_BYTES : known[2]] == known[0]:
@@ -281,8 +294,12 @@ class ClientConnection:
                 return  # complete calls again
             self._dispatch_frame(self._waiting_frame)
             return
-        self._is_paused = False
-        self._connection.resume()
+        self._resume()
+
+    def _resume(self) -> None:
+        if not self._is_held:
+            self._is_paused = False
+            self._connection.resume()
 
     def _dispatch_frame(self, frame: memoryview) -> None:
         self._waiting_frame = None
@@ -291,8 +308,7 @@ class ClientConnection:
         if self._waiting_frame is not None or self._connection.is_closed or self._unmuting is not None:
             return
         if self._connection.unsent_bytes <= MAX_UNSENT_BYTES:
-            self._is_paused = False
-            self._connection.resume()
+            self._resume()
 
 
 def _frame(context: RequestContext, response: object) -> list[Chunk]:

@@ -11,12 +11,17 @@ Control requests are known by their API key, on every listener, because a config
 `control.plane.listener.name` they also have a connection limit and a port of their own. Not here: the order of requests
 and responses of one connection (`connection`), which scheduling does not change.
 
+A connection has one waiting request at most. Where queued.max.requests of them wait, or they have
+queued.max.request.bytes (KIP-72), no connection of a client is read until half of that is left. So do Apache Kafka's
+network threads wait while the request queue is full.
+
 The price for data requests: a comparison each, and a callback once in a slice.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from ottla_broker.ports.clock import Clock
@@ -47,14 +52,26 @@ class PausedConnection(Protocol):
 
 
 class RequestScheduler:
-    """The slices of one broker. Connections read `slice_ends` (Clock.monotonic): until then they dispatch."""
+    """The slices of one broker. Connections read `slice_ends` (Clock.monotonic): until then they dispatch.
 
-    def __init__(self, clock: Clock) -> None:
+    Args:
+        max_requests: queued.max.requests.
+        max_bytes: queued.max.request.bytes; 0 or less for no limit.
+    """
+
+    def __init__(self, clock: Clock, max_requests: int, max_bytes: int) -> None:
         self.slice_ends = 0.0
         self._clock = clock
         self._is_same_iteration = False
         """No iteration of the loop has begun since the slice did."""
-        self._waiting: deque[PausedConnection] = deque()
+        self._max_requests = max_requests
+        self._max_bytes = max_bytes
+        self.is_full = False
+        """No connection of a client is to be read."""
+        self.on_full_changed: Callable[[], None] = _ignore
+        self._waiting: deque[tuple[PausedConnection, int]] = deque()
+        """With the size of the request."""
+        self._waiting_bytes = 0
         self._is_scheduled = False
         """`_run_slice` is called in the next iteration."""
 
@@ -65,10 +82,21 @@ class RequestScheduler:
         self._begin_slice(now)
         return True
 
-    def wait(self, connection: PausedConnection) -> None:
-        """`dispatch_waiting` is called in a later iteration of the loop."""
-        self._waiting.append(connection)
+    def wait(self, connection: PausedConnection, size: int) -> None:
+        """`dispatch_waiting` is called in a later iteration of the loop, for a request of `size` bytes."""
+        self._waiting.append((connection, size))
+        self._waiting_bytes += size
+        if not self.is_full and (
+            len(self._waiting) >= self._max_requests or 0 < self._max_bytes <= self._waiting_bytes
+        ):
+            self.is_full = True
+            self.on_full_changed()
         self._schedule()
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait."""
+        return len(self._waiting)
 
     def _begin_slice(self, now: float) -> None:
         self.slice_ends = now + DATA_SLICE_S
@@ -90,7 +118,21 @@ class RequestScheduler:
         self._begin_slice(monotonic())
         try:
             while waiting and monotonic() < self.slice_ends:
-                waiting.popleft().dispatch_waiting()
+                connection, size = waiting.popleft()
+                self._waiting_bytes -= size
+                connection.dispatch_waiting()
         finally:
+            if self.is_full and self._has_room():
+                self.is_full = False
+                self.on_full_changed()
             if waiting:  # also when one failed: the loop reports it, and the others are dispatched all the same
                 self._schedule()
+
+    def _has_room(self) -> bool:
+        """At half of the limits, so that connections are not stopped and read again for each request."""
+        has_bytes = self._max_bytes <= 0 or self._waiting_bytes <= self._max_bytes // 2
+        return has_bytes and len(self._waiting) <= self._max_requests // 2
+
+
+def _ignore() -> None:
+    pass

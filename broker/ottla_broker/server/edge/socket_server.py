@@ -71,9 +71,11 @@ class SocketServer:
         self._latency: dict[int, Histogram] = {}
         self._is_open = False
         self._monotonic = clock.monotonic
+        self._scheduler = RequestScheduler(clock, config.queued_max_requests, config.queued_max_request_bytes)
+        self._scheduler.on_full_changed = self._on_full_changed
         self._connection_environment = ConnectionEnvironment(
             dispatcher.dispatch,
-            RequestScheduler(clock),
+            self._scheduler,
             throttling,
             clock.monotonic,
             clock.call_later,
@@ -84,6 +86,11 @@ class SocketServer:
             "kafka_server_socketservermetrics_connectioncount",
             "Open connections.",
             lambda: float(len(self._connections)),
+        )
+        metrics.gauge(
+            "kafka_network_requestchannel_requestqueuesize",
+            "Requests that wait to be dispatched.",
+            lambda: float(self._scheduler.waiting),
         )
         self._refused = metrics.counter(
             "kafka_server_socketservermetrics_connectionsrefused", "Connections closed for a limit on connections."
@@ -169,9 +176,21 @@ class SocketServer:
         is_privileged = listener in self._privileged_listeners
         handler = ClientConnection(self._connection_environment, connection, listener, is_privileged, self._accepted)
         self._connections[handler] = None
+        if self._scheduler.is_full and not self._limits.is_protected(listener):
+            handler.hold()
         self._limits.opened(listener, connection.peer[0], self._monotonic())
         self._regulate()
         return handler
+
+    def _on_full_changed(self) -> None:
+        """Stops reading from clients, or reads again; a listener of the brokers' own is always read (KIP-291)."""
+        for connection in list(self._connections):
+            if not self._limits.is_protected(connection.listener):
+                # Asked each time: a connection that is read again may have a request that waits.
+                if self._scheduler.is_full:
+                    connection.hold()
+                else:
+                    connection.release()
 
     def _regulate(self) -> None:
         """Has each listener accept, or leave new connections in its backlog; closes clients over max.connections."""

@@ -106,7 +106,7 @@ class Edge:
         self.requests: list[RequestContext] = []
         self.work_s = 0.0
         self.answers: Callable[[RequestContext], Any] | None = None
-        scheduler = RequestScheduler(clock)
+        scheduler = RequestScheduler(clock, 500, -1)
         self.socket = Socket()
         socket: Any = self.socket
         self.connection = ClientConnection(
@@ -275,6 +275,37 @@ def test_a_stored_value_that_is_no_number_is_not_in_force_and_the_others_are(cap
     edge.throttling.set_quotas(EVERYBODY, {"producer_byte_rate": "fast", "consumer_byte_rate": "10"})
     assert (edge.throttling.produce.shares.is_enabled, edge.throttling.fetch.shares.is_enabled) == (False, True)
     assert "producer_byte_rate: 'fast' is no number" in caplog.text
+
+
+def test_a_throttle_and_a_full_queue_end_each_for_itself() -> None:
+    edge = Edge()
+    edge.answers = answer
+    edge.quota(producer_byte_rate=1000)
+    edge.produce(20_000)
+    edge.connection.hold()
+    edge.clock.advance(10.0)
+    assert not edge.socket.is_read, "too many requests wait"
+    edge.produce(10_000)
+    edge.connection.release()
+    assert (len(edge.requests), edge.socket.is_read) == (2, False), "it was read, and is throttled again"
+    edge.connection.hold()
+    edge.connection.release()
+    assert not edge.socket.is_read
+    edge.clock.advance(30.0)
+    assert edge.socket.is_read
+
+
+def test_a_request_that_waits_is_dispatched_while_the_queue_is_full() -> None:
+    edge = Edge()
+    edge.heartbeat()
+    edge.heartbeat()
+    edge.connection.hold()
+    edge.requests[0].respond(HeartbeatResponse())
+    assert (len(edge.requests), edge.socket.is_read) == (2, False)
+    edge.requests[1].respond(HeartbeatResponse())
+    assert not edge.socket.is_read
+    edge.connection.release()
+    assert edge.socket.is_read
 
 
 def test_a_connection_that_closes_while_it_is_muted_is_left_alone() -> None:
