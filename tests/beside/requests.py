@@ -120,7 +120,7 @@ class Requests:
     Not drawn, because Apache Kafka answers by accident (UNKNOWN_SERVER_ERROR, a partition answered once that was named
     twice, a topic without partitions left out, no answer at all): a name, a partition or a key twice in a list, lists
     that are empty inside a request, election types, resource types and isolation levels that do not exist, a broker's
-    configuration under a name that is no id, an exact match of a quota's entity without its name, match types that do
+    configuration under a name that is no id, two errors in one entity of a quota, an exact match of a quota's entity without its name, match types that do
     not exist, users of SCRAM whose names are no part of a path, the owner of a token without a type. Not drawn either:
     records in transactions, requests about one that is being ended, fetch sessions, whose ids are random, what creates
     topics anew, whose ids are, and the offset of the largest timestamp, where Apache Kafka names records that have been
@@ -243,7 +243,7 @@ class Requests:
 
 
 _QUOTAS: dict[str, Sequence[Any]] = {
-    "entity_name": ("a", "a", None, "b", "10.0.0.1", ""),
+    "entity_name": ("a", "a", None, "b", "10.0.0.1"),
     "key": ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "connection_creation_rate", "nope", ""),
     "value": (0.0, 1.0, 1.5, -1.0, 1e12, 1e300),
     "remove": (False, False, True),
