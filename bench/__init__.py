@@ -1,4 +1,4 @@
-"""Side by side with Apache Kafka 3.9.1: the same loads on its broker and on ours, in one run, with ratios.
+"""Compares Ottla with Apache Kafka 3.9.1: the same loads on both in one run, with ratios.
 
-`make bench` or `python -m bench`. What is measured and how not to fool oneself stands in docs/internals/benchmarks.md.
+`make bench` or `python -m bench`. docs/internals/benchmarks.md describes the measurements and their pitfalls.
 """

@@ -1,9 +1,9 @@
 """Speed of the codec beside kio: `python -m bench.codec [--rounds N]`.
 
-Ours and kio take turns, round by round, in one process; the table shows the median time of one call and the spread
-over the rounds in µs. The two goals are ratios: decode of a Fetch v12 request with 50 partitions at most 2 times
-kio's (whose reader is native code), encode of the response with 50 partitions at most 0.1 times. With --check the
-exit status is 1 when one is missed.
+Both alternate, round by round, in one process; the table shows the median time of one call and the spread over the
+rounds in µs. The two goals are ratios: decode of a Fetch v12 request with 50 partitions at most 2 times kio's (its
+reader is native code), encode of the response with 50 partitions at most 0.1 times. With --check the exit status is 1
+when a goal is missed.
 """
 
 from __future__ import annotations

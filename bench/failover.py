@@ -1,10 +1,10 @@
-"""The scenario partitions-10000-failover: one of three brokers is killed, and every partition it led needs a leader.
+"""The scenario partitions-10000-failover: one of three brokers is killed, and its partitions need new leaders.
 
-10 000 partitions of two replicas, in topics of 1 000. The broker that is killed is not the controller. Two figures:
+10 000 partitions of two replicas, in topics of 1 000. The killed broker is not the controller. Two figures:
 
-    failover_s   from the kill until a living broker's metadata shows a live leader for every partition; most of it is
+    failover_s   from the kill until the metadata of a live broker has a live leader for every partition; most of it is
                  the session timeout of ZooKeeper (18 s by default, the same for both)
-    election_s   from the first such leader that is new to the last: what the controller and the brokers take
+    election_s   from the first new leader to the last: the time of the controller and the brokers
 """
 
 from __future__ import annotations

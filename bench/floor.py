@@ -1,4 +1,4 @@
-"""The floor: the same number of bytes written to the same disk with plain `write`, nothing else done."""
+"""The floor: the same number of bytes written to the same disk with plain `write`."""
 
 from __future__ import annotations
 

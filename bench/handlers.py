@@ -1,8 +1,8 @@
-"""What the handlers of Produce and Fetch cost by themselves: `python -m bench.handlers`.
+"""The cost of the Produce and Fetch handlers alone: `python -m bench.handlers`.
 
-One broker in this process, its handlers called as the dispatcher calls them, without sockets, frames or a client: what
-is left is the Python work of one request. Times are CPU of the broker's thread in µs a request, the least of some
-rounds. Compare two commits by running it in a checkout of each, in turns on an idle machine.
+One broker in this process; its handlers are called as the dispatcher calls them, without sockets, frames or a client.
+What remains is the Python work of one request. Times are CPU of the broker's thread in µs per request, the minimum of
+several rounds. To compare two commits, run it in a checkout of each, alternating, on an idle machine.
 """
 
 from __future__ import annotations

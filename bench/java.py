@@ -1,4 +1,4 @@
-"""Apache Kafka's jars and the Java processes made of them: its servers and its performance tools."""
+"""Apache Kafka's jars and Java processes: its servers and its performance tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads by librdkafka (confluent-kafka), each in a process of its own: `python -m bench.librdkafka '{"load": ...}'`.
+"""Loads by librdkafka (confluent-kafka), each in its own process: `python -m bench.librdkafka '{"load": ...}'`.
 
 The parent calls `run`; the child prints one line of JSON.
 """

@@ -1,7 +1,7 @@
-"""A broker that stores nothing: our network adapter and our codec, every request parsed, acknowledged and forgotten.
+"""A broker that stores nothing: Ottla's network adapter and codec; every request is parsed, acknowledged and dropped.
 
-What our broker costs above it is storage, replication and bookkeeping; what lies below it is the price of a socket
-and of the protocol in this language. `python -m bench.null_broker PORT`.
+The difference to the real broker is the cost of storage, replication and bookkeeping; the rest is the cost of sockets
+and of the protocol in Python. `python -m bench.null_broker PORT`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The scenario operator: what `python -m e2e figures` measures, as rows of the report. Nobody to compare it with.
+"""The scenario operator: the figures of `python -m e2e figures` as rows of the report. There is no counterpart.
 
-Its figures are of one run in a cluster that is brought up for it and taken down again: root on Debian, and ten minutes
-more where the programs of Kubernetes are not built yet.
+The figures come from one run in a cluster that is created for it: it needs root on Debian, and ten more minutes when
+the programs of Kubernetes are not built yet.
 """
 
 from __future__ import annotations

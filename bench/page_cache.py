@@ -1,8 +1,8 @@
 """Fills the page cache before a measured round.
 
-A page taken from free memory costs a fault in the host of a virtual machine, ten times the price of a recycled one,
-and whoever writes first pays it. A broker that has run for a day never sees free memory; so before every round a
-sparse file larger than memory is read until hardly any memory is free.
+In a virtual machine a page of free memory costs a fault in the host, ten times the cost of a recycled page, and the
+first writer pays for it. A broker that has run for a day has no free memory. Before every round a sparse file larger
+than memory is therefore read until hardly any memory is free.
 """
 
 from __future__ import annotations

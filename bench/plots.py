@@ -1,4 +1,4 @@
-"""One PNG per metric: the systems side by side over the scenarios, with the spread of the rounds; one of the ratios."""
+"""One PNG per metric: the systems by scenario, with the spread of the rounds; and one of the ratios."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A flame graph of our broker under one scenario: `python -m bench.profile produce-java-64k`.
+"""A flame graph of the broker under one scenario: `python -m bench.profile produce-java-64k`.
 
-py-spy samples the broker from outside, without a profiler inside that would change what it measures; it needs the
-right to trace, which root has. It counts a thread only while that holds the interpreter: one that waits in a system
-call looks busy from outside. What the interpreter does not see, copies, page cache and checksums, is sampled by Linux'
-`perf` where that is installed. Writes build/bench/profile-<scenario>.svg (the flame graph) and .txt (CPU of each
-thread, shares of the kernel and of each library, shares of each function), and prints the latter.
+py-spy samples the broker from outside, so that no profiler inside changes the result; it needs the right to trace
+(root). It counts a thread only while it has the interpreter: from outside, a thread in a system call looks busy. What
+the interpreter does not see (copies, page cache, checksums) is sampled by Linux `perf` where it is installed. Writes
+build/bench/profile-<scenario>.svg (the flame graph) and .txt (CPU of each thread, shares of the kernel, of each library
+and of each function), and prints the latter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The report: report.json (one entry per scenario and metric), rounds.json (every single value), report.md."""
+"""The report: report.json (one entry per scenario and metric), rounds.json (every value), report.md."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What one produce request costs a broker, by a client of bare sockets: `python -m bench.requests --in-flight 5`.
+"""The cost of one produce request, with a client of plain sockets: `python -m bench.requests --in-flight 5`.
 
-Kafka's and librdkafka's clients decide by themselves how much a request carries; here the bytes are the same for every
-system, so CPU per request can be compared where only the broker changes. The client sends one frame over and over and
-keeps `in_flight` of them unanswered. Its process is another than the broker's, and its CPU is not counted.
+Kafka's and librdkafka's clients choose the size of a request themselves. Here the bytes are the same for every system,
+so that the CPU per request is comparable. The client sends one frame repeatedly and keeps `in_flight` requests
+outstanding. It runs in its own process, and its CPU is not counted.
 """
 
 from __future__ import annotations

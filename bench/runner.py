@@ -1,7 +1,7 @@
-"""Runs the scenarios: starts the systems, warms them, measures in alternating rounds without a restart.
+"""Runs the scenarios: starts the systems, warms them up, measures in alternating rounds without a restart.
 
-One round of one system: fill the page cache, let the disk catch up, read the brokers' CPU time, run the load, read it
-again. The order of the systems turns round from one round to the next.
+One round of one system: fill the page cache, let the disk finish, read the brokers' CPU time, run the load, read it
+again. The order of the systems rotates from round to round.
 """
 
 from __future__ import annotations

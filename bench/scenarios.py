@@ -1,4 +1,4 @@
-"""What is measured: one row per scenario, with its load as a function of a running system."""
+"""The scenarios: one row each, with its load as a function of a running system."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""One Spark process for the benchmark: reads topics with one of the two connectors and tells how long each read took.
+"""One Spark process for the benchmark: reads topics with one of the two connectors and reports the time of each read.
 
-Run by `bench.spark_read` as a process of its own, because a session cannot change its jars, and because the memory and
-the compiled code of one connector must not help or hurt the other. It takes one JSON object per line on standard input,
-{"bootstrap", "topic"}, and answers {"rows", "bytes", "seconds"}; the end of the input ends it.
+`bench.spark_read` starts it as its own process, because a session cannot change its jars, and because memory and
+compiled code of one connector must not affect the other. It reads one JSON object per line from standard input,
+{"bootstrap", "topic"}, and writes {"rows", "bytes", "seconds"}; it exits at the end of the input.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The scenario spark-read: our Spark source beside the stock connector, both reading from our broker, in rows a second.
+"""The scenario spark-read: Ottla's Spark source and the stock connector, both reading from an Ottla broker, in rows/s.
 
-Here `apache_kafka` stands for the stock connector (spark-sql-kafka-0-10 with its Java client), as there is no other
-figure of Apache Kafka's to compare a Spark source with. Each connector has a Spark process of its own (`spark_job`),
-both stay up for all rounds, and only one reads at a time.
+Here `apache_kafka` is the stock connector (spark-sql-kafka-0-10 with its Java client). Each connector has its own Spark
+process (`spark_job`); both run for all rounds, and only one reads at a time.
 
-The connector's jars come from Maven Central. An artefact that it loads for delegation tokens is replaced by the three
+The connector's jars come from Maven Central. An artifact that it loads for delegation tokens is replaced by the three
 classes in stock_connector/, which add none.
 """
 

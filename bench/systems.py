@@ -1,5 +1,7 @@
-"""The systems that are compared: Apache Kafka 3.9.1, our brokers, and the null broker. Each is started from its own
-command, on ports of its own, with the properties file that Apache Kafka ships (ZooKeeper mode) for both."""
+"""The compared systems: Apache Kafka 3.9.1, Ottla's brokers, and the null broker.
+
+Each has its own start command and ports, and Apache Kafka's properties file for ZooKeeper mode.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU time and memory of the measured processes, from /proc: theirs and that of their children, and nobody else's."""
+"""CPU time and memory of the measured processes and their children, from /proc."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`make demo`: the main job on real input, from the README's own documents.
+"""`make demo`: the main job on real input, with the documents of the README.
 
-A fleet comes up, the 336 776 flights that left New York in 2013 go through a real client into a topic declared as a
-KafkaTopic, the leader of the busiest partition is killed in the middle, and every record is read back and compared.
-In a second act Spark reads the topic: the README's own example.
+It starts a fleet, produces the 336 776 flights that left New York in 2013 with a real client into a topic declared as a
+KafkaTopic, kills the leader of the busiest partition meanwhile, reads every record back and compares it. Then Spark
+reads the topic with the example of the README.
 """

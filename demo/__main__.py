@@ -1,4 +1,4 @@
-"""The demo as it runs: see the package."""
+"""Runs the demo: see the package."""
 
 from __future__ import annotations
 

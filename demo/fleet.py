@@ -1,4 +1,4 @@
-"""The demo's fleet: started, watched and stopped by the same `ottla local` commands that a user types."""
+"""The fleet of the demo, started, observed and stopped with the `ottla local` commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flights through a real client (librdkafka): in with acks=all, out again, and compared record by record."""
+"""Produces the flights with librdkafka and acks=all, consumes them and compares every record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture of the demo: acknowledged records per second over time, with the kill marked."""
+"""The plot of the demo: acknowledged records per second over time, with the kill marked."""
 
 from __future__ import annotations
 

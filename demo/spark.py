@@ -1,6 +1,6 @@
-"""The demo's second act: the README's Spark example reads what the first act wrote.
+"""The second part of the demo: the Spark example of the README reads the topic.
 
-Spark is half a gigabyte, so it is fetched only now, and only where Java is found to run it.
+Spark is half a gigabyte: it is downloaded only here, and only if Java is found.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long producers are without a leader while a broker of three is restarted or killed, beside Apache Kafka.
+"""The time without a leader for producers while one of three brokers is restarted or killed, beside Apache Kafka.
 
-`producers` is the measuring client, the same for both systems; `outages` stops and kills; `table` has the rows.
+`producers` is the measuring client, the same for both systems; `outages` stops and kills; `outage_table` has the rows.
 """

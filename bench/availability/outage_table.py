@@ -1,4 +1,4 @@
-"""The availability scenarios: their names, what runs them, their metrics and goals."""
+"""The availability scenarios: names, functions, metrics and goals."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""controlled-shutdown and failover: one of three brokers gets SIGTERM, or SIGKILL, while producers never stop.
+"""controlled-shutdown and failover: one of three brokers gets SIGTERM, or SIGKILL, while producers run.
 
 Twelve partitions with three replicas, min.insync.replicas=2, a third of them led by the broker in question; acks=all.
-Each round takes another broker, the controller last. A session that is lost lives one timeout from its last ping, which
-is up to a third of it old: the rounds spread the moment of the kill over that. Measured is what `producers.Outage`
-says, over the partitions that the broker led: the median and the longest.
+Each round takes another broker, the controller last. A session expires one timeout after its last ping, which is up to
+a third of a timeout old: the rounds spread the time of the kill over that. The figures are the median and the maximum
+of `producers.Outage` over the partitions that the broker led.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""One producer per partition that never stops, and how long each was refused: the child of `outages`.
+"""One producer per partition that runs without pause and measures its outages: the child of `outages`.
 
     python -m bench.availability.producers BOOTSTRAP TOPIC PARTITIONS
 
-A producer sends one record after the other with acks=all to the leader, and asks for the leader again whenever it is
-refused or disconnected, without the pauses of a client library: what is measured is the cluster. It prints "ready" once
-every partition has acknowledged; from the first line of its standard input on it measures, and when the input ends it
+A producer sends one record after the other with acks=all to the leader, and looks up the leader after an error or a
+disconnect, without the backoff of a client library, because the cluster is measured. It prints "ready" when every
+partition has acknowledged a record. It measures from the first line of standard input on; at the end of the input it
 prints one line of JSON with an `Outage` per partition.
 """
 

@@ -1,4 +1,4 @@
-"""The storage scenarios: their names, what runs them, their metrics and the goals that the project sets itself."""
+"""The storage scenarios: names, functions, metrics and the goals of the project."""
 
 from __future__ import annotations
 

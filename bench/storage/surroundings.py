@@ -1,4 +1,4 @@
-"""What a storage scenario is given, and what they share: waiting for leaders, creating big topics, /proc."""
+"""The shared parts of the storage scenarios: waiting for leaders, creating large topics, /proc."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the driver asks a cluster while it plans, and how a leader is found: metadata and offsets, with retries.
+"""The driver's requests during planning, and the lookup of leaders: metadata and offsets, with retries.
 
-Blocking; time and sleep are used here and in `fetch` only. Nothing is created: topics are asked for with
+Blocking; only this module and `fetch` use time and sleep. It creates no topics: Metadata requests have
 allow_auto_topic_creation off.
 """
 

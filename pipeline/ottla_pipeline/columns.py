@@ -1,19 +1,19 @@
 """Record batches of message format 2 as Arrow columns: the hot path of the source. No I/O, no Spark.
 
-A fetch answer holds batches and a batch holds records. Where a record begins is known only when the length of the one
-before it, a varint, has been read. That walk is all that looks at records one after the other; everything else works on
-the positions of thousands of records at once (numpy), and the bytes of keys and values are copied once, by Arrow.
+A fetch response contains batches and a batch contains records. The start of a record follows from the length of the
+record before it, a varint. Only this walk visits records one by one; all other work runs on the positions of thousands
+of records at once (numpy), and Arrow copies the bytes of keys and values once.
 
-How a column of values comes about without a Python object per value: take a buffer with two records, where `h` stands
-for the bytes around the values.
+How a column of values is built without a Python object per value: take a buffer with two records, where `h` is a byte
+around the values.
 
     hhhh AAAA hhh BB h          values at [4, 8) and [11, 13)
 
-The positions 4, 8, 11, 13 are the offsets of an Arrow binary array over that same buffer with three elements, `AAAA`,
-`hhh` and `BB`. Elements 0 and 2 are taken, and Arrow copies them one behind the other.
+The positions 4, 8, 11, 13 are the offsets of an Arrow binary array over that buffer with three elements, `AAAA`, `hhh`
+and `BB`. Elements 0 and 2 are taken, and Arrow copies them into one buffer.
 
-Left out, as a consumer does: control batches, records outside of the offsets asked for and, where only committed ones
-are wanted, the records of aborted transactions (KIP-98).
+As in a consumer, these are omitted: control batches, records outside the requested offsets and, with read_committed,
+the records of aborted transactions (KIP-98).
 """
 
 from __future__ import annotations

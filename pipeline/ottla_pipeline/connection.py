@@ -1,7 +1,7 @@
-"""One blocking connection to a broker: frames out and in, versions agreed. The socket adapter of this package.
+"""One blocking connection to a broker: frames in both directions, with negotiated versions. The socket adapter.
 
-Blocking, because a Spark task is a process of its own with one thing to do. A request may be sent before the answer to
-the one before it has been taken, which is how the next fetch is under way while records are laid out.
+Blocking, because a Spark task is its own process with one thing to do. A request may be sent before the previous
+response is read, so that the next fetch runs while records are converted.
 """
 
 from __future__ import annotations

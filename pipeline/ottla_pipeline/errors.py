@@ -1,4 +1,4 @@
-"""What can go wrong with a read, as a closed set. Each message names the option, topic or broker it is about."""
+"""The errors of a read, a closed set. Each message names the option, topic or broker."""
 
 from __future__ import annotations
 

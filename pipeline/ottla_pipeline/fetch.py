@@ -1,7 +1,7 @@
-"""Reading one range of one partition, on an executor: fetch after fetch until the end of the range.
+"""Reads one range of one partition on an executor, fetch by fetch.
 
-The next fetch is on its way while the records of the last one are laid out, so that broker and task work at the same
-time; one receive buffer serves the whole range. A lost leader is looked for again from where the reading stands.
+The next fetch runs while the records of the last one are converted, so that broker and task work in parallel; one
+receive buffer serves the whole range. After the loss of a leader the read continues from its position with the new one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The options of `spark.read.format("ottla")`: names, defaults and meaning of the stock Kafka connector's. Pure.
+"""The options of `spark.read.format("ottla")`, with the names, defaults and meaning of the stock Kafka connector. Pure.
 
-Spark hands options over without regard to case; errors use the spelling of the documentation. What the stock connector
-lets pass in silence, an option that it does not know, is an error here: a typo would otherwise read the wrong rows.
+Spark passes options without regard to case; errors use the spelling of the documentation. An unknown option, which the
+stock connector ignores, is an error here: with a typo the wrong rows would be read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""From options to tasks: which offsets of which partitions, in how many pieces. Pure, apart from the `Offsets` asked.
+"""From options to tasks: the offsets of each partition and their split. Pure, except for the calls of `Offsets`.
 
-A range is [start, end): the end is not in it. `minPartitions` splits the longest ranges; the offsets are what is
-counted, as nothing else is known before the records are read (a compacted range has fewer records than offsets).
+A range is [start, end). `minPartitions` splits the longest ranges by offsets, because nothing else is known before the
+read (a compacted range has fewer records than offsets).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What Spark calls: the data source "ottla". The only module here that imports pyspark.
+"""The data source "ottla", called by Spark. The only module here that imports pyspark.
 
-Planning happens in a Python process of the driver, reading in one per task of the executors; the reader and its ranges
-travel between them by pickle, so they hold values only.
+Planning runs in a Python process of the driver, reading in one process per task of the executors. The reader and its
+ranges are pickled between them, so they contain values only.
 """
 
 from __future__ import annotations

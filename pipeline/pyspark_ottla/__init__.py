@@ -1,5 +1,4 @@
-"""How Spark finds the format "ottla" without a register call: it imports top-level modules named `pyspark_*` and takes
-their `DefaultSource`."""
+"""Registers the format "ottla": Spark imports top-level modules named `pyspark_*` and uses their `DefaultSource`."""
 
 from ottla_pipeline.source import OttlaDataSource as DefaultSource
 

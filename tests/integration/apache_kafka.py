@@ -1,4 +1,4 @@
-"""One broker of Apache Kafka 3.9.1 on directories and a ZooKeeper path that the test gives, and its DumpLogSegments."""
+"""One Apache Kafka 3.9.1 broker on given log directories and a ZooKeeper path, and its DumpLogSegments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brokers in this process complained about: a test in which they did has failed, whatever the client saw."""
+"""Errors logged by brokers in this process: they fail the test, whatever the client saw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of real brokers may ask for."""
+"""Fixtures for tests of real brokers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Real file systems that break: an ext4 on a loop device, and a FUSE file system that fails or hangs. Root only.
+"""Real file systems that fail: an ext4 on a loop device, and a FUSE file system that fails or hangs. Root only.
 
-Each is a context manager and takes its mount down whatever happened in the block.
+Each is a context manager that always unmounts at the end.
 """
 
 from __future__ import annotations

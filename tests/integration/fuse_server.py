@@ -1,11 +1,11 @@
-"""A FUSE file system that passes everything to a folder until it is told to fail or to hang. Root only.
+"""A FUSE file system over a folder that fails or hangs on command. Root only.
 
     python -m tests.integration.fuse_server FOLDER MOUNTPOINT
 
-Reads lines from its standard input: `ok` (answers again, also what waited), `eio` (every call fails with EIO), `hang`
-(no call is answered). Says `ready` once it is mounted. It speaks the kernel's own protocol on /dev/fuse (version 7.31),
-so that no library is needed; only what a broker does with files is there. When the process ends, every call on the
-file system fails and the mount is to be taken down by whoever made it (`umount -l`).
+It reads lines from standard input: `ok` (calls succeed, also those that waited), `eio` (every call fails with EIO),
+`hang` (no call completes), and prints `ready` when it is mounted. It uses the kernel's protocol on /dev/fuse (version
+7.31) without a library, and implements only the file operations of a broker. When the process ends, every call on the
+file system fails, and the caller has to unmount it (`umount -l`).
 """
 
 from __future__ import annotations

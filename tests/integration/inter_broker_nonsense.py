@@ -1,6 +1,6 @@
-"""What no other broker of a fleet should send, and what Apache Kafka 3.9.1 answers: a table.
+"""Requests that no broker should send, and the responses of Apache Kafka 3.9.1: a table.
 
-The scene is the same for every broker it is tried on: broker 1 is alone, is controller, and finds in ZooKeeper
+The scene is the same for every broker under test: broker 1 is alone, is the controller, and finds in ZooKeeper
 - topic "t" with partition 0 on brokers 1 and 2, led by 1 at leader epoch 5, and partition 1 on 2 and 1, which only
   broker 2, which is dead, could lead; partition 2 has no znode;
 - controller epoch 7, so that its own is 8.

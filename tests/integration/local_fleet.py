@@ -1,4 +1,4 @@
-"""`ottla local`, typed as a user types it, for tests."""
+"""`ottla local` on the command line, for tests."""
 
 from __future__ import annotations
 

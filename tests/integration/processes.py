@@ -1,4 +1,4 @@
-"""Brokers as processes of their own (`ottla broker run`), for tests that kill them."""
+"""Brokers as processes (`ottla broker run`), for tests that kill them."""
 
 from __future__ import annotations
 

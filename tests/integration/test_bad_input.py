@@ -1,4 +1,4 @@
-"""What no decent client sends: it gets Kafka's error or a closed connection, one log line, and nobody else notices."""
+"""Invalid requests: they get Kafka's error or a closed connection and one log line, and affect no other client."""
 
 from __future__ import annotations
 

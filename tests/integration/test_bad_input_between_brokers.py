@@ -1,6 +1,6 @@
-"""What no other broker should send: Kafka's exact code, and nothing changes, here and at Apache Kafka 3.9.1.
+"""Invalid requests between brokers: they get Kafka's error code and change nothing, here and in Apache Kafka 3.9.1.
 
-The same table (`inter_broker_nonsense`) is tried on both: its codes are not our reading of Kafka but what it does.
+Both run the same table (`inter_broker_nonsense`), so its codes are the behaviour of Apache Kafka.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Log directories between us and Apache Kafka 3.9.1: each opens what the other wrote, after an end in order and after
-kill -9, and serves every record of it; DumpLogSegments has nothing to say against our files."""
+"""Log directories between Ottla and Apache Kafka 3.9.1: each opens the other's files, after a clean shutdown and after
+kill -9, and serves every record; DumpLogSegments finds no error in Ottla's files.
+"""
 
 from __future__ import annotations
 

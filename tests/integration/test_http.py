@@ -1,4 +1,4 @@
-"""What operators see of a broker: /metrics, /livez, /readyz over HTTP, and the limits on connections at the sockets."""
+"""/metrics, /livez and /readyz of a broker over HTTP, and its connection limits."""
 
 from __future__ import annotations
 

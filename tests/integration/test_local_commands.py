@@ -1,4 +1,4 @@
-"""`ottla local`, typed as a user types it."""
+"""`ottla local` on the command line."""
 
 from __future__ import annotations
 

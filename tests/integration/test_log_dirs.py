@@ -1,4 +1,4 @@
-"""Several log directories as clients and administrators see them: where replicas stand, and how they are moved."""
+"""Several log directories, as clients and administrators see them: the location of replicas and their moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Old clients, and topics that ask for more than storing what came: over the wire, against a whole broker."""
+"""Old clients, and topics that convert records: over the wire, against a whole broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`offsets.topic.compression.codec`: what a group commits is stored with that codec and read by whoever loads it."""
+"""`offsets.topic.compression.codec`: committed offsets are stored with that codec and can be loaded."""
 
 from __future__ import annotations
 

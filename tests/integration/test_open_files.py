@@ -1,4 +1,4 @@
-"""A broker as a process with few files to open: what it refuses, and that nothing of it is taken for a failed disk."""
+"""A broker process with a low limit of open files: what it rejects, and that no directory goes offline."""
 
 from __future__ import annotations
 

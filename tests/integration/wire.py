@@ -1,4 +1,4 @@
-"""A client of bare sockets and the product's own codec, for saying to a broker what no client library would say."""
+"""A client of plain sockets and the product's codec, for requests that no client library sends."""
 
 from __future__ import annotations
 

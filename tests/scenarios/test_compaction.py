@@ -1,4 +1,4 @@
-"""Compaction with real processes: kill -9 in the middle of cleanings, and Apache Kafka's tools on what is left."""
+"""Compaction with real processes: kill -9 during cleanings, and Apache Kafka's tools on the result."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One of two disks fails, on real file systems: the other goes on, nothing synced is lost, and it comes back.
+"""One of two disks fails, on real file systems: the other continues, nothing synced is lost, and the disk comes back.
 
-A loop device whose file system is filled, aborted or loses its mount or the blocks below it, and a FUSE file system
-that fails or hangs. Where the machine cannot mount, these tests are skipped; with OTTLA_TEST_ALL=1 they fail instead.
+A loop device whose file system is filled, aborted, or loses its mount or its blocks, and a FUSE file system that fails
+or hangs. The tests are skipped where the machine cannot mount; with OTTLA_TEST_ALL=1 they fail instead.
 """
 
 from __future__ import annotations

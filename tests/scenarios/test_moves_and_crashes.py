@@ -1,4 +1,4 @@
-"""kill -9 of a real process whose replicas move between its log directories: nothing is lost or doubled."""
+"""kill -9 of a process whose replicas move between its log directories: no record is lost or duplicated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kill -9 of real processes on a real ZooKeeper: nothing acknowledged is lost, and what starts again is right."""
+"""kill -9 of real processes with a real ZooKeeper: no acknowledged record is lost, and a restart recovers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A disk dies under acks=all: its replicas are recreated on the broker's other disk, whoever is controller.
+"""A disk fails under acks=all: its replicas are recreated on the broker's other disk, with any controller.
 
-The disk is a FUSE file system that answers EIO. Where the machine cannot mount, these tests are skipped; with
+The disk is a FUSE file system that returns EIO. The tests are skipped where the machine cannot mount; with
 OTTLA_TEST_ALL=1 they fail instead.
 """
 
