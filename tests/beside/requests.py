@@ -122,9 +122,9 @@ class Requests:
     that are empty inside a request, election types, resource types and isolation levels that do not exist, a broker's
     configuration under a name that is no id, two errors in one entity of a quota, an exact match of a quota's entity
     without its name, match types that do not exist, users of SCRAM whose names are no part of a path, the owner of a
-    token without a type. Not drawn either: records in transactions, requests about one that is being ended, fetch sessions, whose ids are random, what creates
-    topics anew, whose ids are, and the offset of the largest timestamp, where Apache Kafka names records that have been
-    deleted.
+    token without a type. Not drawn either: records in transactions, requests about one that is being ended, fetch
+    sessions, whose ids are random, what creates topics anew, whose ids are, and the offset of the largest timestamp,
+    where Apache Kafka names records that have been deleted.
     """
 
     def __init__(self, seed: int) -> None:

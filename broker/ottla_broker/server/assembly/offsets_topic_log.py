@@ -50,6 +50,7 @@ class ReplicatedOffsetsLog:
         self._codec = codec
         self.append = self._log.append
         self.read = self._log.read
+        self.await_committed = self._log.await_committed
 
     def verify_transaction(
         self, partition: int, leader_epoch: int, producer: TransactionalProducer
