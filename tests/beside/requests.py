@@ -82,8 +82,8 @@ _APIS = {
     ApiKey.UPDATE_FEATURES: 2,
     ApiKey.INIT_PRODUCER_ID: 2,
     ApiKey.ADD_PARTITIONS_TO_TXN: 6,
-    ApiKey.ADD_OFFSETS_TO_TXN: 3,
-    ApiKey.TXN_OFFSET_COMMIT: 5,
+    ApiKey.ADD_OFFSETS_TO_TXN: 4,
+    ApiKey.TXN_OFFSET_COMMIT: 6,
     ApiKey.END_TXN: 5,
     ApiKey.DESCRIBE_TRANSACTIONS: 2,
     ApiKey.LIST_TRANSACTIONS: 2,
@@ -122,9 +122,10 @@ class Requests:
     that are empty inside a request, election types, resource types and isolation levels that do not exist, a broker's
     configuration under a name that is no id, two errors in one entity of a quota, an exact match of a quota's entity
     without its name, match types that do not exist, users of SCRAM whose names are no part of a path, the owner of a
-    token without a type. Not drawn either: records in transactions, requests about one that is being ended, fetch
-    sessions, whose ids are random, what creates topics anew, whose ids are, and the offset of the largest timestamp,
-    where Apache Kafka names records that have been deleted.
+    token without a type. Not drawn either: records in transactions, offsets with a newer epoch than that of the open
+    transaction, which Apache Kafka 3.9 appends, so that the transaction hangs, requests about one that is being ended,
+    fetch sessions, whose ids are random, what creates topics anew, whose ids are, and the offset of the largest
+    timestamp, where Apache Kafka names records that have been deleted.
     """
 
     def __init__(self, seed: int) -> None:
@@ -193,6 +194,12 @@ class Requests:
             return ("a", "b", "")
         if api_key is ApiKey.ADD_PARTITIONS_TO_TXN and field == "name":
             return (IN_TRANSACTIONS, IN_TRANSACTIONS, IN_TRANSACTIONS, "nope", "")
+        if api_key is ApiKey.TXN_OFFSET_COMMIT and field in ("name", "partition_index"):
+            return {"name": ("t", "t", "u", "nope", ""), "partition_index": (0, 0, 1, 99)}[field]
+        if api_key in (ApiKey.TXN_OFFSET_COMMIT, ApiKey.ADD_OFFSETS_TO_TXN) and field == "group_id":
+            return ("g1", "g1", "g2", "")
+        if api_key is ApiKey.TXN_OFFSET_COMMIT and field == "producer_epoch":
+            return (0, 0, 0, -1)
         if api_key in _OF_PRODUCERS and field.endswith("epoch"):
             return (0, 0, 1, 1, 2, 3, 4, -1)
         if api_key is ApiKey.ALTER_CLIENT_QUOTAS and field in _QUOTAS:

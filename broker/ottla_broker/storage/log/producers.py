@@ -227,9 +227,13 @@ class ProducerStates:
             raise _fenced(entry, producer_epoch)
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer has begun a transaction with this epoch here, and no marker has ended it."""
+        """Whether the producer has begun a transaction here with this epoch or a newer one, and no marker has ended it.
+
+        Apache Kafka 3.9 does not look at the epoch, 4.0 does: after an unverified batch of a newer epoch the log would
+        refuse the marker of the transaction, which would hang.
+        """
         entry = self._entries.get(producer_id)
-        return entry is not None and entry.current_txn_first_offset != NO_OFFSET and entry.epoch == producer_epoch
+        return entry is not None and entry.current_txn_first_offset != NO_OFFSET and entry.epoch >= producer_epoch
 
     def begin_verification(
         self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int

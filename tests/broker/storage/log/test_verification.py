@@ -108,9 +108,14 @@ async def test_a_verification_whose_batch_never_came_back_expires_with_the_produ
 async def test_batches_of_the_group_coordinator_have_no_sequence_and_are_fenced_by_their_epoch(log: Log) -> None:
     assert append(log, 0, begin(log, -1, 2), 2, AppendOrigin.COORDINATOR) == 0
     assert append(log, 0, None, 2, AppendOrigin.COORDINATOR) == 1
-    refused(log, ErrorCode.INVALID_PRODUCER_EPOCH, 0, begin(log, -1, 1), 1, AppendOrigin.COORDINATOR)
+    refused(log, ErrorCode.INVALID_PRODUCER_EPOCH, 0, None, 1, AppendOrigin.COORDINATOR)
 
 
 async def test_nothing_is_verified_when_the_broker_is_configured_so(log: Log) -> None:
     log.configure(LogConfig())
     assert append(log) == 0
+
+
+async def test_an_older_epoch_than_that_of_the_open_transaction_is_fenced_by_the_log_itself(log: Log) -> None:
+    append(log, 0, begin(log, 0, 2), 2)
+    refused(log, ErrorCode.INVALID_PRODUCER_EPOCH, 1, None, 1)
