@@ -89,6 +89,10 @@ class InternalTopicLog(Protocol):
         """
         ...
 
+
+class CommittedTopicLog(InternalTopicLog, Protocol):
+    """The log of `__transaction_state`, whose coordinator serves what is committed alone."""
+
     async def await_committed(self, partition: int, leader_epoch: int) -> None:
         """Returns once every record that is in the log now is committed: below the high watermark.
 

@@ -2,7 +2,7 @@
 
 Thin: rules are in `machine.py` and `markers.py`; this module finds the transactional id, appends its records, awaits
 them and sends markers. A transactional id belongs to a partition of `__transaction_state`; whoever leads the partition
-coordinates it. Ports used: Clock. The log is an `InternalTopicLog`, the way to other brokers a `PartitionLeaders`.
+coordinates it. Ports used: Clock. The log is a `CommittedTopicLog`, the way to other brokers a `PartitionLeaders`.
 
 The order that a transaction depends on:
 
@@ -33,7 +33,7 @@ from ottla_broker.config import BrokerConfig
 from ottla_broker.config.topics import TRANSACTION_STATE
 from ottla_broker.internal_topics.partition_loads import PartitionLoads
 from ottla_broker.internal_topics.partitioning import partition_for
-from ottla_broker.internal_topics.topic_log import AppendOutcome, InternalTopicLog, StateRecord
+from ottla_broker.internal_topics.topic_log import AppendOutcome, CommittedTopicLog, StateRecord
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports.clock import Clock, Timer
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -137,7 +137,7 @@ class TransactionCoordinator:
         self,
         *,
         clock: Clock,
-        log: InternalTopicLog,
+        log: CommittedTopicLog,
         leaders: PartitionLeaders,
         metrics: Metrics,
         config: BrokerConfig,

@@ -26,7 +26,7 @@ T0, T1, T2 = (TopicPartition("t", index) for index in range(3))
 
 
 class MemoryLog:
-    """An `InternalTopicLog`: batches in memory, appended during the call, confirmed `delay_s` later."""
+    """A `CommittedTopicLog`: batches in memory, appended during the call, confirmed `delay_s` later."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock

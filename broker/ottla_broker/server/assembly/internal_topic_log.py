@@ -1,6 +1,6 @@
 """ReplicatedTopicLog: a coordinator's log on this broker's replicas of its internal topic.
 
-Implements `internal_topics.topic_log.InternalTopicLog` with the ReplicaManager. An append does what a produce
+Implements `internal_topics.topic_log.CommittedTopicLog` with the ReplicaManager. An append does what a produce
 request does, with a timeout. Loading reads the local log to its end, also records above the high watermark: they are
 this leader's history.
 """
@@ -52,7 +52,7 @@ class _Acknowledgement:
 
 
 class ReplicatedTopicLog:
-    """See `ottla_broker.internal_topics.topic_log.InternalTopicLog`."""
+    """See `ottla_broker.internal_topics.topic_log.CommittedTopicLog`."""
 
     def __init__(
         self, topic: str, replica_manager: ReplicaManager, clock: Clock, *, codec: Codec, load_bytes: int
