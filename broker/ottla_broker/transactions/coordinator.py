@@ -539,12 +539,16 @@ class TransactionCoordinator:
                 replay = await self._replay(owned)
                 await self._log.await_committed(owned.index, owned.leader_epoch)
                 break
+            except KafkaError as error:
+                if error.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    logger.error("%s-%d could not be loaded: %s; trying again", TRANSACTION_STATE, owned.index, error)
+                # Else it was elected once more meanwhile, or a resignation is about to cancel this.
             except Exception as error:
                 # Without its transactional ids the coordinator would give producers epochs that are used.
-                unforeseen = None if isinstance(error, OSError | KafkaError) else error
+                unforeseen = None if isinstance(error, OSError) else error
                 text = "%s-%d could not be loaded: %s; trying again"
                 logger.error(text, TRANSACTION_STATE, owned.index, error, exc_info=unforeseen)
-                await self._clock.sleep(LOAD_RETRY_S)
+            await self._clock.sleep(LOAD_RETRY_S)
         for transactional_id, metadata in replay.found.items():
             owned.transactions[transactional_id] = Transaction(transactional_id, metadata)
         owned.is_loading = False

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any
+
+import pytest
 
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -286,6 +289,26 @@ async def test_nothing_is_served_before_what_was_loaded_is_committed(clock: Cloc
     await second.loaded()
     await second.reaches("id", S.COMPLETE_COMMIT)
     assert first.leaders.written == {T0: [(1000, 0, True)]}
+
+
+def test_a_broker_that_is_elected_again_while_it_loads_loads_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(clock: Clock) -> None:
+        first = await started(clock)
+        producer = await first.begin("id", T0)
+        first.log.errors = [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+        assert await first.end("id", producer, is_commit=True) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        first.log.is_replicating = False
+        second = Broker(clock, first.log, first.leaders, epoch=1)
+        await clock.sleep(10)
+        second.elect(second.index("id"), 2)
+        first.log.is_replicating = True
+        await second.loaded()
+        await second.reaches("id", S.COMPLETE_COMMIT)
+        assert second.leaders.requests[-1][1][0].coordinator_epoch == 2
+
+    with caplog.at_level(logging.ERROR, "ottla.transactions"):
+        in_virtual_time(scenario)
+    assert caplog.records == []
 
 
 @virtual
