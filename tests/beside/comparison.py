@@ -149,8 +149,8 @@ def difference(ours: Any, theirs: Any, where: str = "") -> str:
 def both(directory: Path, zookeeper: ZooKeeperServer) -> Iterator[Callable[[Request], tuple[Any, Any]]]:
     """Starts both, each with the topics of `requests` and with a group coordinator; gives what asks them."""
     with contextlib.ExitStack() as cleanup:
-        ours = BrokerProcess(directory / "ours", 1, _chroot(zookeeper), _CONFIG)
-        theirs = ApacheKafka(directory / "theirs", 1, _chroot(zookeeper), [directory / "their-logs"], _CONFIG)
+        ours = BrokerProcess(directory / "ours", 1, own_chroot(zookeeper), _CONFIG)
+        theirs = ApacheKafka(directory / "theirs", 1, own_chroot(zookeeper), [directory / "their-logs"], _CONFIG)
         brokers = []
         for started in (ours, theirs):
             cleanup.callback(started.close)
@@ -170,7 +170,8 @@ def both(directory: Path, zookeeper: ZooKeeperServer) -> Iterator[Callable[[Requ
         yield ask
 
 
-def _chroot(zookeeper: ZooKeeperServer) -> str:
+def own_chroot(zookeeper: ZooKeeperServer) -> str:
+    """A path of its own, which exists, as zookeeper.connect names it."""
     path = f"beside/{uuid.uuid4()}"
     client = KazooClient(zookeeper.connect)
     client.start(_LIMIT_S)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.generated import alter_client_quotas as alter
+from ottla_broker.protocol.generated import create_topics as create
 from ottla_broker.protocol.generated import describe_client_quotas as describe
 from tests.beside.requests import Request
 
@@ -82,6 +83,23 @@ def requests() -> Iterator[Request]:
     twice = ((("user", "d"),), (("producer_byte_rate", LARGE),)), ((("user", "d"),), (("nope", 1.0),))
     yield Request(ApiKey.ALTER_CLIENT_QUOTAS, 1, _alteration(False, *twice))
     yield Request(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, describe.DescribeClientQuotasRequest(components=[]))
+
+
+def changes_over_the_quota() -> Iterator[Request]:
+    """One partition per second, eleven at once: what is created uses up more, and what follows is refused or throttled.
+
+    The client waits for as long as its connection is muted, five seconds, before the last request is answered.
+    """
+    rate = ((("client-id", "wire"),), (("controller_mutation_rate", 1.0),))
+    yield Request(ApiKey.ALTER_CLIENT_QUOTAS, 1, _alteration(False, rate))
+    yield Request(ApiKey.CREATE_TOPICS, 7, _creation("q1", 16))
+    yield Request(ApiKey.CREATE_TOPICS, 6, _creation("q2", 1))
+    yield Request(ApiKey.CREATE_TOPICS, 5, _creation("q3", 3))
+
+
+def _creation(name: str, partitions: int) -> create.CreateTopicsRequest:
+    topic = create.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    return create.CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
 
 
 def _alteration(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla_broker.local.zookeeper_server import ZooKeeperServer
+from ottla_broker.protocol.errors import ErrorCode
 from tests.beside import quotas
 from tests.beside.comparison import both, comparable, difference
 from tests.beside.configs import cases, compare
@@ -37,6 +38,16 @@ def test_quotas_are_set_described_and_refused_as_apache_kafka_does(tmp_path: Pat
     with both(tmp_path, zookeeper) as ask:
         for request in quotas.requests():
             assert difference(*ask(request)) == "", request
+
+
+@pytest.mark.java
+def test_topics_over_the_quota_on_changes_are_refused_as_by_apache_kafka(
+    tmp_path: Path, zookeeper: ZooKeeperServer
+) -> None:
+    with both(tmp_path, zookeeper) as ask:
+        answers = [ask(request) for request in quotas.changes_over_the_quota()]
+    assert [difference(*pair) for pair in answers] == [""] * 4
+    assert [ours["topics"][0]["error_code"] for ours, _ in answers[1:]] == [0, ErrorCode.THROTTLING_QUOTA_EXCEEDED, 0]
 
 
 def test_one_seed_gives_the_same_requests_again() -> None:
