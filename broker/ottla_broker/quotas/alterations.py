@@ -75,15 +75,18 @@ def parse_bounds(entity: QuotaEntity, values: Mapping[str, str]) -> tuple[dict[s
 
     >>> parse_bounds(QuotaEntity(user="a"), {"producer_byte_rate": "1024", "request_percentage": "x", "SCRAM": "s"})
     ({'producer_byte_rate': 1024.0}, ["request_percentage: 'x' is no number"])
+    >>> parse_bounds(QuotaEntity(ip=DEFAULT), {"connection_creation_rate": "NaN"})
+    ({}, ["connection_creation_rate: 'NaN' is no whole number"])
     """
     found: dict[str, float] = {}
     problems = []
-    for key in entity.keys:
-        if key in values:
+    for name, key in entity.keys.items():
+        if name in values:
+            is_whole = key.number_type is not NumberType.DOUBLE
             try:
-                found[key] = float(values[key])
-            except ValueError:
-                problems.append(f"{key}: {values[key]!r} is no number")
+                found[name] = float(int(values[name]) if is_whole else float(values[name]))
+            except (ValueError, OverflowError):
+                problems.append(f"{name}: {values[name]!r} is no {'whole ' if is_whole else ''}number")
     return found, problems
 
 

@@ -13,6 +13,7 @@ Source: kafka.server.ControllerMutationQuotaManager.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -80,9 +81,14 @@ class MutationCharge:
             self._note(bucket.throttle_s(share.bound, now), now)
 
     def throttle_ms(self) -> int:
-        """For how long the client is throttled from now on; the time since the record has passed already."""
+        """For how long the client is throttled from now on; the time since the record has passed already.
+
+        A rate of 0 has no end to wait for: what is over it is refused, and as in Apache Kafka nobody is throttled.
+        """
+        if math.isinf(self._throttle_s):
+            return 0
         left_s = self._throttle_s - (self._monotonic() - self._at)
-        return max(0, min(_MAX_THROTTLE_MS, round(min(left_s * 1000, _MAX_THROTTLE_MS))))
+        return max(0, min(_MAX_THROTTLE_MS, round(left_s * 1000)))
 
     def _note(self, throttle_s: float, now: float) -> None:
         if throttle_s:

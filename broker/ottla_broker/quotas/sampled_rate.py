@@ -71,10 +71,10 @@ class SampledRate:
     def throttle_s(self, bound: float, now: float) -> float:
         """Seconds by which the window is too short for what was recorded; 0 while the measure is at most `bound`.
 
-        Infinity for a bound of 0, and 0 for one below 0: the arithmetic of Apache Kafka.
+        Infinity for a bound of 0, and 0 for one below 0 or that is not a number: the arithmetic of Apache Kafka.
         """
         observed = self.measure(now)
-        if observed <= bound or bound < 0:
+        if not (observed > bound >= 0):
             return 0.0
         return (observed - bound) / bound * self.window_s(now) if bound else float("inf")
 

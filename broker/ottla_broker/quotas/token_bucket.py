@@ -43,6 +43,6 @@ class TokenBucket:
     def throttle_s(self, rate: float, now: float) -> float:
         """Seconds until the tokens are no longer below 0; infinity when none come back."""
         tokens = self.tokens(rate, now)
-        if tokens >= 0:
+        if not tokens < 0:  # a rate that is not a number gives tokens that are none: no throttle, as in Apache Kafka
             return 0.0
         return -tokens / rate if rate > 0 else float("inf")

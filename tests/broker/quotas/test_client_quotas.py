@@ -58,6 +58,31 @@ def test_a_byte_rate_of_0_throttles_nothing_and_a_percentage_of_0_everything() -
     assert found.record(ALICE, "a", 0.001, 0.0) == 1000
 
 
+@pytest.mark.parametrize("bound", [float("nan"), float("inf"), -1.0])
+def test_a_percentage_or_rate_that_cannot_be_exceeded_throttles_nothing(bound: float) -> None:
+    """AlterClientQuotas takes them, here and in Apache Kafka."""
+    found = ClientQuota(11, 1.0, longest_throttle_s=1.0)
+    found.shares.set_bound(QuotaEntity(client_id="a"), bound)
+    assert found.record(ALICE, "a", 10.0**9, 0.0) == 0
+    if bound < 0:
+        return  # tokens that never come back: the next test's
+    mutations = Mutations()
+    mutations.quota.shares.set_bound(QuotaEntity(user=ALICE), bound)
+    for _ in range(2):
+        mutations.now += 1.0
+        mutations.request(is_strict=True).record(1000)
+
+
+def test_a_quota_of_no_changes_refuses_every_change_after_the_first() -> None:
+    mutations = Mutations()
+    mutations.quota.shares.set_bound(QuotaEntity(user=ALICE), 0.0)
+    mutations.request(is_strict=True).record(1)
+    refused = mutations.request(is_strict=True)
+    with pytest.raises(KafkaError):
+        refused.record(1)
+    assert refused.throttle_ms() == 0, "a connection that is not read for ever would tell its client nothing"
+
+
 def test_an_inactive_client_is_forgotten_with_its_metrics() -> None:
     found = quota(a=100.0)
     seen: list[tuple[str, str]] = []

@@ -133,7 +133,9 @@ class Edge:
             context.respond(self.answers(context))
 
     def quota(self, entity: QuotaEntity = EVERYBODY, **values: float) -> None:
-        self.throttling.set_quotas(entity, {key: str(value) for key, value in values.items()})
+        self.throttling.set_quotas(
+            entity, {key: f"{value:.0f}" if key.endswith("byte_rate") else str(value) for key, value in values.items()}
+        )
 
     def receive(self, request: Any, api_key: ApiKey, version: int, client_id: str = "c", size: int = 0) -> None:
         """A request of `size` bytes, or of its own where that is more."""
@@ -274,7 +276,7 @@ def test_a_stored_value_that_is_no_number_is_not_in_force_and_the_others_are(cap
     edge = Edge()
     edge.throttling.set_quotas(EVERYBODY, {"producer_byte_rate": "fast", "consumer_byte_rate": "10"})
     assert (edge.throttling.produce.shares.is_enabled, edge.throttling.fetch.shares.is_enabled) == (False, True)
-    assert "producer_byte_rate: 'fast' is no number" in caplog.text
+    assert "producer_byte_rate: 'fast' is no whole number" in caplog.text
 
 
 def test_a_throttle_and_a_full_queue_end_each_for_itself() -> None:
