@@ -146,6 +146,8 @@ def _error_of_missing(name: str, created: int | None) -> ErrorCode:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_valid(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
     if created in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
         return ErrorCode.LEADER_NOT_AVAILABLE  # it exists, the metadata has not arrived: retry
+    if created == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # it may be created later: retry
     return ErrorCode.of(created)
 
 

@@ -132,6 +132,14 @@ async def test_metadata_has_the_authorized_operations_of_a_topic_with_an_error(
         assert [topic.topic_authorized_operations for topic in found.values()] == [operations] * 2
 
 
+async def test_a_topic_whose_creation_is_throttled_is_unknown_so_that_clients_ask_again() -> None:
+    """A client does not expect THROTTLING_QUOTA_EXCEEDED in a response to Metadata."""
+    cache = MetadataCache(1)
+    tell(cache, "old", 1, ID)
+    response = await ask(cache, asking_for("new"), error=ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+    assert topics_of(response)["new"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 async def test_metadata_has_no_authorized_operations_for_an_unknown_topic_id() -> None:
     """As in Apache Kafka: an unknown topic has no name to authorize."""
     cache = MetadataCache(1)
