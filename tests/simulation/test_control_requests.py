@@ -30,7 +30,7 @@ from simulation.workload import Guarantees, Workload, create_topic
 from simulation.world import EPOCH_MS, World
 
 REQUEST_S = 0.001
-CLIENTS = 100
+CLIENTS = 200
 BURST = 50
 """Produce requests that a client sends at once: a broker reads them all in one go."""
 TOPIC = "t"
@@ -144,8 +144,8 @@ def test_a_flood_of_produce_and_fetch_delays_no_request_of_the_controller(listen
             await asyncio.sleep(0.05)
         # A request of the flood waits for all the others: that is what a controller's request would do, too.
         assert statistics.median(taken) > CLIENTS * REQUEST_S
-        # A few iterations of the loop, each of one slice, and the way there and back: 5 to 30 ms, by the seed.
-        assert statistics.median(waited) < 7 * (DATA_SLICE_S + REQUEST_S)
+        # A few iterations of the loop, each of one slice, and the way there and back; the flood takes 270 ms.
+        assert statistics.median(waited) < 4 * (DATA_SLICE_S + REQUEST_S)
         assert max(waited) < 0.2  # one message in fifty is slow by up to 50 ms
 
     with_flood(settings, use)

@@ -372,9 +372,7 @@ def test_the_files_of_the_consumer_offsets_are_decoded(tools: Tools, fleet: Runn
 
 
 def test_the_tools_of_what_does_not_exist_say_so(tools: Tools) -> None:
-    """As they do beside a broker of Apache Kafka without an authorizer, quotas and SCRAM users."""
-    for kind in ("users", "clients", "ips"):
-        assert tools(CONFIGS, "--describe", "--entity-type", kind).strip() == ""
+    """As they do beside a broker of Apache Kafka without an authorizer and SCRAM users."""
     assert tools(FEATURES, "describe").strip() == ""
     allowed = ("--allow-principal", "User:a", "--operation", "Read", "--topic", "t", "--force")
     for arguments, reason in (
