@@ -19,6 +19,9 @@ INACTIVE_S: Final = 3600.0
 
 Meter = TypeVar("Meter")
 
+MAX_LOOKUPS: Final = 10_000
+"""Clients whose share is remembered: client ids are the clients' own choice, and there may be any number of them."""
+
 
 class Share(Generic[Meter]):
     """One bound, the clients that share it, and what they have used."""
@@ -90,6 +93,8 @@ class Shares(Generic[Meter]):
         """The share of a client, which uses it now (seconds)."""
         share = self._by_client.get((user, client_id))
         if share is None:
+            if len(self._by_client) >= MAX_LOOKUPS:
+                self._by_client.clear()
             share = self._by_client[user, client_id] = self._find(user, client_id)
         share.used_at = now
         return share

@@ -8,7 +8,7 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.quotas.client_quotas import ClientQuota
 from ottla_broker.quotas.entities import DEFAULT, QuotaEntity
 from ottla_broker.quotas.mutation_quotas import MutationCharge, MutationQuota
-from ottla_broker.quotas.shares import INACTIVE_S
+from ottla_broker.quotas.shares import INACTIVE_S, MAX_LOOKUPS
 
 ALICE = "alice"
 
@@ -94,6 +94,15 @@ def test_an_inactive_client_is_forgotten_with_its_metrics() -> None:
     assert seen == [("added", "a"), ("added", "b"), ("removed", "a")]
     found.record(ALICE, "a", 1, INACTIVE_S)
     assert seen[3:] == [("added", "a")]
+
+
+def test_any_number_of_client_ids_shares_the_quota_of_their_user() -> None:
+    found = ClientQuota(11, 1.0)
+    found.shares.set_bound(QuotaEntity(user=ALICE), 1000.0)
+    for number in range(3 * MAX_LOOKUPS):
+        found.record(ALICE, f"client {number}", 1, 0.0)
+    assert len(found.shares._by_client) <= MAX_LOOKUPS
+    assert found.record(ALICE, "another", 0, 0.0) == 20_000
 
 
 def test_the_throttle_metric_is_the_average_of_throttles_above_0() -> None:

@@ -35,6 +35,7 @@ logger = logging.getLogger("ottla.server")
 _MAX = "max.connections"
 _RATE = "max.connection.creation.rate"
 _NO_RATE = 2**31 - 1
+_FEW_ADDRESSES = 1000
 
 
 class ConnectionLimits:
@@ -54,6 +55,7 @@ class ConnectionLimits:
         """By listener: when its rate allows the next connection."""
         self._rates_of_addresses: dict[str, SampledRate] = {}
         """Of those with a quota."""
+        self._forgets_at = _FEW_ADDRESSES
         self._quota_of_address: dict[str, int] = {}
         self._default_quota = _NO_RATE
         self._overrides: Mapping[str, int] = {}
@@ -117,7 +119,8 @@ class ConnectionLimits:
             return 0.0
         rate = self._rates_of_addresses.get(address)
         if rate is None:
-            self._forget_rates(now)
+            if len(self._rates_of_addresses) >= self._forgets_at:
+                self._forget_rates(now)
             rate = self._rates_of_addresses[address] = self._new_rate()
         wait_s = self._record(rate, quota, now)
         if wait_s:
@@ -136,10 +139,14 @@ class ConnectionLimits:
         return min(rate.throttle_s(bound, now), longest_s)
 
     def _forget_rates(self, now: float) -> None:
-        """Drops the rates that are back at 0, so that addresses that never come again take no memory."""
+        """Drops the rates that are back at 0, so that addresses that never come again take no memory.
+
+        The next time when twice as many as are left are there: each new address pays for a constant number of others.
+        """
         rates = self._rates_of_addresses
         for address in [one for one, rate in rates.items() if not rate.measure(now)]:
             del rates[address]
+        self._forgets_at = max(_FEW_ADDRESSES, 2 * len(rates))
 
     @property
     def excess(self) -> int:

@@ -102,6 +102,14 @@ def test_an_address_with_a_quota_of_0_gets_no_connection() -> None:
     assert (found.throttle_s("10.0.0.9", 0.0), found.throttle_s("10.0.0.1", 0.0)) == (1.0, 0.0)
 
 
+def test_the_rates_of_addresses_that_never_come_again_are_forgotten() -> None:
+    found = limits()
+    found.set_address_quota(None, 10)
+    for number in range(100_000):
+        assert found.throttle_s(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", number / 100) == 0.0
+    assert len(found._rates_of_addresses) <= 2 * 12 * 100, "those of the last eleven seconds, and as many again"
+
+
 def test_all_connections_are_accepted_without_a_limit() -> None:
     found = limits()
     open_some(found, 10_000)
