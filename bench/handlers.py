@@ -41,6 +41,7 @@ class _Source:
     number = 1
     peer = ("127.0.0.1", 1)
     principal_name = "ANONYMOUS"
+    client_software = ("unknown", "unknown")
 
     def complete(self, context: RequestContext, response: Any) -> None:
         raise AssertionError("handlers respond through the callable they are given")

@@ -49,6 +49,12 @@ class Exposition:
                 yield gauges
             else:
                 yield _histogram_family(name, family)
+        for source in self._metrics.sources:
+            for found in source():
+                samples = Metric(found.name, found.help, "counter" if found.is_counter else "gauge")
+                for labels, value in found.samples:
+                    samples.add_sample(f"{found.name}_total" if found.is_counter else found.name, dict(labels), value)
+                yield samples
 
 
 def _histogram_family(name: str, family: Family) -> Metric:

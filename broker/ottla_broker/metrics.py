@@ -8,7 +8,8 @@ samples of them when /metrics is read.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 LATENCY_BUCKETS_S = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025),
@@ -70,11 +71,26 @@ class Family:
         self.children: dict[tuple[str, ...], Counter | Gauge | Histogram] = {}
 
 
+class SourceFamily(NamedTuple):
+    """All samples of one name, with labels of their own each."""
+
+    name: str
+    help: str
+    is_counter: bool
+    samples: Sequence[tuple[Mapping[str, str], float]]
+
+
 class Metrics:
     """Asking twice for one name and labels gives the same object; another kind or label set is a ValueError."""
 
     def __init__(self) -> None:
         self.families: dict[str, Family] = {}
+        self.sources: list[Callable[[], Iterable[SourceFamily]]] = []
+        """Asked for more when /metrics is read: what others measure, whose labels nobody knows before."""
+
+    def add_source(self, source: Callable[[], Iterable[SourceFamily]]) -> None:
+        """`source` is called whenever /metrics is read; no name of its families is one of `families`."""
+        self.sources.append(source)
 
     def counter(self, name: str, help_text: str, **labels: str) -> Counter:
         child = self._child(Counter, name, help_text, labels, Counter)

@@ -39,7 +39,9 @@ class BrokerValues:
     delete_topic_enable: bool
     inter_broker_protocol_version: str
     num_partitions: int
+    ottla_client_metrics_max_series: int
     reserved_broker_max_id: int
+    telemetry_max_bytes: int
     zookeeper_connect: str | None
     zookeeper_connection_timeout_ms: int | None
     zookeeper_session_timeout_ms: int

@@ -47,6 +47,8 @@ def table() -> str:
     for row in ABOVE_KAFKA_3_9:
         listing = row.listing
         needs = f"{row.feature} is finalized at {row.level} or above" if row.feature else ""
+        if row.option:
+            needs = f"`{row.option}` is not 0"
         rows.append(
             f"| {int(listing.api_key)} | {codec.spec(listing.api_key).name} | {listing.lowest}–{listing.highest} "
             f"| {needs} |"

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ottla_broker.server.peers.dynamic_config import DynamicConfig
     from ottla_broker.server.peers.fleet_features import FleetFeatures
     from ottla_broker.server.peers.producer_ids import ProducerIds
+    from ottla_broker.telemetry.client_telemetry import ClientTelemetry
     from ottla_broker.transactions.coordinator import TransactionCoordinator
 
 
@@ -61,6 +62,8 @@ class RequestSource(Protocol):
     peer: tuple[str, int]
     principal_name: str
     """The name of the authenticated user, without its type; ANONYMOUS without authentication."""
+    client_software: tuple[str, str]
+    """Name and version, as the client said in ApiVersions (KIP-511)."""
 
     def complete(self, context: RequestContext, response: object | None) -> None:
         """Takes the response of a request."""
@@ -130,6 +133,7 @@ class Services:
     """(api key, lowest version, highest version) of every API that is served."""
     fleet_features: FleetFeatures
     client_metrics_configs: ClientMetricsConfigs
+    client_telemetry: ClientTelemetry
 
 
 class RequestUsage:

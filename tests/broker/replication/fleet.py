@@ -196,6 +196,7 @@ class Node:
             listed_apis=self.dispatcher.listed_apis,
             fleet_features=_NO_FEATURES,
             client_metrics_configs=absent,
+            client_telemetry=absent,
         )
         for endpoint in self.config.listeners.bound:
             self.ports[endpoint.listener] = await self.server.bind(endpoint)

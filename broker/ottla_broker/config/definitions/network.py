@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla_broker.config.definitions.notes import NO_PURGE, NOT_YET, ONE_LOOP
+from ottla_broker.config.definitions.notes import NO_PURGE, ONE_LOOP
 from ottla_broker.config.types import (
     CLASS,
     CLUSTER_WIDE,
@@ -273,6 +273,5 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "Longest batch of client metrics in bytes.",
         at_least(1),
-        note=NOT_YET,
     ),
 )

@@ -96,6 +96,16 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         known=_OWN,
     ),
     key(
+        "ottla.client.metrics.max.series",
+        INT,
+        0,
+        MEDIUM,
+        READ_ONLY,
+        "Most series of the metrics that clients push (KIP-714) on /metrics; 0: clients are not asked for any.",
+        at_least(0),
+        known=_OWN,
+    ),
+    key(
         "ottla.max.partition.replicas",
         LONG,
         -1,

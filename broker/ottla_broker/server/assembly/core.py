@@ -11,7 +11,7 @@ from ottla_broker.ports import Ports
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.assembly.part_settings import cleaner_settings, log_manager_settings
 from ottla_broker.server.directory_events import register_metrics
-from ottla_broker.server.edge.dispatch import Dispatcher
+from ottla_broker.server.edge.dispatch import CLIENT_METRICS, Dispatcher
 from ottla_broker.server.edge.socket_server import SocketServer
 from ottla_broker.server.edge.throttling import Throttling
 from ottla_broker.storage.cleaner.cleaner import LogCleaner
@@ -51,7 +51,7 @@ def make_core(
         on_notice: takes a line for the log that an operator should read.
     """
     clock = ports.clock
-    dispatcher = Dispatcher(clock)
+    dispatcher = Dispatcher(clock, frozenset({CLIENT_METRICS} if config.ottla_client_metrics_max_series else ()))
     throttling = Throttling(clock, config, metrics)
     server = SocketServer(
         ports.network,

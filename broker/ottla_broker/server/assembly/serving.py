@@ -40,6 +40,8 @@ from ottla_broker.server.peers.topic_creation import TopicCreation
 from ottla_broker.server.peers.transaction_verifier import NetworkTransactionVerifier
 from ottla_broker.server.readmission import Readmission
 from ottla_broker.server.recreation import RecreationTask
+from ottla_broker.telemetry.client_telemetry import ClientTelemetry
+from ottla_broker.telemetry.receiver import SeriesReceiver
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,14 @@ def make_serving(
         listener=listener,
         metrics=metrics,
     )
+    client_telemetry = ClientTelemetry(
+        clock,
+        client_metrics_configs,
+        SeriesReceiver(config.ottla_client_metrics_max_series, metrics),
+        metrics,
+        config.telemetry_max_bytes,
+    )
+    client_telemetry.start()
     creation = TopicCreation(config, clock, controller_client, logger)
     services = Services(
         broker_id=broker_id,
@@ -183,6 +193,7 @@ def make_serving(
         listed_apis=core.dispatcher.listed_apis,
         fleet_features=fleet_features,
         client_metrics_configs=client_metrics_configs,
+        client_telemetry=client_telemetry,
     )
     return ServingParts(
         metadata=metadata,

@@ -81,6 +81,7 @@ class ClientConnection:
         "_throttling",
         "_unmuting",
         "_waiting_frame",
+        "client_software",
         "is_privileged",
         "last_active",
         "listener",
@@ -107,6 +108,7 @@ class ClientConnection:
         self.number = number
         """Later connections have higher ones."""
         self.peer = connection.peer
+        self.client_software = ("unknown", "unknown")
         self._monotonic = environment.monotonic
         self.last_active = self._monotonic()
         self._routes: dict[int, tuple[bytes, str | None, int]] = {}

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Set
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ottla_broker.config.features import Levels
 from ottla_broker.ports.clock import Clock
@@ -103,13 +103,18 @@ LISTED = (
 class FleetListing(NamedTuple):
     """A range that is listed only when every registered broker is one of ours, in place of a row before it.
 
-    With `feature` it is listed once that feature is finalized at `level` or above.
+    With `feature` it is listed once that feature is finalized at `level` or above; with `option` where this broker key
+    is not 0.
     """
 
     listing: Listing
     feature: str = ""
     level: int = 0
+    option: str = ""
 
+
+CLIENT_METRICS: Final = "ottla.client.metrics.max.series"
+"""Clients ask every broker that lists the APIs, so they are not listed where nothing becomes of the metrics."""
 
 ABOVE_KAFKA_3_9: tuple[FleetListing, ...] = (
     FleetListing(Listing(ApiKey.PRODUCE, 0, 13, "produce", calls_back=True)),
@@ -123,6 +128,10 @@ ABOVE_KAFKA_3_9: tuple[FleetListing, ...] = (
     FleetListing(Listing(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, "alter_partition_reassignments")),
     FleetListing(Listing(ApiKey.UPDATE_FEATURES, 0, 2, "update_features")),
     FleetListing(Listing(ApiKey.DESCRIBE_CLUSTER, 0, 2, "describe_cluster")),
+    FleetListing(
+        Listing(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, "get_telemetry_subscriptions"), option=CLIENT_METRICS
+    ),
+    FleetListing(Listing(ApiKey.PUSH_TELEMETRY, 0, 0, "push_telemetry"), option=CLIENT_METRICS),
     FleetListing(Listing(ApiKey.LIST_CLIENT_METRICS_RESOURCES, 0, 0, "list_client_metrics_resources")),
     FleetListing(Listing(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "describe_topic_partitions")),
 )
@@ -130,12 +139,13 @@ ABOVE_KAFKA_3_9: tuple[FleetListing, ...] = (
 broker of Apache Kafka 3.9 ends when a feature is finalized."""
 
 
-def listed(finalized: Levels, fleet_is_ours: bool) -> tuple[Listing, ...]:
+def listed(finalized: Levels, fleet_is_ours: bool, options: Set[str] = frozenset()) -> tuple[Listing, ...]:
     """What is listed and served, by API key.
 
     Args:
         finalized: the finalized level by feature (KIP-584).
         fleet_is_ours: every registered broker is one of ours.
+        options: the broker keys that rows wait for and that are not 0.
 
     >>> {listing.api_key: listing.highest for listing in listed({}, False)}[ApiKey.UPDATE_FEATURES]
     1
@@ -145,7 +155,8 @@ def listed(finalized: Levels, fleet_is_ours: bool) -> tuple[Listing, ...]:
     found = {listing.api_key: listing for listing in LISTED}
     if fleet_is_ours:
         for row in ABOVE_KAFKA_3_9:
-            if not row.feature or finalized.get(row.feature, 0) >= row.level:
+            has_level = not row.feature or finalized.get(row.feature, 0) >= row.level
+            if has_level and (not row.option or row.option in options):
                 found[row.listing.api_key] = row.listing
     return tuple(sorted(found.values()))
 
@@ -166,15 +177,16 @@ class _LoadedApi:
 class Dispatcher:
     """Reads the body of a request and calls its handler."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, options: Set[str] = frozenset()) -> None:
         self._clock = clock
+        self._options = options
         self._loaded: dict[int, _LoadedApi] = {}
         self.fleet_changed({}, False)
         self.services: Services | None = None
 
     def fleet_changed(self, finalized: Levels, fleet_is_ours: bool) -> None:
         """Lists and serves what `listed` says from here on."""
-        self._listings = {int(listing.api_key): listing for listing in listed(finalized, fleet_is_ours)}
+        self._listings = {int(listing.api_key): listing for listing in listed(finalized, fleet_is_ours, self._options)}
         for api_key in list(self._loaded):
             if self._loaded[api_key].listing != self._listings.get(api_key):
                 del self._loaded[api_key]

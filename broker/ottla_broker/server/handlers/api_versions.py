@@ -3,7 +3,7 @@
 Behaviour
     Lists the APIs of `server.edge.dispatch.listed` with their versions, the features that this broker supports and the
     levels that the cluster has finalized (KIP-584). The response header is always version 0, because the client does
-    not know the broker's versions yet.
+    not know the broker's versions yet. The connection keeps the client's software name and version.
 Errors
     UNSUPPORTED_VERSION, for an unknown version: answered as version 0 by `server.edge.dispatch` (KIP-511).
     INVALID_REQUEST, when the client's software name or version is not of the form that KIP-511 allows (from v3).
@@ -37,6 +37,8 @@ async def handle(services: Services, context: RequestContext, request: ApiVersio
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=int(ErrorCode.INVALID_REQUEST), api_keys=[])
+    if version >= 3:
+        context.connection.client_software = (request.client_software_name, request.client_software_version)
     view = services.fleet_features.view
     return ApiVersionsResponse(
         error_code=int(ErrorCode.NONE),

@@ -1,0 +1,160 @@
+"""ClientTelemetry: answers clients that ask for a subscription, and takes what they push (KIP-714).
+
+Lives here: the order of checks, decompression, and the metrics of it all. Not here: the rules of one instance
+(`client_instances`), what becomes of the data (`receiver`), the wire (`server.handlers`). It uses the Clock.
+
+Source: org.apache.kafka.server.ClientMetricsManager of Apache Kafka.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ottla_broker.config.client_metrics import Subscription
+from ottla_broker.metrics import Metrics
+from ottla_broker.ports import Clock
+from ottla_broker.protocol.codec import ZERO_UUID
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.records.compression import Codec, decompress
+from ottla_broker.records.errors import RecordsError
+from ottla_broker.telemetry.client_instances import ClientContext, ClientInstances, ClientSubscription
+from ottla_broker.telemetry.receiver import ClientMetricsReceiver
+
+logger = logging.getLogger("ottla.server")
+
+ACCEPTED_CODECS: Final = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
+"""In the order of preference."""
+
+_SWEEP_S = 30.0
+_MOST_EXPANSION: Final = 20
+"""A push of telemetry.max.bytes may have so many times as many bytes once it is decompressed."""
+
+
+class ClientMetricsResources(Protocol):
+    """The client-metrics resources; `version` grows with every change."""
+
+    @property
+    def subscriptions(self) -> Mapping[str, Subscription]: ...
+
+    @property
+    def version(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """What a client pushes. `codec` is as on the wire."""
+
+    subscription_id: int
+    is_terminating: bool
+    codec: int
+    data: bytes
+
+
+class ClientTelemetry:
+    """See the module. `start` for the sweep of silent instances; everything runs on the broker's loop."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        resources: ClientMetricsResources,
+        receiver: ClientMetricsReceiver,
+        metrics: Metrics,
+        max_bytes: int,
+    ) -> None:
+        """`max_bytes` is telemetry.max.bytes: the longest push, compressed."""
+        self._clock = clock
+        self._resources = resources
+        self._receiver = receiver
+        self.max_bytes = max_bytes
+        self._instances = ClientInstances(receiver.forget)
+        metrics.gauge(
+            "kafka_server_client_metrics_instance_count",
+            "Client instances that push metrics, or ask for a subscription.",
+            lambda: len(self._instances),
+        )
+        self._throttled = metrics.counter(
+            "kafka_server_client_metrics_throttle", "Requests about client metrics that came too early."
+        )
+        self._unknown = metrics.counter(
+            "kafka_server_client_metrics_unknown_subscription_request",
+            "Pushes of client metrics with a subscription that has changed.",
+        )
+        self._exported = metrics.counter(
+            "kafka_server_client_metrics_plugin_export", "Pushes of client metrics that were taken."
+        )
+        self._failed = metrics.counter(
+            "kafka_server_client_metrics_plugin_error", "Pushes of client metrics that could not be read."
+        )
+
+    def start(self) -> None:
+        self._clock.call_later(_SWEEP_S, self._sweep)
+
+    def new_instance_id(self) -> bytes:
+        """A random id that no instance has."""
+        while (found := self._clock.uuid4().bytes) in self._instances:
+            pass
+        return found
+
+    def subscription(self, context: ClientContext) -> ClientSubscription | ErrorCode:
+        """The subscription of a client; THROTTLING_QUOTA_EXCEEDED when it asks too early."""
+        now_ms = self._now_ms()
+        instance = self._instances.find(context, self._resources.subscriptions, self._resources.version, now_ms)
+        if not instance.accept_get(now_ms):
+            self._throttled.inc()
+            return ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        instance.last_error = ErrorCode.NONE
+        return instance.subscription
+
+    def push(self, context: ClientContext, push: Push) -> ErrorCode:
+        """Takes a push; the error codes in the order of Apache Kafka (see `server.handlers.push_telemetry`)."""
+        if context.instance_id in (ZERO_UUID, _RESERVED_ID):
+            return ErrorCode.INVALID_REQUEST
+        now_ms = self._now_ms()
+        instance = self._instances.find(context, self._resources.subscriptions, self._resources.version, now_ms)
+        was_terminating, instance.is_terminating = instance.is_terminating, push.is_terminating
+        if was_terminating:
+            error = ErrorCode.INVALID_REQUEST
+        elif not instance.accept_push(now_ms) and not push.is_terminating:
+            self._throttled.inc()
+            error = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        elif push.subscription_id != instance.subscription.subscription_id:
+            self._unknown.inc()
+            error = ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+        else:
+            error = self._take(context, push)
+        instance.last_error = error
+        return error
+
+    def _take(self, context: ClientContext, push: Push) -> ErrorCode:
+        if push.codec != Codec.NONE and push.codec not in ACCEPTED_CODECS:
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        if len(push.data) > self.max_bytes:
+            return ErrorCode.TELEMETRY_TOO_LARGE
+        if not push.data:
+            return ErrorCode.NONE
+        codec = Codec(push.codec)
+        try:
+            data = push.data
+            if codec is not Codec.NONE:
+                data = decompress(codec, data, _MOST_EXPANSION * self.max_bytes)
+            self._receiver.export(context, data)
+        except (ValueError, RecordsError) as error:
+            self._failed.inc()
+            logger.warning("client metrics of %s (%s) are refused: %s", context.client_id, context.address, error)
+            return ErrorCode.INVALID_RECORD
+        self._exported.inc()
+        return ErrorCode.NONE
+
+    def _now_ms(self) -> float:
+        return self._clock.monotonic() * 1000
+
+    def _sweep(self) -> None:
+        self._instances.forget_expired(self._now_ms())
+        self.start()
+
+
+_RESERVED_ID: Final = bytes(15) + b"\x01"
+"""Uuid.ONE_UUID of Apache Kafka."""
