@@ -125,7 +125,11 @@ def handle(
             # The reader gives slices of the frame.
             records: memoryview | None = data.records  # type: ignore[assignment]
             if partition is None or is_read_only or partition.log.state.is_failed:
-                _refuse(entry, _obstacle(services, name, index, partition, is_read_only), context, acks, name)
+                if not name and version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+                    obstacle = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+                else:
+                    obstacle = _obstacle(services, name, index, partition, is_read_only)
+                _refuse(entry, obstacle, context, acks, name)
                 continue
             if (records is None or version < _FIRST_VERSION_WITH_ZSTD) and (error := _misfit(records, version)):
                 _refuse(entry, error, context, acks, name)
@@ -274,8 +278,6 @@ def _has_several_producers(request: ProduceRequest) -> bool:
 
 def _obstacle(services: Services, name: str, index: int, partition: Partition | None, is_read_only: bool) -> KafkaError:
     """Why nothing can be appended to a partition."""
-    if not name:
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
     if is_read_only and partition is not None:
         return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients do not write to {name}")
     found = services.replica_manager.partition_or_error(name, index)

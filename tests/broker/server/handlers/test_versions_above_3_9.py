@@ -195,6 +195,12 @@ def test_produce_13_names_topics_by_id(fleet: RunningCluster, acks: int) -> None
     ]
 
 
+def test_a_topic_without_a_name_is_unknown_before_version_13(fleet: RunningCluster) -> None:
+    batch = build_batch([Record(0, -1, None, b"c")])
+    response = ask(fleet, 0, ApiKey.PRODUCE, 12, produce_request("", batch))
+    assert response.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def test_produce_13_answers_a_follower_with_the_leader(fleet: RunningCluster) -> None:
     response = ask(fleet, 1, ApiKey.PRODUCE, 13, produce_by_id(topic_id(fleet)))
     (found,) = response.responses[0].partition_responses
