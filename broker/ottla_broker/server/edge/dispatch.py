@@ -140,7 +140,7 @@ broker of Apache Kafka 3.9 ends when a feature is finalized."""
 
 
 def listed(finalized: Levels, fleet_is_ours: bool, options: Set[str] = frozenset()) -> tuple[Listing, ...]:
-    """What is listed and served, by API key.
+    """What is listed, by API key.
 
     Args:
         finalized: the finalized level by feature (KIP-584).
@@ -185,14 +185,19 @@ class Dispatcher:
         self.services: Services | None = None
 
     def fleet_changed(self, finalized: Levels, fleet_is_ours: bool) -> None:
-        """Lists and serves what `listed` says from here on."""
-        self._listings = {int(listing.api_key): listing for listing in listed(finalized, fleet_is_ours, self._options)}
+        """Lists what `listed` says from here on.
+
+        What would be listed in a fleet of ours is served in any case: a client that has agreed on a version keeps its
+        connection when a broker of Apache Kafka joins.
+        """
+        self._listed = listed(finalized, fleet_is_ours, self._options)
+        self._listings = {int(listing.api_key): listing for listing in listed(finalized, True, self._options)}
         for api_key in list(self._loaded):
             if self._loaded[api_key].listing != self._listings.get(api_key):
                 del self._loaded[api_key]
 
     def listed_apis(self) -> list[tuple[int, int, int]]:
-        return [(api_key, listing.lowest, listing.highest) for api_key, listing in self._listings.items()]
+        return [(int(listing.api_key), listing.lowest, listing.highest) for listing in self._listed]
 
     def warm(self) -> None:
         for api_key in WARM:
