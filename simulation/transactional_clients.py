@@ -46,8 +46,9 @@ _ABORTABLE = (
 )
 """Of a Produce: the transaction is aborted, and the producer continues with another epoch (KIP-360). Its coordinator
 tells a fenced one so."""
-_ATTEMPTS = 4
+_ATTEMPTS = (1, 2, 4)
 """After so many sends of a batch its delivery has timed out: the transaction is aborted. The batch may yet arrive."""
+_PRODUCE_TIMEOUTS_S = (0.5, 1.5, 4.0)
 
 
 class FencedError(Exception):
@@ -84,6 +85,8 @@ class TransactionalClient:
         self._partitions = partitions
         self._random = draw
         self._next_offset = next_offset
+        self._attempts = draw.choice(_ATTEMPTS)
+        self._produce_timeout_s = draw.choice(_PRODUCE_TIMEOUTS_S)
         self._timeout_ms = draw.choice((1500, 4000, 15_000))
         self._coordinators: dict[int, tuple[str, int]] = {}
         self._producer_id = -1
@@ -138,6 +141,8 @@ class TransactionalClient:
                 return
         except AbortableError:
             await self._end(transaction, is_commit=False)
+            if draw.random() < 0.5:  # what it sent may arrive now, and nobody writes behind it
+                await asyncio.sleep(draw.choice((1.0, 4.0)) * draw.random())
             await self._initialize()
             return
         await self._end(transaction, is_commit=False)
@@ -206,13 +211,15 @@ class TransactionalClient:
         topic = produce.TopicProduceData(name=partition[0], partition_data=[data])
         body = produce.ProduceRequest(transactional_id=self._id, acks=-1, timeout_ms=3000, topic_data=[topic])
         version = self._random.choice((3, 5, 7, 8, 9, 10, 11))
-        for _ in range(_ATTEMPTS):
+        for _ in range(self._attempts):
             await self._step()
             try:
                 address = self._client.leader_of(partition)
                 if address is None:
                     raise Unavailable("no leader is known")
-                response = await self._client.request(address, ApiKey.PRODUCE, version, body, timeout_s=4.0)
+                response = await self._client.request(
+                    address, ApiKey.PRODUCE, version, body, timeout_s=self._produce_timeout_s
+                )
             except Unavailable:
                 await self._back_off()
                 continue

@@ -36,6 +36,13 @@ _SHORTEST_S = 12.0
 _MOST_AT_ONCE = 3
 _LEFT_OUT = ("disk EIO", "disk full", "disk hangs", "clock jump")
 """A lost directory takes what was acknowledged with it, and a clock that jumps by hours times transactions out."""
+_LATE_REQUESTS = (
+    *(ApiKey.PRODUCE,) * 3,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+)
 _POWER_LOSSES = ("power loss", "power loss of several")
 
 
@@ -153,11 +160,28 @@ def _faults(leaderships: Leaderships, *, flushed: bool) -> dict[str, tuple[int, 
             scene.fleet.fabric.mend(broker.host, other.host)
             scene.fleet.fabric.mend(other.host, broker.host)
 
+    async def late_request(scene: Scene) -> None:
+        """One request of a producer arrives when its producer has given it up, or its transaction has ended."""
+        source, target = scene.draw.choice(scene.clients), scene.broker()
+        api_key = scene.draw.choice(_LATE_REQUESTS)
+        let_go = scene.fleet.fabric.hold(source.host, target.host, api_key)
+        await scene.last(0.5, 2.0, 6.0)
+        let_go()
+
+    async def late_markers(scene: Scene) -> None:
+        """A coordinator's markers arrive when another one may have written them."""
+        source, target = _coordinator(scene, leaderships), scene.broker()
+        let_go = scene.fleet.fabric.hold(source.host, target.host, ApiKey.WRITE_TXN_MARKERS)
+        await scene.last(0.5, 2.0, 6.0)
+        let_go()
+
     left_out = _LEFT_OUT if flushed else (*_LEFT_OUT, *_POWER_LOSSES)
     faults = {name: fault for name, fault in FAULTS.items() if name not in left_out}
     faults["crash of a coordinator"] = (8, crash_of_a_coordinator)
     faults["session expiry of a coordinator"] = (4, session_expiry_of_a_coordinator)
     faults["isolation of a coordinator"] = (4, isolation_of_a_coordinator)
+    faults["late request"] = (10, late_request)
+    faults["late markers"] = (5, late_markers)
     if flushed:
         faults["power loss of a coordinator"] = (8, power_loss_of_a_coordinator)
     return faults
