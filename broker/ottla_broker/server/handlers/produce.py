@@ -105,7 +105,10 @@ def handle(
     if request.transactional_id is not None:
         transaction = FROM_CLIENT
         if _has_several_producers(request):
-            respond(_refusal_of_all(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+            if acks == 0:
+                context.close_connection("a produce request with acks=0 has transactional batches of several producers")
+            else:
+                respond(_refusal_of_all(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
             return
     response = ProduceResponse(responses=[])
     delayed = DelayedProduce(partial(_finish, services, context, respond, response, acks))

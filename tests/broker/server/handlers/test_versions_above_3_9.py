@@ -261,3 +261,35 @@ def test_offsets_are_committed_and_fetched_by_topic_id(fleet: RunningCluster) ->
     assert fetched(None) == [(known, 7, ErrorCode.NONE)]
     asked = [offset_fetch.OffsetFetchRequestTopics(topic_id=one, partition_indexes=[0]) for one in (UNKNOWN_ID, known)]
     assert fetched(asked) == [(known, 7, ErrorCode.NONE), (UNKNOWN_ID, -1, ErrorCode.UNKNOWN_TOPIC_ID)]
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_a_request_of_several_transactional_producers_is_refused_and_with_acks_0_its_connection_closed(
+    fleet: RunningCluster, acks: int
+) -> None:
+    """Once seed 1034 of the fuzzer: a request that wants no answer got one."""
+    batches = [
+        build_batch([Record(0, -1, None, b"x")], attributes=0x10, producer_id=one, producer_epoch=0, base_sequence=0)
+        for one in (1, 2)
+    ]
+    request = produce.ProduceRequest(
+        transactional_id="t",
+        acks=acks,
+        timeout_ms=10_000,
+        topic_data=[
+            produce.TopicProduceData(
+                name=TOPIC,
+                partition_data=[
+                    produce.PartitionProduceData(index=index, records=bytes(batch))
+                    for index, batch in enumerate(batches)
+                ],
+            )
+        ],
+    )
+    with Wire(fleet.address(0)) as wire:
+        wire.send(wire.request_bytes(ApiKey.PRODUCE, 11, request))
+        if acks == 0:
+            assert wire.frame() is None
+        else:
+            found = wire.answer(ApiKey.PRODUCE, 11).responses[0].partition_responses
+            assert {one.error_code for one in found} == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
