@@ -19,7 +19,7 @@ from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.generator.classes import class_names
 from ottla_broker.protocol.generator.facts import default_of, is_null_in, scope_of, snake_case
 from ottla_broker.protocol.notation import Definition, Field, MessageDefinition
-from ottla_broker.server.edge.dispatch import LISTED
+from ottla_broker.server.edge.dispatch import CLIENT_METRICS, listed
 from tests.fuzz.record_data import RecordData
 
 TOPICS = ("t", "compacted", "u")
@@ -135,6 +135,10 @@ _SAME |= {"path": "log_dir", "topic_ids": "topic_id", "last_fetched_epoch": "lea
 _SAME |= {"generation_id_or_member_epoch": "generation_id", "current_partition_epoch": "partition_epoch"}
 
 
+SERVED = listed({}, True, frozenset({CLIENT_METRICS}))
+"""Of a broker in a fleet that is all ours."""
+
+
 class Drawing:
     """Draws frames without end. `known` is shared with who reads the answers."""
 
@@ -143,7 +147,7 @@ class Drawing:
         self._known = known
         self._records = RecordData(draw)
         definitions = {one.api_key: one for one in generator.read_definitions() if one.api_key is not None}
-        self._apis = [(listing, definitions[int(listing.api_key)]) for listing in LISTED]
+        self._apis = [(listing, definitions[int(listing.api_key)]) for listing in SERVED]
         self._classes = {one.file: class_names(one)[0] for one in definitions.values()}
 
     def frame(self) -> tuple[ApiKey, int, bytes]:

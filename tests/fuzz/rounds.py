@@ -41,6 +41,7 @@ _CHECK_EVERY = 50
 _UNTOUCHED = "untouched"
 """The topic that no case names."""
 _SETTINGS = {
+    "ottla.client.metrics.max.series": "100",
     "log.retention.ms": "-1",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "2",
