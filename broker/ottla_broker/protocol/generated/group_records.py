@@ -3,7 +3,9 @@
 """Keys and values of the records in __consumer_offsets, as Apache Kafka 3.9 writes them.
 
 Each key and each value is preceded by its version as an int16, which is not part of the schema; a key's version
-also gives its kind: 0 and 1 an offset commit, 2 the metadata of a group. A null value is a tombstone.
+also gives its kind: 0 and 1 an offset commit, 2 the metadata of a classic group, 3 to 8 and 16 a group of the consumer
+protocol (KIP-848): its epoch (3), topics (4), members (5), target assignment (6, 7), current assignments (8) and
+regular expressions (16, since 4.0). A null value is a tombstone.
 
 OffsetCommitValue: 1 has an expiry of its own (OffsetCommit versions 2 to 4 with a retention time), 2 has not, 3 adds
 the leader epoch (KIP-320) and is what is written today, 4 is flexible and is only read.
@@ -15,37 +17,48 @@ The official descriptions are in kafka-group-coordinator.jar; a test compares th
 
 from __future__ import annotations
 
-from struct import Struct
+from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    ZERO_UUID,
+    COMPACT_INT32S,
     COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
+    INT32S_BELOW,
+    READ_INT32S,
     UnsupportedVersionError,
     malformed,
     negative_length,
     null_not_allowed,
+    read_uvarint,
     read_uvarint_rest,
     skip_tags,
+    tagged,
     too_long,
     too_many,
     unwritable,
+    write_int32s,
     write_string_length,
     write_uvarint,
+    wrong_tag_size,
 )
 
 _EMPTY = ()
 new = object.__new__
+R_uB = Struct(">16sB").unpack_from
+R_b = Struct(">b").unpack_from
 R_h = Struct(">h").unpack_from
 R_i = Struct(">i").unpack_from
 R_iB = Struct(">iB").unpack_from
 R_ih = Struct(">ih").unpack_from
 R_ii = Struct(">ii").unpack_from
 R_iiB = Struct(">iiB").unpack_from
+R_iibB = Struct(">iibB").unpack_from
 R_iii = Struct(">iii").unpack_from
 R_q = Struct(">q").unpack_from
 R_qB = Struct(">qB").unpack_from
@@ -54,11 +67,16 @@ R_qi = Struct(">qi").unpack_from
 R_qiB = Struct(">qiB").unpack_from
 R_qih = Struct(">qih").unpack_from
 R_qq = Struct(">qq").unpack_from
+R_qqB = Struct(">qqB").unpack_from
+W_u = Struct(">16s").pack
+W_b = Struct(">b").pack
+W_bi = Struct(">bi").pack
 W_h = Struct(">h").pack
 W_hq = Struct(">hq").pack
 W_i = Struct(">i").pack
 W_ih = Struct(">ih").pack
 W_ii = Struct(">ii").pack
+W_iib = Struct(">iib").pack
 W_iii = Struct(">iii").pack
 W_ix = Struct(">ix").pack
 W_q = Struct(">q").pack
@@ -66,7 +84,9 @@ W_qh = Struct(">qh").pack
 W_qi = Struct(">qi").pack
 W_qih = Struct(">qih").pack
 W_qq = Struct(">qq").pack
+W_qqx = Struct(">qqx").pack
 W_qx = Struct(">qx").pack
+W_xi = Struct(">xi").pack
 W_xq = Struct(">xq").pack
 
 
@@ -242,6 +262,564 @@ class GroupMetadataValue:
 
     def __repr__(self) -> str:
         return f"GroupMetadataValue(protocol_type={self.protocol_type!r}, generation={self.generation!r}, protocol={self.protocol!r}, leader={self.leader!r}, current_state_timestamp={self.current_state_timestamp!r}, members={self.members!r})"
+
+
+class ConsumerGroupMetadataKey:
+    """ConsumerGroupMetadataKey, versions 3."""
+
+    __slots__ = ("group_id",)
+    group_id: str  # v3
+
+    def __init__(
+        self,
+        *,
+        group_id: str = '',
+    ) -> None:
+        self.group_id = group_id
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not ConsumerGroupMetadataKey:
+            return NotImplemented
+        return self.group_id == other.group_id
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"ConsumerGroupMetadataKey(group_id={self.group_id!r})"
+
+
+class ConsumerGroupMetadataValue:
+    """ConsumerGroupMetadataValue, version 0."""
+
+    __slots__ = ("epoch",)
+    epoch: int  # v0+
+
+    def __init__(
+        self,
+        *,
+        epoch: int = 0,
+    ) -> None:
+        self.epoch = epoch
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not ConsumerGroupMetadataValue:
+            return NotImplemented
+        return self.epoch == other.epoch
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"ConsumerGroupMetadataValue(epoch={self.epoch!r})"
+
+
+class ConsumerGroupPartitionMetadataKey:
+    """ConsumerGroupPartitionMetadataKey, versions 4."""
+
+    __slots__ = ("group_id",)
+    group_id: str  # v4
+
+    def __init__(
+        self,
+        *,
+        group_id: str = '',
+    ) -> None:
+        self.group_id = group_id
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not ConsumerGroupPartitionMetadataKey:
+            return NotImplemented
+        return self.group_id == other.group_id
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"ConsumerGroupPartitionMetadataKey(group_id={self.group_id!r})"
+
+
+class PartitionMetadata:
+    """Struct of ConsumerGroupPartitionMetadataValue."""
+
+    __slots__ = ("partition", "racks")
+    partition: int  # v0+
+    racks: list[str]  # v0+
+
+    def __init__(
+        self,
+        *,
+        partition: int = 0,
+        racks: list[str] = _EMPTY,
+    ) -> None:
+        self.partition = partition
+        self.racks = [] if racks is _EMPTY else racks
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not PartitionMetadata:
+            return NotImplemented
+        return self.partition == other.partition and self.racks == other.racks
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"PartitionMetadata(partition={self.partition!r}, racks={self.racks!r})"
+
+
+class TopicMetadata:
+    """Struct of ConsumerGroupPartitionMetadataValue."""
+
+    __slots__ = ("topic_id", "topic_name", "num_partitions", "partition_metadata")
+    topic_id: bytes  # v0+
+    topic_name: str  # v0+
+    num_partitions: int  # v0+
+    partition_metadata: list[PartitionMetadata]  # v0+
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = ZERO_UUID,
+        topic_name: str = '',
+        num_partitions: int = 0,
+        partition_metadata: list[PartitionMetadata] = _EMPTY,
+    ) -> None:
+        self.topic_id = topic_id
+        self.topic_name = topic_name
+        self.num_partitions = num_partitions
+        self.partition_metadata = [] if partition_metadata is _EMPTY else partition_metadata
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not TopicMetadata:
+            return NotImplemented
+        return self.topic_id == other.topic_id and self.topic_name == other.topic_name and self.num_partitions == other.num_partitions and self.partition_metadata == other.partition_metadata
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"TopicMetadata(topic_id={self.topic_id!r}, topic_name={self.topic_name!r}, num_partitions={self.num_partitions!r}, partition_metadata={self.partition_metadata!r})"
+
+
+class ConsumerGroupPartitionMetadataValue:
+    """ConsumerGroupPartitionMetadataValue, version 0."""
+
+    __slots__ = ("topics",)
+    topics: list[TopicMetadata]  # v0+
+
+    def __init__(
+        self,
+        *,
+        topics: list[TopicMetadata] = _EMPTY,
+    ) -> None:
+        self.topics = [] if topics is _EMPTY else topics
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not ConsumerGroupPartitionMetadataValue:
+            return NotImplemented
+        return self.topics == other.topics
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"ConsumerGroupPartitionMetadataValue(topics={self.topics!r})"
+
+
+class ConsumerGroupMemberMetadataKey:
+    """ConsumerGroupMemberMetadataKey, versions 5."""
+
+    __slots__ = ("group_id", "member_id")
+    group_id: str  # v5
+    member_id: str  # v5
+
+    def __init__(
+        self,
+        *,
+        group_id: str = '',
+        member_id: str = '',
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not ConsumerGroupMemberMetadataKey:
+            return NotImplemented
+        return self.group_id == other.group_id and self.member_id == other.member_id
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"ConsumerGroupMemberMetadataKey(group_id={self.group_id!r}, member_id={self.member_id!r})"
+
+
+class ClassicProtocol:
+    """Struct of ConsumerGroupMemberMetadataValue."""
+
+    __slots__ = ("name", "metadata")
+    name: str  # v0+
+    metadata: bytes | memoryview  # v0+
+
+    def __init__(
+        self,
+        *,
+        name: str = '',
+        metadata: bytes | memoryview = b"",
+    ) -> None:
+        self.name = name
+        self.metadata = metadata
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not ClassicProtocol:
+            return NotImplemented
+        return self.name == other.name and self.metadata == other.metadata
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"ClassicProtocol(name={self.name!r}, metadata={self.metadata!r})"
+
+
+class ClassicMemberMetadata:
+    """Struct of ConsumerGroupMemberMetadataValue."""
+
+    __slots__ = ("session_timeout_ms", "supported_protocols")
+    session_timeout_ms: int  # v0+
+    supported_protocols: list[ClassicProtocol]  # v0+
+
+    def __init__(
+        self,
+        *,
+        session_timeout_ms: int = 0,
+        supported_protocols: list[ClassicProtocol] = _EMPTY,
+    ) -> None:
+        self.session_timeout_ms = session_timeout_ms
+        self.supported_protocols = [] if supported_protocols is _EMPTY else supported_protocols
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not ClassicMemberMetadata:
+            return NotImplemented
+        return self.session_timeout_ms == other.session_timeout_ms and self.supported_protocols == other.supported_protocols
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"ClassicMemberMetadata(session_timeout_ms={self.session_timeout_ms!r}, supported_protocols={self.supported_protocols!r})"
+
+
+class ConsumerGroupMemberMetadataValue:
+    """ConsumerGroupMemberMetadataValue, version 0."""
+
+    __slots__ = ("instance_id", "rack_id", "client_id", "client_host", "subscribed_topic_names", "subscribed_topic_regex", "rebalance_timeout_ms", "server_assignor", "classic_member_metadata")
+    instance_id: str | None  # v0+, null v0+
+    rack_id: str | None  # v0+, null v0+
+    client_id: str  # v0+
+    client_host: str  # v0+
+    subscribed_topic_names: list[str]  # v0+
+    subscribed_topic_regex: str | None  # v0+, null v0+
+    rebalance_timeout_ms: int  # v0+
+    server_assignor: str | None  # v0+, null v0+
+    classic_member_metadata: ClassicMemberMetadata | None  # v0+, tag 0, null v0+
+
+    def __init__(
+        self,
+        *,
+        instance_id: str | None = '',
+        rack_id: str | None = '',
+        client_id: str = '',
+        client_host: str = '',
+        subscribed_topic_names: list[str] = _EMPTY,
+        subscribed_topic_regex: str | None = '',
+        rebalance_timeout_ms: int = -1,
+        server_assignor: str | None = '',
+        classic_member_metadata: ClassicMemberMetadata | None = None,
+    ) -> None:
+        self.instance_id = instance_id
+        self.rack_id = rack_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.subscribed_topic_names = [] if subscribed_topic_names is _EMPTY else subscribed_topic_names
+        self.subscribed_topic_regex = subscribed_topic_regex
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.server_assignor = server_assignor
+        self.classic_member_metadata = classic_member_metadata
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not ConsumerGroupMemberMetadataValue:
+            return NotImplemented
+        return self.instance_id == other.instance_id and self.rack_id == other.rack_id and self.client_id == other.client_id and self.client_host == other.client_host and self.subscribed_topic_names == other.subscribed_topic_names and self.subscribed_topic_regex == other.subscribed_topic_regex and self.rebalance_timeout_ms == other.rebalance_timeout_ms and self.server_assignor == other.server_assignor and self.classic_member_metadata == other.classic_member_metadata
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"ConsumerGroupMemberMetadataValue(instance_id={self.instance_id!r}, rack_id={self.rack_id!r}, client_id={self.client_id!r}, client_host={self.client_host!r}, subscribed_topic_names={self.subscribed_topic_names!r}, subscribed_topic_regex={self.subscribed_topic_regex!r}, rebalance_timeout_ms={self.rebalance_timeout_ms!r}, server_assignor={self.server_assignor!r}, classic_member_metadata={self.classic_member_metadata!r})"
+
+
+class ConsumerGroupTargetAssignmentMetadataKey:
+    """ConsumerGroupTargetAssignmentMetadataKey, versions 6."""
+
+    __slots__ = ("group_id",)
+    group_id: str  # v6
+
+    def __init__(
+        self,
+        *,
+        group_id: str = '',
+    ) -> None:
+        self.group_id = group_id
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not ConsumerGroupTargetAssignmentMetadataKey:
+            return NotImplemented
+        return self.group_id == other.group_id
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"ConsumerGroupTargetAssignmentMetadataKey(group_id={self.group_id!r})"
+
+
+class ConsumerGroupTargetAssignmentMetadataValue:
+    """ConsumerGroupTargetAssignmentMetadataValue, version 0."""
+
+    __slots__ = ("assignment_epoch",)
+    assignment_epoch: int  # v0+
+
+    def __init__(
+        self,
+        *,
+        assignment_epoch: int = 0,
+    ) -> None:
+        self.assignment_epoch = assignment_epoch
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not ConsumerGroupTargetAssignmentMetadataValue:
+            return NotImplemented
+        return self.assignment_epoch == other.assignment_epoch
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch={self.assignment_epoch!r})"
+
+
+class ConsumerGroupTargetAssignmentMemberKey:
+    """ConsumerGroupTargetAssignmentMemberKey, versions 7."""
+
+    __slots__ = ("group_id", "member_id")
+    group_id: str  # v7
+    member_id: str  # v7
+
+    def __init__(
+        self,
+        *,
+        group_id: str = '',
+        member_id: str = '',
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not ConsumerGroupTargetAssignmentMemberKey:
+            return NotImplemented
+        return self.group_id == other.group_id and self.member_id == other.member_id
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"ConsumerGroupTargetAssignmentMemberKey(group_id={self.group_id!r}, member_id={self.member_id!r})"
+
+
+class TopicPartition:
+    """Struct of ConsumerGroupTargetAssignmentMemberValue."""
+
+    __slots__ = ("topic_id", "partitions")
+    topic_id: bytes  # v0+
+    partitions: list[int]  # v0+
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = ZERO_UUID,
+        partitions: list[int] = _EMPTY,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is _EMPTY else partitions
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not TopicPartition:
+            return NotImplemented
+        return self.topic_id == other.topic_id and self.partitions == other.partitions
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"TopicPartition(topic_id={self.topic_id!r}, partitions={self.partitions!r})"
+
+
+class ConsumerGroupTargetAssignmentMemberValue:
+    """ConsumerGroupTargetAssignmentMemberValue, version 0."""
+
+    __slots__ = ("topic_partitions",)
+    topic_partitions: list[TopicPartition]  # v0+
+
+    def __init__(
+        self,
+        *,
+        topic_partitions: list[TopicPartition] = _EMPTY,
+    ) -> None:
+        self.topic_partitions = [] if topic_partitions is _EMPTY else topic_partitions
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not ConsumerGroupTargetAssignmentMemberValue:
+            return NotImplemented
+        return self.topic_partitions == other.topic_partitions
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"ConsumerGroupTargetAssignmentMemberValue(topic_partitions={self.topic_partitions!r})"
+
+
+class ConsumerGroupCurrentMemberAssignmentKey:
+    """ConsumerGroupCurrentMemberAssignmentKey, versions 8."""
+
+    __slots__ = ("group_id", "member_id")
+    group_id: str  # v8
+    member_id: str  # v8
+
+    def __init__(
+        self,
+        *,
+        group_id: str = '',
+        member_id: str = '',
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not ConsumerGroupCurrentMemberAssignmentKey:
+            return NotImplemented
+        return self.group_id == other.group_id and self.member_id == other.member_id
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"ConsumerGroupCurrentMemberAssignmentKey(group_id={self.group_id!r}, member_id={self.member_id!r})"
+
+
+class TopicPartitions:
+    """Struct of ConsumerGroupCurrentMemberAssignmentValue."""
+
+    __slots__ = ("topic_id", "partitions")
+    topic_id: bytes  # v0+
+    partitions: list[int]  # v0+
+
+    def __init__(
+        self,
+        *,
+        topic_id: bytes = ZERO_UUID,
+        partitions: list[int] = _EMPTY,
+    ) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if partitions is _EMPTY else partitions
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not TopicPartitions:
+            return NotImplemented
+        return self.topic_id == other.topic_id and self.partitions == other.partitions
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"TopicPartitions(topic_id={self.topic_id!r}, partitions={self.partitions!r})"
+
+
+class ConsumerGroupCurrentMemberAssignmentValue:
+    """ConsumerGroupCurrentMemberAssignmentValue, version 0."""
+
+    __slots__ = ("member_epoch", "previous_member_epoch", "state", "assigned_partitions", "partitions_pending_revocation")
+    member_epoch: int  # v0+
+    previous_member_epoch: int  # v0+
+    state: int  # v0+
+    assigned_partitions: list[TopicPartitions]  # v0+
+    partitions_pending_revocation: list[TopicPartitions]  # v0+
+
+    def __init__(
+        self,
+        *,
+        member_epoch: int = 0,
+        previous_member_epoch: int = 0,
+        state: int = 0,
+        assigned_partitions: list[TopicPartitions] = _EMPTY,
+        partitions_pending_revocation: list[TopicPartitions] = _EMPTY,
+    ) -> None:
+        self.member_epoch = member_epoch
+        self.previous_member_epoch = previous_member_epoch
+        self.state = state
+        self.assigned_partitions = [] if assigned_partitions is _EMPTY else assigned_partitions
+        self.partitions_pending_revocation = [] if partitions_pending_revocation is _EMPTY else partitions_pending_revocation
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not ConsumerGroupCurrentMemberAssignmentValue:
+            return NotImplemented
+        return self.member_epoch == other.member_epoch and self.previous_member_epoch == other.previous_member_epoch and self.state == other.state and self.assigned_partitions == other.assigned_partitions and self.partitions_pending_revocation == other.partitions_pending_revocation
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"ConsumerGroupCurrentMemberAssignmentValue(member_epoch={self.member_epoch!r}, previous_member_epoch={self.previous_member_epoch!r}, state={self.state!r}, assigned_partitions={self.assigned_partitions!r}, partitions_pending_revocation={self.partitions_pending_revocation!r})"
+
+
+class ConsumerGroupRegularExpressionKey:
+    """ConsumerGroupRegularExpressionKey, versions 16."""
+
+    __slots__ = ("group_id", "regular_expression")
+    group_id: str  # v16
+    regular_expression: str  # v16
+
+    def __init__(
+        self,
+        *,
+        group_id: str = '',
+        regular_expression: str = '',
+    ) -> None:
+        self.group_id = group_id
+        self.regular_expression = regular_expression
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not ConsumerGroupRegularExpressionKey:
+            return NotImplemented
+        return self.group_id == other.group_id and self.regular_expression == other.regular_expression
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"ConsumerGroupRegularExpressionKey(group_id={self.group_id!r}, regular_expression={self.regular_expression!r})"
+
+
+class ConsumerGroupRegularExpressionValue:
+    """ConsumerGroupRegularExpressionValue, version 0."""
+
+    __slots__ = ("topics", "version", "timestamp")
+    topics: list[str]  # v0+
+    version: int  # v0+
+    timestamp: int  # v0+
+
+    def __init__(
+        self,
+        *,
+        topics: list[str] = _EMPTY,
+        version: int = 0,
+        timestamp: int = 0,
+    ) -> None:
+        self.topics = [] if topics is _EMPTY else topics
+        self.version = version
+        self.timestamp = timestamp
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not ConsumerGroupRegularExpressionValue:
+            return NotImplemented
+        return self.topics == other.topics and self.version == other.version and self.timestamp == other.timestamp
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"ConsumerGroupRegularExpressionValue(topics={self.topics!r}, version={self.version!r}, timestamp={self.timestamp!r})"
 
 
 def _read_offset_commit_key_0(b: memoryview, o: int) -> tuple[OffsetCommitKey, int]:
@@ -1419,6 +1997,1504 @@ def write_group_metadata_value(version: int, value: GroupMetadataValue) -> list[
         _GROUP_METADATA_VALUE_WRITERS[version](value, parts, chunks)
     except UNWRITABLE as error:
         raise unwritable("GroupMetadataValue", version, error) from error
+    if parts:
+        chunks.append(b"".join(parts))
+    return chunks
+
+
+def _read_consumer_group_metadata_key_3(b: memoryview, o: int) -> tuple[ConsumerGroupMetadataKey, int]:
+    end = len(b)
+    m = new(ConsumerGroupMetadataKey)
+    n0, = R_h(b, o)
+    o += 2
+    if n0 >= 0:
+        e0 = o + n0
+        m.group_id = b[o:e0].tobytes().decode()
+        o = e0
+    else:
+        negative_length('group_id', n0)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_consumer_group_metadata_key_3(m: ConsumerGroupMetadataKey, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.group_id
+    if s0 is None:
+        null_not_allowed('group_id')
+    s1 = s0.encode()
+    add(W_h(len(s1)))
+    add(s1)
+
+
+_CONSUMER_GROUP_METADATA_KEY_READERS = (_read_consumer_group_metadata_key_3,)
+_CONSUMER_GROUP_METADATA_KEY_WRITERS = (_write_consumer_group_metadata_key_3,)
+
+
+def read_consumer_group_metadata_key_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ConsumerGroupMetadataKey, int]:
+    """Read ConsumerGroupMetadataKey at `offset`: (message, offset behind it). Raises DecodeError."""
+    if not 3 <= version <= 3:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_METADATA_KEY_READERS[version - 3](buffer, offset)
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupMetadataKey", version, error) from error
+
+
+def read_consumer_group_metadata_key(version: int, buffer: memoryview, offset: int = 0) -> ConsumerGroupMetadataKey:
+    """Read ConsumerGroupMetadataKey at `offset`; bytes behind it are left alone. Raises DecodeError."""
+    if not 3 <= version <= 3:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_METADATA_KEY_READERS[version - 3](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupMetadataKey", version, error) from error
+
+
+def write_consumer_group_metadata_key(version: int, value: ConsumerGroupMetadataKey) -> list[Chunk]:
+    """Chunks of ConsumerGroupMetadataKey in `version`. Raises EncodeError."""
+    if not 3 <= version <= 3:
+        raise UnsupportedVersionError(-1, version)
+    parts: list = []
+    chunks: list = []
+    try:
+        _CONSUMER_GROUP_METADATA_KEY_WRITERS[version - 3](value, parts, chunks)
+    except UNWRITABLE as error:
+        raise unwritable("ConsumerGroupMetadataKey", version, error) from error
+    if parts:
+        chunks.append(b"".join(parts))
+    return chunks
+
+
+def _read_consumer_group_metadata_value_0(b: memoryview, o: int) -> tuple[ConsumerGroupMetadataValue, int]:
+    end = len(b)
+    m = new(ConsumerGroupMetadataValue)
+    m.epoch, t0 = R_iB(b, o)
+    o += 5
+    if t0 > 127:
+        t0, o = read_uvarint_rest(b, o, t0)
+    if t0:
+        o = skip_tags(b, o, t0)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_consumer_group_metadata_value_0(m: ConsumerGroupMetadataValue, parts: list, chunks: list) -> None:
+    add = parts.append
+    add(W_ix(m.epoch))
+
+
+_CONSUMER_GROUP_METADATA_VALUE_READERS = (_read_consumer_group_metadata_value_0,)
+_CONSUMER_GROUP_METADATA_VALUE_WRITERS = (_write_consumer_group_metadata_value_0,)
+
+
+def read_consumer_group_metadata_value_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ConsumerGroupMetadataValue, int]:
+    """Read ConsumerGroupMetadataValue at `offset`: (message, offset behind it). Raises DecodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_METADATA_VALUE_READERS[version](buffer, offset)
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupMetadataValue", version, error) from error
+
+
+def read_consumer_group_metadata_value(version: int, buffer: memoryview, offset: int = 0) -> ConsumerGroupMetadataValue:
+    """Read ConsumerGroupMetadataValue at `offset`; bytes behind it are left alone. Raises DecodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_METADATA_VALUE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupMetadataValue", version, error) from error
+
+
+def write_consumer_group_metadata_value(version: int, value: ConsumerGroupMetadataValue) -> list[Chunk]:
+    """Chunks of ConsumerGroupMetadataValue in `version`. Raises EncodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    parts: list = []
+    chunks: list = []
+    try:
+        _CONSUMER_GROUP_METADATA_VALUE_WRITERS[version](value, parts, chunks)
+    except UNWRITABLE as error:
+        raise unwritable("ConsumerGroupMetadataValue", version, error) from error
+    if parts:
+        chunks.append(b"".join(parts))
+    return chunks
+
+
+def _read_consumer_group_partition_metadata_key_4(b: memoryview, o: int) -> tuple[ConsumerGroupPartitionMetadataKey, int]:
+    end = len(b)
+    m = new(ConsumerGroupPartitionMetadataKey)
+    n0, = R_h(b, o)
+    o += 2
+    if n0 >= 0:
+        e0 = o + n0
+        m.group_id = b[o:e0].tobytes().decode()
+        o = e0
+    else:
+        negative_length('group_id', n0)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_consumer_group_partition_metadata_key_4(m: ConsumerGroupPartitionMetadataKey, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.group_id
+    if s0 is None:
+        null_not_allowed('group_id')
+    s1 = s0.encode()
+    add(W_h(len(s1)))
+    add(s1)
+
+
+_CONSUMER_GROUP_PARTITION_METADATA_KEY_READERS = (_read_consumer_group_partition_metadata_key_4,)
+_CONSUMER_GROUP_PARTITION_METADATA_KEY_WRITERS = (_write_consumer_group_partition_metadata_key_4,)
+
+
+def read_consumer_group_partition_metadata_key_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ConsumerGroupPartitionMetadataKey, int]:
+    """Read ConsumerGroupPartitionMetadataKey at `offset`: (message, offset behind it). Raises DecodeError."""
+    if not 4 <= version <= 4:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_PARTITION_METADATA_KEY_READERS[version - 4](buffer, offset)
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupPartitionMetadataKey", version, error) from error
+
+
+def read_consumer_group_partition_metadata_key(version: int, buffer: memoryview, offset: int = 0) -> ConsumerGroupPartitionMetadataKey:
+    """Read ConsumerGroupPartitionMetadataKey at `offset`; bytes behind it are left alone. Raises DecodeError."""
+    if not 4 <= version <= 4:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_PARTITION_METADATA_KEY_READERS[version - 4](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupPartitionMetadataKey", version, error) from error
+
+
+def write_consumer_group_partition_metadata_key(version: int, value: ConsumerGroupPartitionMetadataKey) -> list[Chunk]:
+    """Chunks of ConsumerGroupPartitionMetadataKey in `version`. Raises EncodeError."""
+    if not 4 <= version <= 4:
+        raise UnsupportedVersionError(-1, version)
+    parts: list = []
+    chunks: list = []
+    try:
+        _CONSUMER_GROUP_PARTITION_METADATA_KEY_WRITERS[version - 4](value, parts, chunks)
+    except UNWRITABLE as error:
+        raise unwritable("ConsumerGroupPartitionMetadataKey", version, error) from error
+    if parts:
+        chunks.append(b"".join(parts))
+    return chunks
+
+
+def _read_consumer_group_partition_metadata_value_0(b: memoryview, o: int) -> tuple[ConsumerGroupPartitionMetadataValue, int]:
+    end = len(b)
+    m = new(ConsumerGroupPartitionMetadataValue)
+    n0 = b[o]
+    o += 1
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+    n0 -= 1
+    if n0 < 0 or n0 * 23 > end - o:
+        too_many('topics', n0, end - o)
+    l0 = []
+    for _ in range(n0):
+        v0 = new(TopicMetadata)
+        v0.topic_id, n1 = R_uB(b, o)
+        o += 17
+        if n1 > 127:
+            n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topics[].topic_name', n1 - 1)
+        if n1:
+            e0 = o + n1 - 1
+            v0.topic_name = b[o:e0].tobytes().decode()
+            o = e0
+        else:
+            negative_length('topics[].topic_name', -1)
+        v0.num_partitions, n2 = R_iB(b, o)
+        o += 5
+        if n2 > 127:
+            n2, o = read_uvarint_rest(b, o, n2)
+        n2 -= 1
+        if n2 < 0 or n2 * 6 > end - o:
+            too_many('topics[].partition_metadata', n2, end - o)
+        l1 = []
+        for _ in range(n2):
+            v1 = new(PartitionMetadata)
+            v1.partition, n3 = R_iB(b, o)
+            o += 5
+            if n3 > 127:
+                n3, o = read_uvarint_rest(b, o, n3)
+            n3 -= 1
+            if n3 < 0 or n3 > end - o:
+                too_many('topics[].partition_metadata[].racks', n3, end - o)
+            l2 = []
+            for _ in range(n3):
+                n4 = b[o]
+                o += 1
+                if n4 > 127:
+                    n4, o = read_uvarint_rest(b, o, n4)
+                    if n4 > COMPACT_STRING_LIMIT:
+                        too_long('topics[].partition_metadata[].racks[]', n4 - 1)
+                if n4:
+                    e1 = o + n4 - 1
+                    v2 = b[o:e1].tobytes().decode()
+                    o = e1
+                else:
+                    negative_length('topics[].partition_metadata[].racks[]', -1)
+                l2.append(v2)
+            v1.racks = l2
+            t0 = b[o]
+            o += 1
+            if t0 > 127:
+                t0, o = read_uvarint_rest(b, o, t0)
+            if t0:
+                o = skip_tags(b, o, t0)
+            l1.append(v1)
+        v0.partition_metadata = l1
+        t1 = b[o]
+        o += 1
+        if t1 > 127:
+            t1, o = read_uvarint_rest(b, o, t1)
+        if t1:
+            o = skip_tags(b, o, t1)
+        l0.append(v0)
+    m.topics = l0
+    t2 = b[o]
+    o += 1
+    if t2 > 127:
+        t2, o = read_uvarint_rest(b, o, t2)
+    if t2:
+        o = skip_tags(b, o, t2)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_consumer_group_partition_metadata_value_0(m: ConsumerGroupPartitionMetadataValue, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.topics
+    if s0 is None:
+        null_not_allowed('topics')
+    n0 = len(s0) + 1
+    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    for v0 in s0:
+        s1 = v0.topic_name
+        if s1 is None:
+            null_not_allowed('topics[].topic_name')
+        s2 = s1.encode()
+        add(W_u(v0.topic_id))
+        n1 = len(s2) + 1
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].topic_name'))
+        add(s2)
+        s3 = v0.partition_metadata
+        if s3 is None:
+            null_not_allowed('topics[].partition_metadata')
+        add(W_i(v0.num_partitions))
+        n2 = len(s3) + 1
+        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        for v1 in s3:
+            s4 = v1.racks
+            if s4 is None:
+                null_not_allowed('topics[].partition_metadata[].racks')
+            add(W_i(v1.partition))
+            n3 = len(s4) + 1
+            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+            for v2 in s4:
+                s5 = v2
+                if s5 is None:
+                    null_not_allowed('topics[].partition_metadata[].racks[]')
+                s6 = s5.encode()
+                n4 = len(s6) + 1
+                add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'topics[].partition_metadata[].racks[]'))
+                add(s6)
+            add(b"\0")
+        add(b"\0")
+    add(b"\0")
+
+
+_CONSUMER_GROUP_PARTITION_METADATA_VALUE_READERS = (_read_consumer_group_partition_metadata_value_0,)
+_CONSUMER_GROUP_PARTITION_METADATA_VALUE_WRITERS = (_write_consumer_group_partition_metadata_value_0,)
+
+
+def read_consumer_group_partition_metadata_value_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ConsumerGroupPartitionMetadataValue, int]:
+    """Read ConsumerGroupPartitionMetadataValue at `offset`: (message, offset behind it). Raises DecodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_PARTITION_METADATA_VALUE_READERS[version](buffer, offset)
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupPartitionMetadataValue", version, error) from error
+
+
+def read_consumer_group_partition_metadata_value(version: int, buffer: memoryview, offset: int = 0) -> ConsumerGroupPartitionMetadataValue:
+    """Read ConsumerGroupPartitionMetadataValue at `offset`; bytes behind it are left alone. Raises DecodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_PARTITION_METADATA_VALUE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupPartitionMetadataValue", version, error) from error
+
+
+def write_consumer_group_partition_metadata_value(version: int, value: ConsumerGroupPartitionMetadataValue) -> list[Chunk]:
+    """Chunks of ConsumerGroupPartitionMetadataValue in `version`. Raises EncodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    parts: list = []
+    chunks: list = []
+    try:
+        _CONSUMER_GROUP_PARTITION_METADATA_VALUE_WRITERS[version](value, parts, chunks)
+    except UNWRITABLE as error:
+        raise unwritable("ConsumerGroupPartitionMetadataValue", version, error) from error
+    if parts:
+        chunks.append(b"".join(parts))
+    return chunks
+
+
+def _read_consumer_group_member_metadata_key_5(b: memoryview, o: int) -> tuple[ConsumerGroupMemberMetadataKey, int]:
+    end = len(b)
+    m = new(ConsumerGroupMemberMetadataKey)
+    n0, = R_h(b, o)
+    o += 2
+    if n0 >= 0:
+        e0 = o + n0
+        m.group_id = b[o:e0].tobytes().decode()
+        o = e0
+    else:
+        negative_length('group_id', n0)
+    n1, = R_h(b, o)
+    o += 2
+    if n1 >= 0:
+        e1 = o + n1
+        m.member_id = b[o:e1].tobytes().decode()
+        o = e1
+    else:
+        negative_length('member_id', n1)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_consumer_group_member_metadata_key_5(m: ConsumerGroupMemberMetadataKey, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.group_id
+    if s0 is None:
+        null_not_allowed('group_id')
+    s1 = s0.encode()
+    add(W_h(len(s1)))
+    add(s1)
+    s2 = m.member_id
+    if s2 is None:
+        null_not_allowed('member_id')
+    s3 = s2.encode()
+    add(W_h(len(s3)))
+    add(s3)
+
+
+_CONSUMER_GROUP_MEMBER_METADATA_KEY_READERS = (_read_consumer_group_member_metadata_key_5,)
+_CONSUMER_GROUP_MEMBER_METADATA_KEY_WRITERS = (_write_consumer_group_member_metadata_key_5,)
+
+
+def read_consumer_group_member_metadata_key_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ConsumerGroupMemberMetadataKey, int]:
+    """Read ConsumerGroupMemberMetadataKey at `offset`: (message, offset behind it). Raises DecodeError."""
+    if not 5 <= version <= 5:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_MEMBER_METADATA_KEY_READERS[version - 5](buffer, offset)
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupMemberMetadataKey", version, error) from error
+
+
+def read_consumer_group_member_metadata_key(version: int, buffer: memoryview, offset: int = 0) -> ConsumerGroupMemberMetadataKey:
+    """Read ConsumerGroupMemberMetadataKey at `offset`; bytes behind it are left alone. Raises DecodeError."""
+    if not 5 <= version <= 5:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_MEMBER_METADATA_KEY_READERS[version - 5](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupMemberMetadataKey", version, error) from error
+
+
+def write_consumer_group_member_metadata_key(version: int, value: ConsumerGroupMemberMetadataKey) -> list[Chunk]:
+    """Chunks of ConsumerGroupMemberMetadataKey in `version`. Raises EncodeError."""
+    if not 5 <= version <= 5:
+        raise UnsupportedVersionError(-1, version)
+    parts: list = []
+    chunks: list = []
+    try:
+        _CONSUMER_GROUP_MEMBER_METADATA_KEY_WRITERS[version - 5](value, parts, chunks)
+    except UNWRITABLE as error:
+        raise unwritable("ConsumerGroupMemberMetadataKey", version, error) from error
+    if parts:
+        chunks.append(b"".join(parts))
+    return chunks
+
+
+def _read_consumer_group_member_metadata_value_0(b: memoryview, o: int) -> tuple[ConsumerGroupMemberMetadataValue, int]:
+    end = len(b)
+    m = new(ConsumerGroupMemberMetadataValue)
+    n0 = b[o]
+    o += 1
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('instance_id', n0 - 1)
+    if n0:
+        e0 = o + n0 - 1
+        m.instance_id = b[o:e0].tobytes().decode()
+        o = e0
+    else:
+        m.instance_id = None
+    n1 = b[o]
+    o += 1
+    if n1 > 127:
+        n1, o = read_uvarint_rest(b, o, n1)
+        if n1 > COMPACT_STRING_LIMIT:
+            too_long('rack_id', n1 - 1)
+    if n1:
+        e1 = o + n1 - 1
+        m.rack_id = b[o:e1].tobytes().decode()
+        o = e1
+    else:
+        m.rack_id = None
+    n2 = b[o]
+    o += 1
+    if n2 > 127:
+        n2, o = read_uvarint_rest(b, o, n2)
+        if n2 > COMPACT_STRING_LIMIT:
+            too_long('client_id', n2 - 1)
+    if n2:
+        e2 = o + n2 - 1
+        m.client_id = b[o:e2].tobytes().decode()
+        o = e2
+    else:
+        negative_length('client_id', -1)
+    n3 = b[o]
+    o += 1
+    if n3 > 127:
+        n3, o = read_uvarint_rest(b, o, n3)
+        if n3 > COMPACT_STRING_LIMIT:
+            too_long('client_host', n3 - 1)
+    if n3:
+        e3 = o + n3 - 1
+        m.client_host = b[o:e3].tobytes().decode()
+        o = e3
+    else:
+        negative_length('client_host', -1)
+    n4 = b[o]
+    o += 1
+    if n4 > 127:
+        n4, o = read_uvarint_rest(b, o, n4)
+    n4 -= 1
+    if n4 < 0 or n4 > end - o:
+        too_many('subscribed_topic_names', n4, end - o)
+    l0 = []
+    for _ in range(n4):
+        n5 = b[o]
+        o += 1
+        if n5 > 127:
+            n5, o = read_uvarint_rest(b, o, n5)
+            if n5 > COMPACT_STRING_LIMIT:
+                too_long('subscribed_topic_names[]', n5 - 1)
+        if n5:
+            e4 = o + n5 - 1
+            v0 = b[o:e4].tobytes().decode()
+            o = e4
+        else:
+            negative_length('subscribed_topic_names[]', -1)
+        l0.append(v0)
+    m.subscribed_topic_names = l0
+    n6 = b[o]
+    o += 1
+    if n6 > 127:
+        n6, o = read_uvarint_rest(b, o, n6)
+        if n6 > COMPACT_STRING_LIMIT:
+            too_long('subscribed_topic_regex', n6 - 1)
+    if n6:
+        e5 = o + n6 - 1
+        m.subscribed_topic_regex = b[o:e5].tobytes().decode()
+        o = e5
+    else:
+        m.subscribed_topic_regex = None
+    m.rebalance_timeout_ms, n7 = R_iB(b, o)
+    o += 5
+    if n7 > 127:
+        n7, o = read_uvarint_rest(b, o, n7)
+        if n7 > COMPACT_STRING_LIMIT:
+            too_long('server_assignor', n7 - 1)
+    if n7:
+        e6 = o + n7 - 1
+        m.server_assignor = b[o:e6].tobytes().decode()
+        o = e6
+    else:
+        m.server_assignor = None
+    m.classic_member_metadata = None
+    t0 = b[o]
+    o += 1
+    if t0 > 127:
+        t0, o = read_uvarint_rest(b, o, t0)
+    if t0:
+        for _ in range(t0):
+            g0, o = read_uvarint(b, o)
+            z0, o = read_uvarint(b, o)
+            e7 = o + z0
+            if g0 == 0:
+                n8, = R_b(b, o)
+                o += 1
+                if n8 < 0:
+                    m.classic_member_metadata = None
+                else:
+                    v1 = new(ClassicMemberMetadata)
+                    v1.session_timeout_ms, n9 = R_iB(b, o)
+                    o += 5
+                    if n9 > 127:
+                        n9, o = read_uvarint_rest(b, o, n9)
+                    n9 -= 1
+                    if n9 < 0 or n9 * 3 > end - o:
+                        too_many('classic_member_metadata.supported_protocols', n9, end - o)
+                    l1 = []
+                    for _ in range(n9):
+                        v2 = new(ClassicProtocol)
+                        n10 = b[o]
+                        o += 1
+                        if n10 > 127:
+                            n10, o = read_uvarint_rest(b, o, n10)
+                            if n10 > COMPACT_STRING_LIMIT:
+                                too_long('classic_member_metadata.supported_protocols[].name', n10 - 1)
+                        if n10:
+                            e8 = o + n10 - 1
+                            v2.name = b[o:e8].tobytes().decode()
+                            o = e8
+                        else:
+                            negative_length('classic_member_metadata.supported_protocols[].name', -1)
+                        n11 = b[o]
+                        o += 1
+                        if n11 > 127:
+                            n11, o = read_uvarint_rest(b, o, n11)
+                        if n11:
+                            e9 = o + n11 - 1
+                            v2.metadata = b[o:e9]
+                            o = e9
+                        else:
+                            negative_length('classic_member_metadata.supported_protocols[].metadata', -1)
+                        t1 = b[o]
+                        o += 1
+                        if t1 > 127:
+                            t1, o = read_uvarint_rest(b, o, t1)
+                        if t1:
+                            o = skip_tags(b, o, t1)
+                        l1.append(v2)
+                    v1.supported_protocols = l1
+                    t2 = b[o]
+                    o += 1
+                    if t2 > 127:
+                        t2, o = read_uvarint_rest(b, o, t2)
+                    if t2:
+                        o = skip_tags(b, o, t2)
+                    m.classic_member_metadata = v1
+                if o != e7:
+                    wrong_tag_size('classic_member_metadata')
+            else:
+                o = e7
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_consumer_group_member_metadata_value_0(m: ConsumerGroupMemberMetadataValue, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.instance_id
+    if s0 is None:
+        add(b"\0")
+    else:
+        s1 = s0.encode()
+        n0 = len(s1) + 1
+        add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'instance_id'))
+        add(s1)
+    s2 = m.rack_id
+    if s2 is None:
+        add(b"\0")
+    else:
+        s3 = s2.encode()
+        n1 = len(s3) + 1
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'rack_id'))
+        add(s3)
+    s4 = m.client_id
+    if s4 is None:
+        null_not_allowed('client_id')
+    s5 = s4.encode()
+    n2 = len(s5) + 1
+    add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'client_id'))
+    add(s5)
+    s6 = m.client_host
+    if s6 is None:
+        null_not_allowed('client_host')
+    s7 = s6.encode()
+    n3 = len(s7) + 1
+    add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'client_host'))
+    add(s7)
+    s8 = m.subscribed_topic_names
+    if s8 is None:
+        null_not_allowed('subscribed_topic_names')
+    n4 = len(s8) + 1
+    add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+    for v0 in s8:
+        s9 = v0
+        if s9 is None:
+            null_not_allowed('subscribed_topic_names[]')
+        s10 = s9.encode()
+        n5 = len(s10) + 1
+        add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'subscribed_topic_names[]'))
+        add(s10)
+    s11 = m.subscribed_topic_regex
+    if s11 is None:
+        add(W_xi(m.rebalance_timeout_ms))
+    else:
+        s12 = s11.encode()
+        n6 = len(s12) + 1
+        add(UVARINT[n6] if n6 < 128 else write_string_length(n6, 'subscribed_topic_regex'))
+        add(s12)
+        add(W_i(m.rebalance_timeout_ms))
+    s13 = m.server_assignor
+    if s13 is None:
+        add(b"\0")
+    else:
+        s14 = s13.encode()
+        n7 = len(s14) + 1
+        add(UVARINT[n7] if n7 < 128 else write_string_length(n7, 'server_assignor'))
+        add(s14)
+    if m.classic_member_metadata is not None:
+        t0 = []
+        if m.classic_member_metadata is not None and (m.classic_member_metadata.session_timeout_ms or m.classic_member_metadata.supported_protocols):
+            p0 = []
+            s15 = m.classic_member_metadata
+            if s15 is None:
+                p0.append(W_b(-1))
+            else:
+                s16 = s15.supported_protocols
+                if s16 is None:
+                    null_not_allowed('classic_member_metadata.supported_protocols')
+                p0.append(W_bi(1, s15.session_timeout_ms))
+                n8 = len(s16) + 1
+                p0.append(UVARINT[n8] if n8 < 128 else write_uvarint(n8))
+                for v1 in s16:
+                    s17 = v1.name
+                    if s17 is None:
+                        null_not_allowed('classic_member_metadata.supported_protocols[].name')
+                    s18 = s17.encode()
+                    n9 = len(s18) + 1
+                    p0.append(UVARINT[n9] if n9 < 128 else write_string_length(n9, 'classic_member_metadata.supported_protocols[].name'))
+                    p0.append(s18)
+                    s19 = v1.metadata
+                    if s19 is None:
+                        null_not_allowed('classic_member_metadata.supported_protocols[].metadata')
+                    n10 = len(s19) + 1
+                    p0.append(UVARINT[n10] if n10 < 128 else write_uvarint(n10))
+                    p0.append(s19)
+                    p0.append(b"\0")
+                p0.append(b"\0")
+            t0.append(tagged(0, b"".join(p0)))
+        add(write_uvarint(len(t0)))
+        add(b"".join(t0))
+    else:
+        add(b"\0")
+
+
+_CONSUMER_GROUP_MEMBER_METADATA_VALUE_READERS = (_read_consumer_group_member_metadata_value_0,)
+_CONSUMER_GROUP_MEMBER_METADATA_VALUE_WRITERS = (_write_consumer_group_member_metadata_value_0,)
+
+
+def read_consumer_group_member_metadata_value_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ConsumerGroupMemberMetadataValue, int]:
+    """Read ConsumerGroupMemberMetadataValue at `offset`: (message, offset behind it). Raises DecodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_MEMBER_METADATA_VALUE_READERS[version](buffer, offset)
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupMemberMetadataValue", version, error) from error
+
+
+def read_consumer_group_member_metadata_value(version: int, buffer: memoryview, offset: int = 0) -> ConsumerGroupMemberMetadataValue:
+    """Read ConsumerGroupMemberMetadataValue at `offset`; bytes behind it are left alone. Raises DecodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_MEMBER_METADATA_VALUE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupMemberMetadataValue", version, error) from error
+
+
+def write_consumer_group_member_metadata_value(version: int, value: ConsumerGroupMemberMetadataValue) -> list[Chunk]:
+    """Chunks of ConsumerGroupMemberMetadataValue in `version`. Raises EncodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    parts: list = []
+    chunks: list = []
+    try:
+        _CONSUMER_GROUP_MEMBER_METADATA_VALUE_WRITERS[version](value, parts, chunks)
+    except UNWRITABLE as error:
+        raise unwritable("ConsumerGroupMemberMetadataValue", version, error) from error
+    if parts:
+        chunks.append(b"".join(parts))
+    return chunks
+
+
+def _read_consumer_group_target_assignment_metadata_key_6(b: memoryview, o: int) -> tuple[ConsumerGroupTargetAssignmentMetadataKey, int]:
+    end = len(b)
+    m = new(ConsumerGroupTargetAssignmentMetadataKey)
+    n0, = R_h(b, o)
+    o += 2
+    if n0 >= 0:
+        e0 = o + n0
+        m.group_id = b[o:e0].tobytes().decode()
+        o = e0
+    else:
+        negative_length('group_id', n0)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_consumer_group_target_assignment_metadata_key_6(m: ConsumerGroupTargetAssignmentMetadataKey, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.group_id
+    if s0 is None:
+        null_not_allowed('group_id')
+    s1 = s0.encode()
+    add(W_h(len(s1)))
+    add(s1)
+
+
+_CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_KEY_READERS = (_read_consumer_group_target_assignment_metadata_key_6,)
+_CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_KEY_WRITERS = (_write_consumer_group_target_assignment_metadata_key_6,)
+
+
+def read_consumer_group_target_assignment_metadata_key_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ConsumerGroupTargetAssignmentMetadataKey, int]:
+    """Read ConsumerGroupTargetAssignmentMetadataKey at `offset`: (message, offset behind it). Raises DecodeError."""
+    if not 6 <= version <= 6:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_KEY_READERS[version - 6](buffer, offset)
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupTargetAssignmentMetadataKey", version, error) from error
+
+
+def read_consumer_group_target_assignment_metadata_key(version: int, buffer: memoryview, offset: int = 0) -> ConsumerGroupTargetAssignmentMetadataKey:
+    """Read ConsumerGroupTargetAssignmentMetadataKey at `offset`; bytes behind it are left alone. Raises DecodeError."""
+    if not 6 <= version <= 6:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_KEY_READERS[version - 6](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupTargetAssignmentMetadataKey", version, error) from error
+
+
+def write_consumer_group_target_assignment_metadata_key(version: int, value: ConsumerGroupTargetAssignmentMetadataKey) -> list[Chunk]:
+    """Chunks of ConsumerGroupTargetAssignmentMetadataKey in `version`. Raises EncodeError."""
+    if not 6 <= version <= 6:
+        raise UnsupportedVersionError(-1, version)
+    parts: list = []
+    chunks: list = []
+    try:
+        _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_KEY_WRITERS[version - 6](value, parts, chunks)
+    except UNWRITABLE as error:
+        raise unwritable("ConsumerGroupTargetAssignmentMetadataKey", version, error) from error
+    if parts:
+        chunks.append(b"".join(parts))
+    return chunks
+
+
+def _read_consumer_group_target_assignment_metadata_value_0(b: memoryview, o: int) -> tuple[ConsumerGroupTargetAssignmentMetadataValue, int]:
+    end = len(b)
+    m = new(ConsumerGroupTargetAssignmentMetadataValue)
+    m.assignment_epoch, t0 = R_iB(b, o)
+    o += 5
+    if t0 > 127:
+        t0, o = read_uvarint_rest(b, o, t0)
+    if t0:
+        o = skip_tags(b, o, t0)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_consumer_group_target_assignment_metadata_value_0(m: ConsumerGroupTargetAssignmentMetadataValue, parts: list, chunks: list) -> None:
+    add = parts.append
+    add(W_ix(m.assignment_epoch))
+
+
+_CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_VALUE_READERS = (_read_consumer_group_target_assignment_metadata_value_0,)
+_CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_VALUE_WRITERS = (_write_consumer_group_target_assignment_metadata_value_0,)
+
+
+def read_consumer_group_target_assignment_metadata_value_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ConsumerGroupTargetAssignmentMetadataValue, int]:
+    """Read ConsumerGroupTargetAssignmentMetadataValue at `offset`: (message, offset behind it). Raises DecodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_VALUE_READERS[version](buffer, offset)
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupTargetAssignmentMetadataValue", version, error) from error
+
+
+def read_consumer_group_target_assignment_metadata_value(version: int, buffer: memoryview, offset: int = 0) -> ConsumerGroupTargetAssignmentMetadataValue:
+    """Read ConsumerGroupTargetAssignmentMetadataValue at `offset`; bytes behind it are left alone. Raises DecodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_VALUE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupTargetAssignmentMetadataValue", version, error) from error
+
+
+def write_consumer_group_target_assignment_metadata_value(version: int, value: ConsumerGroupTargetAssignmentMetadataValue) -> list[Chunk]:
+    """Chunks of ConsumerGroupTargetAssignmentMetadataValue in `version`. Raises EncodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    parts: list = []
+    chunks: list = []
+    try:
+        _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_VALUE_WRITERS[version](value, parts, chunks)
+    except UNWRITABLE as error:
+        raise unwritable("ConsumerGroupTargetAssignmentMetadataValue", version, error) from error
+    if parts:
+        chunks.append(b"".join(parts))
+    return chunks
+
+
+def _read_consumer_group_target_assignment_member_key_7(b: memoryview, o: int) -> tuple[ConsumerGroupTargetAssignmentMemberKey, int]:
+    end = len(b)
+    m = new(ConsumerGroupTargetAssignmentMemberKey)
+    n0, = R_h(b, o)
+    o += 2
+    if n0 >= 0:
+        e0 = o + n0
+        m.group_id = b[o:e0].tobytes().decode()
+        o = e0
+    else:
+        negative_length('group_id', n0)
+    n1, = R_h(b, o)
+    o += 2
+    if n1 >= 0:
+        e1 = o + n1
+        m.member_id = b[o:e1].tobytes().decode()
+        o = e1
+    else:
+        negative_length('member_id', n1)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_consumer_group_target_assignment_member_key_7(m: ConsumerGroupTargetAssignmentMemberKey, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.group_id
+    if s0 is None:
+        null_not_allowed('group_id')
+    s1 = s0.encode()
+    add(W_h(len(s1)))
+    add(s1)
+    s2 = m.member_id
+    if s2 is None:
+        null_not_allowed('member_id')
+    s3 = s2.encode()
+    add(W_h(len(s3)))
+    add(s3)
+
+
+_CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_KEY_READERS = (_read_consumer_group_target_assignment_member_key_7,)
+_CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_KEY_WRITERS = (_write_consumer_group_target_assignment_member_key_7,)
+
+
+def read_consumer_group_target_assignment_member_key_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ConsumerGroupTargetAssignmentMemberKey, int]:
+    """Read ConsumerGroupTargetAssignmentMemberKey at `offset`: (message, offset behind it). Raises DecodeError."""
+    if not 7 <= version <= 7:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_KEY_READERS[version - 7](buffer, offset)
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupTargetAssignmentMemberKey", version, error) from error
+
+
+def read_consumer_group_target_assignment_member_key(version: int, buffer: memoryview, offset: int = 0) -> ConsumerGroupTargetAssignmentMemberKey:
+    """Read ConsumerGroupTargetAssignmentMemberKey at `offset`; bytes behind it are left alone. Raises DecodeError."""
+    if not 7 <= version <= 7:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_KEY_READERS[version - 7](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupTargetAssignmentMemberKey", version, error) from error
+
+
+def write_consumer_group_target_assignment_member_key(version: int, value: ConsumerGroupTargetAssignmentMemberKey) -> list[Chunk]:
+    """Chunks of ConsumerGroupTargetAssignmentMemberKey in `version`. Raises EncodeError."""
+    if not 7 <= version <= 7:
+        raise UnsupportedVersionError(-1, version)
+    parts: list = []
+    chunks: list = []
+    try:
+        _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_KEY_WRITERS[version - 7](value, parts, chunks)
+    except UNWRITABLE as error:
+        raise unwritable("ConsumerGroupTargetAssignmentMemberKey", version, error) from error
+    if parts:
+        chunks.append(b"".join(parts))
+    return chunks
+
+
+def _read_consumer_group_target_assignment_member_value_0(b: memoryview, o: int) -> tuple[ConsumerGroupTargetAssignmentMemberValue, int]:
+    end = len(b)
+    m = new(ConsumerGroupTargetAssignmentMemberValue)
+    n0 = b[o]
+    o += 1
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+    n0 -= 1
+    if n0 < 0 or n0 * 18 > end - o:
+        too_many('topic_partitions', n0, end - o)
+    l0 = []
+    for _ in range(n0):
+        v0 = new(TopicPartition)
+        v0.topic_id, n1 = R_uB(b, o)
+        o += 17
+        if n1 > 127:
+            n1, o = read_uvarint_rest(b, o, n1)
+        n1 -= 1
+        if n1 < 0 or n1 * 4 > end - o:
+            too_many('topic_partitions[].partitions', n1, end - o)
+        if n1 < INT32S_BELOW:
+            v0.partitions = list(READ_INT32S[n1](b, o))
+        else:
+            v0.partitions = list(unpack_from(f">{n1}i", b, o))
+        o += n1 * 4
+        t0 = b[o]
+        o += 1
+        if t0 > 127:
+            t0, o = read_uvarint_rest(b, o, t0)
+        if t0:
+            o = skip_tags(b, o, t0)
+        l0.append(v0)
+    m.topic_partitions = l0
+    t1 = b[o]
+    o += 1
+    if t1 > 127:
+        t1, o = read_uvarint_rest(b, o, t1)
+    if t1:
+        o = skip_tags(b, o, t1)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_consumer_group_target_assignment_member_value_0(m: ConsumerGroupTargetAssignmentMemberValue, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.topic_partitions
+    if s0 is None:
+        null_not_allowed('topic_partitions')
+    n0 = len(s0) + 1
+    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    for v0 in s0:
+        s1 = v0.partitions
+        if s1 is None:
+            null_not_allowed('topic_partitions[].partitions')
+        add(W_u(v0.topic_id))
+        n1 = len(s1)
+        add(COMPACT_INT32S[n1](n1 + 1, *s1) if n1 < INT32S_BELOW else write_int32s(s1, True))
+        add(b"\0")
+    add(b"\0")
+
+
+_CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_VALUE_READERS = (_read_consumer_group_target_assignment_member_value_0,)
+_CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_VALUE_WRITERS = (_write_consumer_group_target_assignment_member_value_0,)
+
+
+def read_consumer_group_target_assignment_member_value_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ConsumerGroupTargetAssignmentMemberValue, int]:
+    """Read ConsumerGroupTargetAssignmentMemberValue at `offset`: (message, offset behind it). Raises DecodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_VALUE_READERS[version](buffer, offset)
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupTargetAssignmentMemberValue", version, error) from error
+
+
+def read_consumer_group_target_assignment_member_value(version: int, buffer: memoryview, offset: int = 0) -> ConsumerGroupTargetAssignmentMemberValue:
+    """Read ConsumerGroupTargetAssignmentMemberValue at `offset`; bytes behind it are left alone. Raises DecodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_VALUE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupTargetAssignmentMemberValue", version, error) from error
+
+
+def write_consumer_group_target_assignment_member_value(version: int, value: ConsumerGroupTargetAssignmentMemberValue) -> list[Chunk]:
+    """Chunks of ConsumerGroupTargetAssignmentMemberValue in `version`. Raises EncodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    parts: list = []
+    chunks: list = []
+    try:
+        _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_VALUE_WRITERS[version](value, parts, chunks)
+    except UNWRITABLE as error:
+        raise unwritable("ConsumerGroupTargetAssignmentMemberValue", version, error) from error
+    if parts:
+        chunks.append(b"".join(parts))
+    return chunks
+
+
+def _read_consumer_group_current_member_assignment_key_8(b: memoryview, o: int) -> tuple[ConsumerGroupCurrentMemberAssignmentKey, int]:
+    end = len(b)
+    m = new(ConsumerGroupCurrentMemberAssignmentKey)
+    n0, = R_h(b, o)
+    o += 2
+    if n0 >= 0:
+        e0 = o + n0
+        m.group_id = b[o:e0].tobytes().decode()
+        o = e0
+    else:
+        negative_length('group_id', n0)
+    n1, = R_h(b, o)
+    o += 2
+    if n1 >= 0:
+        e1 = o + n1
+        m.member_id = b[o:e1].tobytes().decode()
+        o = e1
+    else:
+        negative_length('member_id', n1)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_consumer_group_current_member_assignment_key_8(m: ConsumerGroupCurrentMemberAssignmentKey, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.group_id
+    if s0 is None:
+        null_not_allowed('group_id')
+    s1 = s0.encode()
+    add(W_h(len(s1)))
+    add(s1)
+    s2 = m.member_id
+    if s2 is None:
+        null_not_allowed('member_id')
+    s3 = s2.encode()
+    add(W_h(len(s3)))
+    add(s3)
+
+
+_CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_KEY_READERS = (_read_consumer_group_current_member_assignment_key_8,)
+_CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_KEY_WRITERS = (_write_consumer_group_current_member_assignment_key_8,)
+
+
+def read_consumer_group_current_member_assignment_key_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ConsumerGroupCurrentMemberAssignmentKey, int]:
+    """Read ConsumerGroupCurrentMemberAssignmentKey at `offset`: (message, offset behind it). Raises DecodeError."""
+    if not 8 <= version <= 8:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_KEY_READERS[version - 8](buffer, offset)
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupCurrentMemberAssignmentKey", version, error) from error
+
+
+def read_consumer_group_current_member_assignment_key(version: int, buffer: memoryview, offset: int = 0) -> ConsumerGroupCurrentMemberAssignmentKey:
+    """Read ConsumerGroupCurrentMemberAssignmentKey at `offset`; bytes behind it are left alone. Raises DecodeError."""
+    if not 8 <= version <= 8:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_KEY_READERS[version - 8](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupCurrentMemberAssignmentKey", version, error) from error
+
+
+def write_consumer_group_current_member_assignment_key(version: int, value: ConsumerGroupCurrentMemberAssignmentKey) -> list[Chunk]:
+    """Chunks of ConsumerGroupCurrentMemberAssignmentKey in `version`. Raises EncodeError."""
+    if not 8 <= version <= 8:
+        raise UnsupportedVersionError(-1, version)
+    parts: list = []
+    chunks: list = []
+    try:
+        _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_KEY_WRITERS[version - 8](value, parts, chunks)
+    except UNWRITABLE as error:
+        raise unwritable("ConsumerGroupCurrentMemberAssignmentKey", version, error) from error
+    if parts:
+        chunks.append(b"".join(parts))
+    return chunks
+
+
+def _read_consumer_group_current_member_assignment_value_0(b: memoryview, o: int) -> tuple[ConsumerGroupCurrentMemberAssignmentValue, int]:
+    end = len(b)
+    m = new(ConsumerGroupCurrentMemberAssignmentValue)
+    m.member_epoch, m.previous_member_epoch, m.state, n0 = R_iibB(b, o)
+    o += 10
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+    n0 -= 1
+    if n0 < 0 or n0 * 18 > end - o:
+        too_many('assigned_partitions', n0, end - o)
+    l0 = []
+    for _ in range(n0):
+        v0 = new(TopicPartitions)
+        v0.topic_id, n1 = R_uB(b, o)
+        o += 17
+        if n1 > 127:
+            n1, o = read_uvarint_rest(b, o, n1)
+        n1 -= 1
+        if n1 < 0 or n1 * 4 > end - o:
+            too_many('assigned_partitions[].partitions', n1, end - o)
+        if n1 < INT32S_BELOW:
+            v0.partitions = list(READ_INT32S[n1](b, o))
+        else:
+            v0.partitions = list(unpack_from(f">{n1}i", b, o))
+        o += n1 * 4
+        t0 = b[o]
+        o += 1
+        if t0 > 127:
+            t0, o = read_uvarint_rest(b, o, t0)
+        if t0:
+            o = skip_tags(b, o, t0)
+        l0.append(v0)
+    m.assigned_partitions = l0
+    n2 = b[o]
+    o += 1
+    if n2 > 127:
+        n2, o = read_uvarint_rest(b, o, n2)
+    n2 -= 1
+    if n2 < 0 or n2 * 18 > end - o:
+        too_many('partitions_pending_revocation', n2, end - o)
+    l1 = []
+    for _ in range(n2):
+        v1 = new(TopicPartitions)
+        v1.topic_id, n3 = R_uB(b, o)
+        o += 17
+        if n3 > 127:
+            n3, o = read_uvarint_rest(b, o, n3)
+        n3 -= 1
+        if n3 < 0 or n3 * 4 > end - o:
+            too_many('partitions_pending_revocation[].partitions', n3, end - o)
+        if n3 < INT32S_BELOW:
+            v1.partitions = list(READ_INT32S[n3](b, o))
+        else:
+            v1.partitions = list(unpack_from(f">{n3}i", b, o))
+        o += n3 * 4
+        t1 = b[o]
+        o += 1
+        if t1 > 127:
+            t1, o = read_uvarint_rest(b, o, t1)
+        if t1:
+            o = skip_tags(b, o, t1)
+        l1.append(v1)
+    m.partitions_pending_revocation = l1
+    t2 = b[o]
+    o += 1
+    if t2 > 127:
+        t2, o = read_uvarint_rest(b, o, t2)
+    if t2:
+        o = skip_tags(b, o, t2)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_consumer_group_current_member_assignment_value_0(m: ConsumerGroupCurrentMemberAssignmentValue, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.assigned_partitions
+    if s0 is None:
+        null_not_allowed('assigned_partitions')
+    add(W_iib(m.member_epoch, m.previous_member_epoch, m.state))
+    n0 = len(s0) + 1
+    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    for v0 in s0:
+        s1 = v0.partitions
+        if s1 is None:
+            null_not_allowed('assigned_partitions[].partitions')
+        add(W_u(v0.topic_id))
+        n1 = len(s1)
+        add(COMPACT_INT32S[n1](n1 + 1, *s1) if n1 < INT32S_BELOW else write_int32s(s1, True))
+        add(b"\0")
+    s2 = m.partitions_pending_revocation
+    if s2 is None:
+        null_not_allowed('partitions_pending_revocation')
+    n2 = len(s2) + 1
+    add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+    for v1 in s2:
+        s3 = v1.partitions
+        if s3 is None:
+            null_not_allowed('partitions_pending_revocation[].partitions')
+        add(W_u(v1.topic_id))
+        n3 = len(s3)
+        add(COMPACT_INT32S[n3](n3 + 1, *s3) if n3 < INT32S_BELOW else write_int32s(s3, True))
+        add(b"\0")
+    add(b"\0")
+
+
+_CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_VALUE_READERS = (_read_consumer_group_current_member_assignment_value_0,)
+_CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_VALUE_WRITERS = (_write_consumer_group_current_member_assignment_value_0,)
+
+
+def read_consumer_group_current_member_assignment_value_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ConsumerGroupCurrentMemberAssignmentValue, int]:
+    """Read ConsumerGroupCurrentMemberAssignmentValue at `offset`: (message, offset behind it). Raises DecodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_VALUE_READERS[version](buffer, offset)
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupCurrentMemberAssignmentValue", version, error) from error
+
+
+def read_consumer_group_current_member_assignment_value(version: int, buffer: memoryview, offset: int = 0) -> ConsumerGroupCurrentMemberAssignmentValue:
+    """Read ConsumerGroupCurrentMemberAssignmentValue at `offset`; bytes behind it are left alone. Raises DecodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_VALUE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupCurrentMemberAssignmentValue", version, error) from error
+
+
+def write_consumer_group_current_member_assignment_value(version: int, value: ConsumerGroupCurrentMemberAssignmentValue) -> list[Chunk]:
+    """Chunks of ConsumerGroupCurrentMemberAssignmentValue in `version`. Raises EncodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    parts: list = []
+    chunks: list = []
+    try:
+        _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_VALUE_WRITERS[version](value, parts, chunks)
+    except UNWRITABLE as error:
+        raise unwritable("ConsumerGroupCurrentMemberAssignmentValue", version, error) from error
+    if parts:
+        chunks.append(b"".join(parts))
+    return chunks
+
+
+def _read_consumer_group_regular_expression_key_16(b: memoryview, o: int) -> tuple[ConsumerGroupRegularExpressionKey, int]:
+    end = len(b)
+    m = new(ConsumerGroupRegularExpressionKey)
+    n0, = R_h(b, o)
+    o += 2
+    if n0 >= 0:
+        e0 = o + n0
+        m.group_id = b[o:e0].tobytes().decode()
+        o = e0
+    else:
+        negative_length('group_id', n0)
+    n1, = R_h(b, o)
+    o += 2
+    if n1 >= 0:
+        e1 = o + n1
+        m.regular_expression = b[o:e1].tobytes().decode()
+        o = e1
+    else:
+        negative_length('regular_expression', n1)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_consumer_group_regular_expression_key_16(m: ConsumerGroupRegularExpressionKey, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.group_id
+    if s0 is None:
+        null_not_allowed('group_id')
+    s1 = s0.encode()
+    add(W_h(len(s1)))
+    add(s1)
+    s2 = m.regular_expression
+    if s2 is None:
+        null_not_allowed('regular_expression')
+    s3 = s2.encode()
+    add(W_h(len(s3)))
+    add(s3)
+
+
+_CONSUMER_GROUP_REGULAR_EXPRESSION_KEY_READERS = (_read_consumer_group_regular_expression_key_16,)
+_CONSUMER_GROUP_REGULAR_EXPRESSION_KEY_WRITERS = (_write_consumer_group_regular_expression_key_16,)
+
+
+def read_consumer_group_regular_expression_key_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ConsumerGroupRegularExpressionKey, int]:
+    """Read ConsumerGroupRegularExpressionKey at `offset`: (message, offset behind it). Raises DecodeError."""
+    if not 16 <= version <= 16:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_REGULAR_EXPRESSION_KEY_READERS[version - 16](buffer, offset)
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupRegularExpressionKey", version, error) from error
+
+
+def read_consumer_group_regular_expression_key(version: int, buffer: memoryview, offset: int = 0) -> ConsumerGroupRegularExpressionKey:
+    """Read ConsumerGroupRegularExpressionKey at `offset`; bytes behind it are left alone. Raises DecodeError."""
+    if not 16 <= version <= 16:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_REGULAR_EXPRESSION_KEY_READERS[version - 16](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupRegularExpressionKey", version, error) from error
+
+
+def write_consumer_group_regular_expression_key(version: int, value: ConsumerGroupRegularExpressionKey) -> list[Chunk]:
+    """Chunks of ConsumerGroupRegularExpressionKey in `version`. Raises EncodeError."""
+    if not 16 <= version <= 16:
+        raise UnsupportedVersionError(-1, version)
+    parts: list = []
+    chunks: list = []
+    try:
+        _CONSUMER_GROUP_REGULAR_EXPRESSION_KEY_WRITERS[version - 16](value, parts, chunks)
+    except UNWRITABLE as error:
+        raise unwritable("ConsumerGroupRegularExpressionKey", version, error) from error
+    if parts:
+        chunks.append(b"".join(parts))
+    return chunks
+
+
+def _read_consumer_group_regular_expression_value_0(b: memoryview, o: int) -> tuple[ConsumerGroupRegularExpressionValue, int]:
+    end = len(b)
+    m = new(ConsumerGroupRegularExpressionValue)
+    n0 = b[o]
+    o += 1
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+    n0 -= 1
+    if n0 < 0 or n0 > end - o:
+        too_many('topics', n0, end - o)
+    l0 = []
+    for _ in range(n0):
+        n1 = b[o]
+        o += 1
+        if n1 > 127:
+            n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topics[]', n1 - 1)
+        if n1:
+            e0 = o + n1 - 1
+            v0 = b[o:e0].tobytes().decode()
+            o = e0
+        else:
+            negative_length('topics[]', -1)
+        l0.append(v0)
+    m.topics = l0
+    m.version, m.timestamp, t0 = R_qqB(b, o)
+    o += 17
+    if t0 > 127:
+        t0, o = read_uvarint_rest(b, o, t0)
+    if t0:
+        o = skip_tags(b, o, t0)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_consumer_group_regular_expression_value_0(m: ConsumerGroupRegularExpressionValue, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.topics
+    if s0 is None:
+        null_not_allowed('topics')
+    n0 = len(s0) + 1
+    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    for v0 in s0:
+        s1 = v0
+        if s1 is None:
+            null_not_allowed('topics[]')
+        s2 = s1.encode()
+        n1 = len(s2) + 1
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[]'))
+        add(s2)
+    add(W_qqx(m.version, m.timestamp))
+
+
+_CONSUMER_GROUP_REGULAR_EXPRESSION_VALUE_READERS = (_read_consumer_group_regular_expression_value_0,)
+_CONSUMER_GROUP_REGULAR_EXPRESSION_VALUE_WRITERS = (_write_consumer_group_regular_expression_value_0,)
+
+
+def read_consumer_group_regular_expression_value_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ConsumerGroupRegularExpressionValue, int]:
+    """Read ConsumerGroupRegularExpressionValue at `offset`: (message, offset behind it). Raises DecodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_REGULAR_EXPRESSION_VALUE_READERS[version](buffer, offset)
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupRegularExpressionValue", version, error) from error
+
+
+def read_consumer_group_regular_expression_value(version: int, buffer: memoryview, offset: int = 0) -> ConsumerGroupRegularExpressionValue:
+    """Read ConsumerGroupRegularExpressionValue at `offset`; bytes behind it are left alone. Raises DecodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_GROUP_REGULAR_EXPRESSION_VALUE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupRegularExpressionValue", version, error) from error
+
+
+def write_consumer_group_regular_expression_value(version: int, value: ConsumerGroupRegularExpressionValue) -> list[Chunk]:
+    """Chunks of ConsumerGroupRegularExpressionValue in `version`. Raises EncodeError."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(-1, version)
+    parts: list = []
+    chunks: list = []
+    try:
+        _CONSUMER_GROUP_REGULAR_EXPRESSION_VALUE_WRITERS[version](value, parts, chunks)
+    except UNWRITABLE as error:
+        raise unwritable("ConsumerGroupRegularExpressionValue", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
