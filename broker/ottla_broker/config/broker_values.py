@@ -105,6 +105,12 @@ class BrokerValues:
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
+    group_consumer_assignors: tuple[str, ...]
+    group_consumer_session_timeout_ms: int
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_max_size: int
+    group_consumer_migration_policy: str
+    group_coordinator_rebalance_protocols: tuple[str, ...]
     group_min_session_timeout_ms: int
     offset_metadata_max_bytes: int
     offsets_commit_required_acks: int

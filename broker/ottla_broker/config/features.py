@@ -21,7 +21,10 @@ Ranges: TypeAlias = Mapping[str, tuple[int, int]]
 Levels: TypeAlias = Mapping[str, int]
 """The finalized level by feature."""
 
-SUPPORTED: Final[Ranges] = MappingProxyType({})
+GROUP_VERSION: Final = "group.version"
+"""Level 1: the consumer rebalance protocol (KIP-848)."""
+
+SUPPORTED: Final[Ranges] = MappingProxyType({GROUP_VERSION: (0, 1)})
 """What this release supports. A feature is here when everything that its levels promise is complete."""
 
 

@@ -24,6 +24,13 @@ _THREADS = (
     "num.recovery.threads.per.data.dir",
     "num.replica.fetchers",
 )
+CONSUMER_ASSIGNORS = (
+    "uniform",
+    "range",
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor",
+)
+"""Apache Kafka names them by class up to 3.9, by name as well from 4.0 on."""
 _OF_A_LISTENER = ".num.network.threads"
 
 
@@ -155,6 +162,25 @@ def _check_groups(values: BrokerValues) -> None:
     shortest = values.by_name["group.min.session.timeout.ms"]
     if values.by_name["group.max.session.timeout.ms"] < shortest:
         _refuse(values, "group.max.session.timeout.ms", f"at least group.min.session.timeout.ms ({shortest})")
+
+    _check_consumer_groups(values)
+
+
+def _check_consumer_groups(values: BrokerValues) -> None:
+    """Bounds of group.consumer.*. Source: the requirements of KafkaConfig and GroupCoordinatorConfig."""
+    for name in ("heartbeat.interval.ms", "session.timeout.ms"):
+        lowest = values.by_name[f"group.consumer.min.{name}"]
+        highest = values.by_name[f"group.consumer.max.{name}"]
+        if highest < lowest:
+            _refuse(values, f"group.consumer.max.{name}", f"at least group.consumer.min.{name} ({lowest})")
+        if not lowest <= values.by_name[f"group.consumer.{name}"] <= highest:
+            bounds = f"group.consumer.min.{name} ({lowest}) and group.consumer.max.{name} ({highest})"
+            _refuse(values, f"group.consumer.{name}", f"between {bounds}")
+    for entry in values.by_name["group.consumer.assignors"]:
+        if entry not in CONSUMER_ASSIGNORS:
+            _refuse(values, "group.consumer.assignors", f"of {', '.join(CONSUMER_ASSIGNORS)}; {entry} is none of them")
+    if not values.by_name["group.consumer.assignors"]:
+        _refuse(values, "group.consumer.assignors", "at least one assignor")
 
 
 def _check_network(values: BrokerValues) -> None:

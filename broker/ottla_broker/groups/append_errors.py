@@ -33,3 +33,12 @@ OF_OFFSET_COMMIT = MappingProxyType(
     }
 )
 """By the error of the append; others are passed on."""
+
+OF_CONSUMER_GROUP_RECORD = MappingProxyType(
+    {
+        **_BOTH,
+        ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        **dict.fromkeys(_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+    }
+)
+"""By the error of the append; others are passed on. Source: CoordinatorOperationExceptionHelper."""

@@ -1,7 +1,8 @@
 """The group coordinator of one broker: which groups it has, loading and unloading them, and their requests.
 
-Thin: rules are in `machine.py` and `offsets.py`; this module finds the group, appends its records, awaits them and
-translates errors. A group belongs to a partition of `__consumer_offsets`; whoever leads the partition coordinates the
+Thin: rules are in `machine.py` (classic groups), `consumer/` (groups of the consumer protocol, KIP-848) and
+`offsets.py`; this module finds the group, appends its records, awaits them and translates errors. `group_factory.py`
+makes the groups. A group belongs to a partition of `__consumer_offsets`; whoever leads the partition coordinates the
 group. Ports used: Clock. The log is a `TransactionalTopicLog`.
 
 A partition is *loading* from its election until its log has been replayed, then *owned* until the resignation. Both
@@ -21,10 +22,13 @@ from typing import NamedTuple
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.topics import CONSUMER_OFFSETS
 from ottla_broker.groups.append_errors import OF_GROUP_RECORD, OF_OFFSET_COMMIT
+from ottla_broker.groups.consumer.group_image import JOIN_EPOCH, ConsumerGroupImage, TopicView
+from ottla_broker.groups.consumer.group_requests import GroupHeartbeat, GroupRequestRefused, HeartbeatAnswer
+from ottla_broker.groups.consumer.heartbeats import check_heartbeat
+from ottla_broker.groups.consumer.target_assignment import preferred_assignor
 from ottla_broker.groups.decisions import (
     NO_GENERATION,
     NO_MEMBER_ID,
-    GroupConfig,
     GroupSnapshot,
     GroupWrite,
     JoinAnswer,
@@ -34,12 +38,14 @@ from ottla_broker.groups.decisions import (
     SyncRequest,
     WritePurpose,
 )
+from ottla_broker.groups.group_factory import AnyLiveGroup, GroupFactory
+from ottla_broker.groups.group_overview import GroupOverview
+from ottla_broker.groups.live_consumer_group import LiveConsumerGroup
 from ottla_broker.groups.live_group import LiveGroup
-from ottla_broker.groups.machine import Group
 from ottla_broker.groups.metrics import GroupMetrics
 from ottla_broker.groups.offsets import CommittedOffset, GroupOffsets
-from ottla_broker.groups.records import group_record, group_tombstone, offset_record, offset_tombstone
-from ottla_broker.groups.replay import Replay, ReplayedGroup
+from ottla_broker.groups.records import group_record, offset_record, offset_tombstone
+from ottla_broker.groups.replay import Replay
 from ottla_broker.groups.states import GroupState
 from ottla_broker.internal_topics.partition_loads import PartitionLoads
 from ottla_broker.internal_topics.partitioning import partition_for
@@ -124,10 +130,14 @@ class GroupDescription(NamedTuple):
     snapshot: GroupSnapshot | None
 
 
-class GroupOverview(NamedTuple):
-    group_id: str
-    protocol_type: str
-    state: str
+class ConsumerGroupDescription(NamedTuple):
+    """Of one group of the consumer protocol; with an error `image` is None."""
+
+    error: ErrorCode
+    message: str | None = None
+    state: str = ""
+    image: ConsumerGroupImage | None = None
+    assignor: str = ""
 
 
 @dataclass(slots=True)
@@ -137,7 +147,7 @@ class _Partition:
     leader_epoch: int
     first_epoch: int
     is_loading: bool = True
-    groups: dict[str, LiveGroup] = field(default_factory=dict)
+    groups: dict[str, AnyLiveGroup] = field(default_factory=dict)
     load: asyncio.Task[None] | None = None
     open_transactions: dict[int, dict[str, None]] = field(default_factory=dict)
     """By producer id, the groups that have offsets of its transaction."""
@@ -169,10 +179,10 @@ class GroupCoordinator:
         metrics: Metrics,
         config: BrokerConfig,
         partition_count: Callable[[], int],
+        topics: TopicView,
     ) -> None:
         self._clock = clock
         self._log = log
-        self._group_config = GroupConfig.from_config(config)
         self.config = OffsetConfig.from_config(config)
         self._partition_count = partition_count
         self._partitions: dict[int, _Partition] = {}
@@ -181,6 +191,15 @@ class GroupCoordinator:
         self._is_active = False
         self._retention_timer: Timer | None = None
         self._metrics = GroupMetrics(metrics, self._live_groups)
+        self._factory = GroupFactory(
+            clock,
+            config,
+            topics,
+            self._store_group,
+            lambda live, records: self._append(live.group_id, records),
+            self._downgrade,
+            self._metrics.consumer_group_rebalances.inc,
+        )
 
     # Life
 
@@ -260,7 +279,7 @@ class GroupCoordinator:
         """JoinGroup. Before the errors of `Group.join`: INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE,
         COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID (no such group)."""
         error = self._check(group_id)
-        config = self._group_config
+        config = self._factory.config
         if error is ErrorCode.NONE and not (
             config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms
         ):
@@ -268,6 +287,9 @@ class GroupCoordinator:
         if error is not ErrorCode.NONE:
             return JoinAnswer(error, request.member_id)
         live = self._find(group_id)
+        if isinstance(live, LiveConsumerGroup) and live.is_empty:
+            self._downgrade(live, ())
+            live = self._find(group_id)
         if live is None:
             if request.member_id != NO_MEMBER_ID:
                 return JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
@@ -298,7 +320,7 @@ class GroupCoordinator:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return live.heartbeat(member_id, group_instance_id, generation_id)
 
-    def leave(self, group_id: str, members: Sequence[LeavingMember]) -> tuple[ErrorCode, list[ErrorCode]]:
+    async def leave(self, group_id: str, members: Sequence[LeavingMember]) -> tuple[ErrorCode, list[ErrorCode]]:
         """LeaveGroup: the error of the request, else one per member."""
         error = self._check(group_id)
         if error is not ErrorCode.NONE:
@@ -306,7 +328,29 @@ class GroupCoordinator:
         live = self._find(group_id)
         if live is None:
             return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(members)
-        return live.leave(members)
+        return await live.leave(members)
+
+    async def consumer_heartbeat(self, group_id: str, request: GroupHeartbeat, api_version: int) -> HeartbeatAnswer:
+        """ConsumerGroupHeartbeat (KIP-848): answered when the log has what it changed. Before the errors of
+        `heartbeats.heartbeat`: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, NOT_COORDINATOR,
+        COORDINATOR_LOAD_IN_PROGRESS, GROUP_ID_NOT_FOUND.
+
+        A member that joins creates the group, or converts a classic one where the migration policy allows it.
+        """
+        if not self._is_active:
+            return HeartbeatAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        try:
+            check_heartbeat(group_id, request, api_version, self._factory.consumer_config.group_consumer_assignors)
+            error = self._check(group_id)
+            if error is not ErrorCode.NONE:
+                return HeartbeatAnswer(error)
+            live = self._consumer_group(group_id, may_create=request.member_epoch == JOIN_EPOCH)
+        except GroupRequestRefused as refusal:
+            return HeartbeatAnswer(refusal.error, refusal.message)
+        answer = live.begin(request)
+        if answer.error is ErrorCode.NONE:
+            self._install(live)
+        return await live.finish(answer)
 
     # Offsets
 
@@ -317,6 +361,7 @@ class GroupCoordinator:
         group_instance_id: str | None,
         generation_id: int,
         commits: Mapping[TopicPartition, CommittedOffset],
+        api_version: int = 8,
     ) -> dict[TopicPartition, ErrorCode]:
         """OffsetCommit: answered when the log has it. ILLEGAL_GENERATION for a member of an unknown group;
         OFFSET_METADATA_TOO_LARGE per partition, the others are stored all the same."""
@@ -328,7 +373,7 @@ class GroupCoordinator:
             if generation_id >= 0:
                 return dict.fromkeys(commits, ErrorCode.ILLEGAL_GENERATION)
             live = self._create(group_id)
-        error = live.commit(member_id, group_instance_id, generation_id)
+        error = live.check_commit(member_id, group_instance_id, generation_id, api_version)
         if error is not ErrorCode.NONE:
             return dict.fromkeys(commits, error)
         accepted = self._with_fitting_metadata(commits)
@@ -361,7 +406,7 @@ class GroupCoordinator:
         if error is not ErrorCode.NONE:
             return dict.fromkeys(commits, error)
         live = self._find(group_id) or self._create(group_id)
-        error = live.group.check_transactional_commit(*member)
+        error = live.check_transactional_commit(*member, api_version=0)
         if error is not ErrorCode.NONE:
             return dict.fromkeys(commits, error)
         accepted = self._with_fitting_metadata(commits)
@@ -391,13 +436,23 @@ class GroupCoordinator:
         return len(metadata.encode("utf-16-le", "surrogatepass")) // 2 > limit
 
     def fetch(
-        self, group_id: str, partitions: Sequence[TopicPartition] | None, *, require_stable: bool
+        self,
+        group_id: str,
+        partitions: Sequence[TopicPartition] | None,
+        *,
+        require_stable: bool,
+        member_id: str | None = None,
+        member_epoch: int = -1,
     ) -> tuple[ErrorCode, list[FetchedOffset]]:
-        """OffsetFetch of these partitions, or of all that have an offset. UNSTABLE_OFFSET_COMMIT per partition."""
+        """OffsetFetch of these partitions, or of all that have an offset. UNSTABLE_OFFSET_COMMIT per partition. In a
+        group of the consumer protocol UNKNOWN_MEMBER_ID and STALE_MEMBER_EPOCH, where the member is given."""
         error = self._check(group_id, allows_empty_id=True)
         if error is not ErrorCode.NONE:
             return error, []
         live = self._find(group_id)
+        error = ErrorCode.NONE if live is None else live.check_fetch(member_id, member_epoch)
+        if error is not ErrorCode.NONE:
+            return error, []
         offsets = GroupOffsets() if live is None else live.offsets
         found = []
         for partition in offsets.stored if partitions is None else partitions:
@@ -410,7 +465,7 @@ class GroupCoordinator:
     async def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> tuple[ErrorCode, dict[TopicPartition, ErrorCode]]:
-        """OffsetDelete (KIP-496): GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members, and not a consumer group);
+        """OffsetDelete (KIP-496): GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members, and not of consumers);
         GROUP_SUBSCRIBED_TO_TOPIC per partition."""
         error = self._check(group_id)
         if error is not ErrorCode.NONE:
@@ -418,12 +473,8 @@ class GroupCoordinator:
         live = self._find(group_id)
         if live is None:
             return ErrorCode.GROUP_ID_NOT_FOUND, {}
-        group = live.group
-        if group.state is GroupState.EMPTY:
-            subscribed: set[TopicPartition] = set()
-        elif group.is_consumer_group:
-            subscribed = {partition for partition in partitions if group.is_subscribed_to(partition.topic)}
-        else:
+        subscribed = live.subscribed_among(partitions)
+        if subscribed is None:
             return ErrorCode.NON_EMPTY_GROUP, {}
         deleted = [partition for partition in partitions if partition not in subscribed]
         if deleted:  # else the group stays, even one without offsets
@@ -438,13 +489,29 @@ class GroupCoordinator:
     # Administration
 
     def describe(self, group_id: str) -> GroupDescription:
+        """DescribeGroups: a group that is not there, or is one of the consumer protocol, is Dead."""
         error = self._check(group_id, allows_empty_id=True)
         if error is not ErrorCode.NONE:
             return GroupDescription(error, "", None)
         live = self._find(group_id)
-        if live is None:
+        if not isinstance(live, LiveGroup):
             return GroupDescription(ErrorCode.NONE, GroupState.DEAD.value, None)
         return GroupDescription(ErrorCode.NONE, live.group.state.value, live.group.snapshot())
+
+    def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
+        """ConsumerGroupDescribe: INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+        COORDINATOR_LOAD_IN_PROGRESS, GROUP_ID_NOT_FOUND (also for a classic group)."""
+        error = self._check(group_id)
+        if error is not ErrorCode.NONE:
+            return ConsumerGroupDescription(error)
+        live = self._find(group_id)
+        if isinstance(live, LiveConsumerGroup):
+            assignors = self._factory.consumer_config.group_consumer_assignors
+            image = live.group.image
+            return ConsumerGroupDescription(
+                ErrorCode.NONE, None, live.group.state.value, image, preferred_assignor(image.members, assignors)
+            )
+        return ConsumerGroupDescription(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(group_id, live))
 
     def list(self) -> tuple[ErrorCode, list[GroupOverview]]:
         """Every group of this broker; COORDINATOR_LOAD_IN_PROGRESS beside them when some are still being loaded."""
@@ -452,8 +519,7 @@ class GroupCoordinator:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         is_loading = any(owned.is_loading for owned in self._partitions.values())
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE, [
-            GroupOverview(live.group.group_id, live.group.protocol_type or "", live.group.state.value)
-            for live in self._live_groups()
+            live.overview() for live in self._live_groups()
         ]
 
     async def delete(self, group_id: str) -> ErrorCode:
@@ -464,7 +530,7 @@ class GroupCoordinator:
         live = self._find(group_id)
         if live is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        if live.group.state is not GroupState.EMPTY:
+        if not live.is_empty:
             return ErrorCode.NON_EMPTY_GROUP
         live.delete()
         return await self._finish_removal(live, live.offsets.remove(live.offsets.known()))
@@ -478,10 +544,12 @@ class GroupCoordinator:
             for live in list(owned.groups.values()):
                 if self._partitions.get(index) is not owned:
                     break  # it moved away while the loop did other work
-                if owned.groups.get(live.group.group_id) is not live:
+                if owned.groups.get(live.group_id) is not live:
                     continue  # it was deleted, and may have been created again
                 count += len(live.offsets)
-                removed = live.offsets.remove(live.offsets.expired(live.group, now_ms, retention_ms))
+                rule = live.expiry_rule()
+                expired = [] if rule is None else live.offsets.expired(rule, now_ms, retention_ms)
+                removed = live.offsets.remove(expired)
                 self._metrics.offset_expirations.inc(len(removed))
                 self._append_removal(index, owned, live, removed)
                 if count >= OFFSETS_PER_TURN:
@@ -501,17 +569,63 @@ class GroupCoordinator:
             return ErrorCode.NOT_COORDINATOR
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if owned.is_loading else ErrorCode.NONE
 
-    def _find(self, group_id: str) -> LiveGroup | None:
+    def _find(self, group_id: str) -> AnyLiveGroup | None:
         owned = self._partitions.get(self.partition_for(group_id))
         return None if owned is None else owned.groups.get(group_id)
 
     def _create(self, group_id: str) -> LiveGroup:
-        group = Group(group_id, self._group_config, self._clock.now_ms())
-        live = LiveGroup(group, GroupOffsets(), self._clock, self._store_group)
+        live = self._factory.classic(group_id, GroupOffsets())
         self._partitions[self.partition_for(group_id)].groups[group_id] = live
         return live
 
-    def _live_groups(self) -> Iterator[LiveGroup]:
+    def _consumer_group(self, group_id: str, *, may_create: bool) -> LiveConsumerGroup:
+        """The group, or one that takes the place of a classic one or of none once it is installed.
+
+        Raises:
+            GroupRequestRefused: there is none, and none can be made.
+        """
+        live = self._find(group_id)
+        if isinstance(live, LiveConsumerGroup):
+            return live
+        if not may_create:
+            raise GroupRequestRefused(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(group_id, live))
+        return self._factory.upgraded(group_id, live)
+
+    def _install(self, live: LiveConsumerGroup) -> None:
+        """The group is there from now on; a classic one of its id ends."""
+        groups = self._partitions[self.partition_for(live.group_id)].groups
+        previous = groups.get(live.group_id)
+        if previous is live:
+            return
+        groups[live.group_id] = live
+        if isinstance(previous, LiveGroup):
+            logger.info("group %s: a classic group becomes one of the consumer protocol", live.group_id)
+            previous.convert()
+
+    def _downgrade(self, live: LiveConsumerGroup, leaving: tuple[str, ...]) -> asyncio.Future[AppendOutcome] | None:
+        """A group of the consumer protocol becomes a classic one; the append of its records, None when the partition
+        has moved away."""
+        owned = self._partitions.get(self.partition_for(live.group_id))
+        if owned is None or owned.groups.get(live.group_id) is not live:
+            return None
+        classic, records = self._factory.downgraded(live, leaving)
+        logger.info("group %s: it becomes a classic group", live.group_id)
+        live.unload()
+        owned.groups[live.group_id] = classic
+        appended = self._append(live.group_id, records)
+        self._clock.spawn(self._await_downgrade(classic, records, appended), name=f"convert group {live.group_id}")
+        classic.begin_converted()
+        return appended
+
+    async def _await_downgrade(
+        self, classic: LiveGroup, records: Sequence[StateRecord], appended: asyncio.Future[AppendOutcome] | None
+    ) -> None:
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER if appended is None else (await appended).error
+        if error is not ErrorCode.NONE:
+            logger.warning("group %s: its conversion could not be stored: %s", classic.group_id, error.name)
+            classic.owed = [*records]
+
+    def _live_groups(self) -> Iterator[AnyLiveGroup]:
         for owned in self._partitions.values():
             yield from owned.groups.values()
 
@@ -540,23 +654,25 @@ class GroupCoordinator:
         if write.purpose is WritePurpose.ASSIGNMENT:
             self._metrics.completed_rebalances.inc()
         try:
-            appended = self._append(live.group.group_id, [group_record(write.snapshot)])
+            appended = self._append(live.group_id, [*live.owed, group_record(write.snapshot)])
         except EncodeError as error:
-            logger.error("group %s does not fit a record: %s", live.group.group_id, error)
+            logger.error("group %s does not fit a record: %s", live.group_id, error)
             appended = self._clock.create_future()
             appended.set_result(AppendOutcome(ErrorCode.MESSAGE_TOO_LARGE))
-        self._clock.spawn(self._await_group(live, write, appended), name=f"store group {live.group.group_id}")
+        self._clock.spawn(self._await_group(live, write, appended), name=f"store group {live.group_id}")
 
     async def _await_group(
         self, live: LiveGroup, write: GroupWrite, appended: asyncio.Future[AppendOutcome] | None
     ) -> None:
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER if appended is None else (await appended).error
         if error is not ErrorCode.NONE:
-            logger.warning("group %s: its record could not be stored: %s", live.group.group_id, error.name)
+            logger.warning("group %s: its record could not be stored: %s", live.group_id, error.name)
+        else:
+            live.owed.clear()
         live.stored(write, OF_GROUP_RECORD.get(error, error))
 
-    async def _store_offsets(self, live: LiveGroup, commits: Mapping[TopicPartition, CommittedOffset]) -> ErrorCode:
-        group_id = live.group.group_id
+    async def _store_offsets(self, live: AnyLiveGroup, commits: Mapping[TopicPartition, CommittedOffset]) -> ErrorCode:
+        group_id = live.group_id
         records = [offset_record(group_id, partition, commit) for partition, commit in commits.items()]
         live.offsets.stage(commits)
         appended = self._append(group_id, records)
@@ -570,13 +686,13 @@ class GroupCoordinator:
 
     async def _store_transactional(
         self,
-        live: LiveGroup,
+        live: AnyLiveGroup,
         producer: TransactionalProducer,
         verification: Verification | None,
         commits: Mapping[TopicPartition, CommittedOffset],
     ) -> ErrorCode:
         """One that is not confirmed in time stays in the transaction: the log has it, and its marker settles it."""
-        group_id = live.group.group_id
+        group_id = live.group_id
         index = self.partition_for(group_id)
         owned = self._partitions[index]
         base_offset, appended = self._log.append_in_transaction(
@@ -598,21 +714,19 @@ class GroupCoordinator:
         return OF_OFFSET_COMMIT.get(error, error)
 
     def _append_removal(
-        self, index: int, owned: _Partition, live: LiveGroup, removed: Sequence[TopicPartition]
+        self, index: int, owned: _Partition, live: AnyLiveGroup, removed: Sequence[TopicPartition]
     ) -> asyncio.Future[AppendOutcome] | None:
         """Appends tombstones for removed offsets, and ends the group when it is empty and has none left."""
-        group = live.group
-        if group.state is GroupState.EMPTY and live.offsets.is_empty and not group.membership.pending:
+        if live.may_end and live.offsets.is_empty:
             live.delete()
-        records = [offset_tombstone(group.group_id, partition) for partition in removed]
-        if group.state is GroupState.DEAD and owned.groups.get(group.group_id) is live:
-            del owned.groups[group.group_id]
-            if group.generation_id > 0:  # else it has no record of its own
-                records.append(group_tombstone(group.group_id))
+        records = [offset_tombstone(live.group_id, partition) for partition in removed]
+        if live.is_dead and owned.groups.get(live.group_id) is live:
+            del owned.groups[live.group_id]
+            records += live.own_tombstones()
         return self._append_to(index, owned, records) if records else None
 
-    async def _finish_removal(self, live: LiveGroup, removed: Sequence[TopicPartition]) -> ErrorCode:
-        index = self.partition_for(live.group.group_id)
+    async def _finish_removal(self, live: AnyLiveGroup, removed: Sequence[TopicPartition]) -> ErrorCode:
+        index = self.partition_for(live.group_id)
         appended = self._append_removal(index, self._partitions[index], live, removed)
         error = ErrorCode.NONE if appended is None else (await appended).error
         return OF_OFFSET_COMMIT.get(error, error)
@@ -632,7 +746,7 @@ class GroupCoordinator:
                 logger.error(text, CONSUMER_OFFSETS, index, error, exc_info=unforeseen)
                 await self._clock.sleep(LOAD_RETRY_S)
         for replayed in replay.groups():
-            owned.groups[replayed.group_id] = self._restore(replayed)
+            owned.groups[replayed.group_id] = self._factory.restored(replayed)
         owned.open_transactions = replay.open_transactions
         owned.is_loading = False
         for marker in owned.markers:
@@ -655,14 +769,6 @@ class GroupCoordinator:
                     await self._clock.sleep(0)
         return replay
 
-    def _restore(self, replayed: ReplayedGroup) -> LiveGroup:
-        now_ms = self._clock.now_ms()
-        if replayed.snapshot is None:
-            group = Group(replayed.group_id, self._group_config, now_ms)
-        else:
-            group = Group.restored(replayed.snapshot, self._group_config, now_ms)
-        return LiveGroup(group, replayed.offsets, self._clock, self._store_group)
-
     def _unload(self, partition: int) -> None:
         owned = self._partitions.pop(partition, None)
         if owned is None:
@@ -683,3 +789,7 @@ class GroupCoordinator:
     def _check_retention(self) -> None:
         self._clock.spawn(self.expire_offsets(), name="expire offsets")
         self._schedule_retention()
+
+
+def _not_found(group_id: str, live: LiveGroup | None) -> str:
+    return f"Group {group_id} not found." if live is None else f"Group {group_id} is not a consumer group."

@@ -1,4 +1,4 @@
-"""One group on its coordinator: carries out what the machine decides.
+"""One classic group on its coordinator: carries out what the machine decides.
 
 Holds the group's timers (Clock port), the futures of the requests that wait, and its offsets. Which groups there are
 and where records go is the coordinator's (`coordinator.py`).
@@ -27,30 +27,18 @@ from ottla_broker.groups.decisions import (
     SyncRequest,
     TimerKey,
 )
+from ottla_broker.groups.group_overview import GroupOverview
+from ottla_broker.groups.group_timers import GroupTimers
 from ottla_broker.groups.machine import Group
-from ottla_broker.groups.offsets import GroupOffsets
-from ottla_broker.ports.clock import Clock, Timer
+from ottla_broker.groups.offsets import ExpiryRule, GroupOffsets, classic_expiry_rule
+from ottla_broker.groups.records import group_tombstone
+from ottla_broker.groups.states import GroupState
+from ottla_broker.internal_topics.topic_log import StateRecord
+from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.records.ids import TopicPartition
 
 logger = logging.getLogger("ottla.groups")
-
-_TIMER_SLACK_S = 0.0005
-"""A timer that fires this much early is not armed again."""
-
-
-class _ArmedTimer:
-    """A deadline and the clock's timer towards it, which may be an earlier one.
-
-    Every heartbeat moves a deadline. The clock's timer stays where it is and, when it fires, is armed again for the
-    rest: one timer per session timeout instead of one per heartbeat.
-    """
-
-    __slots__ = ("deadline", "fires_at", "timer")
-
-    def __init__(self, timer: Timer, deadline: float) -> None:
-        self.timer = timer
-        self.fires_at = deadline
-        self.deadline = deadline
 
 
 class LiveGroup:
@@ -65,12 +53,68 @@ class LiveGroup:
     ) -> None:
         self.group = group
         self.offsets = offsets
+        self.owed: list[StateRecord] = []
+        """To append with the group's next record: what made it a classic group could not be stored."""
         self._clock = clock
         self._store = store
-        self._timers: dict[TimerKey, _ArmedTimer] = {}
+        self._timers: GroupTimers[TimerKey] = GroupTimers(clock, self._expire)
         self._joins: dict[int, asyncio.Future[JoinAnswer]] = {}
         self._syncs: dict[int, asyncio.Future[SyncAnswer]] = {}
         self._last_ticket = 0
+
+    @property
+    def group_id(self) -> str:
+        return self.group.group_id
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+        return self.group.state is GroupState.EMPTY
+
+    @property
+    def may_end(self) -> bool:
+        """Whether nothing is lost with the group itself: no member is there, or has been given an id."""
+        return self.is_empty and not self.group.membership.pending
+
+    @property
+    def is_dead(self) -> bool:
+        return self.group.state is GroupState.DEAD
+
+    def overview(self) -> GroupOverview:
+        return GroupOverview(self.group_id, self.group.protocol_type or "", self.group.state.value)
+
+    def own_tombstones(self) -> list[StateRecord]:
+        """For every record of the group itself that the log may have."""
+        tombstone = [group_tombstone(self.group_id)] if self.group.generation_id > 0 else []
+        return [*self.owed, *tombstone]
+
+    def check_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, api_version: int
+    ) -> ErrorCode:
+        """Whether an OffsetCommit is accepted; it counts as a heartbeat of the member."""
+        error, effects = self.group.commit(member_id, group_instance_id, generation_id, self._clock.now_ms())
+        self.carry_out(effects)
+        return error
+
+    def check_transactional_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, api_version: int
+    ) -> ErrorCode:
+        return self.group.check_transactional_commit(member_id, group_instance_id, generation_id)
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Classic groups do not look at the member."""
+        return ErrorCode.NONE
+
+    def expiry_rule(self) -> ExpiryRule | None:
+        return classic_expiry_rule(self.group)
+
+    def subscribed_among(self, partitions: Sequence[TopicPartition]) -> set[TopicPartition] | None:
+        """Those whose offsets cannot be deleted (KIP-496); None where none can, because the group has members."""
+        if self.is_empty:
+            return set()
+        if not self.group.is_consumer_group:
+            return None
+        return {partition for partition in partitions if self.group.is_subscribed_to(partition.topic)}
 
     def join(self, request: JoinRequest) -> asyncio.Future[JoinAnswer]:
         """Completes when the group has a new generation, or at once."""
@@ -93,15 +137,10 @@ class LiveGroup:
         self.carry_out(effects)
         return error
 
-    def leave(self, members: Sequence[LeavingMember]) -> tuple[ErrorCode, list[ErrorCode]]:
+    async def leave(self, members: Sequence[LeavingMember]) -> tuple[ErrorCode, list[ErrorCode]]:
         error, errors, effects = self.group.leave(members, self._clock.now_ms())
         self.carry_out(effects)
         return error, errors
-
-    def commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
-        error, effects = self.group.commit(member_id, group_instance_id, generation_id, self._clock.now_ms())
-        self.carry_out(effects)
-        return error
 
     def stored(self, write: GroupWrite, error: ErrorCode) -> None:
         self.carry_out(self.group.stored(write, error, self._clock.now_ms()))
@@ -112,15 +151,21 @@ class LiveGroup:
     def unload(self) -> None:
         self.carry_out(self.group.unload(self._clock.now_ms()))
 
+    def convert(self) -> None:
+        self.carry_out(self.group.convert(self._clock.now_ms()))
+
+    def begin_converted(self) -> None:
+        self.carry_out(self.group.begin_converted(self._clock.now_ms()))
+
     def delete(self) -> None:
         self.carry_out(self.group.delete(self._clock.now_ms()))
 
     def carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, ArmTimer):
-                self._arm(effect.key, effect.delay_ms / 1000)
+                self._timers.arm(effect.key, effect.delay_ms / 1000)
             elif isinstance(effect, CancelTimer):
-                self._cancel(effect.key)
+                self._timers.cancel(effect.key)
             elif isinstance(effect, AnswerJoin):
                 join = self._joins.pop(effect.ticket)
                 if not join.done():  # cancelled: the broker is halting
@@ -132,8 +177,7 @@ class LiveGroup:
             elif isinstance(effect, Store):
                 self._store(self, effect.write)
             elif isinstance(effect, CancelAllTimers):
-                for key in list(self._timers):
-                    self._cancel(key)
+                self._timers.cancel_all()
             elif isinstance(effect, Explain):
                 logger.info("group %s: %s", self.group.group_id, effect.reason)
 
@@ -141,29 +185,5 @@ class LiveGroup:
         self._last_ticket += 1
         return self._last_ticket
 
-    def _arm(self, key: TimerKey, delay_s: float) -> None:
-        deadline = self._clock.monotonic() + delay_s
-        armed = self._timers.get(key)
-        if armed is not None:
-            if armed.fires_at <= deadline:
-                armed.deadline = deadline
-                return
-            armed.timer.cancel()
-        self._timers[key] = _ArmedTimer(self._clock.call_later(delay_s, self._fire, key), deadline)
-
-    def _cancel(self, key: TimerKey) -> None:
-        armed = self._timers.pop(key, None)
-        if armed is not None:
-            armed.timer.cancel()
-
-    def _fire(self, key: TimerKey) -> None:
-        armed = self._timers.get(key)
-        if armed is None:
-            return
-        rest_s = armed.deadline - self._clock.monotonic()
-        if rest_s > _TIMER_SLACK_S:
-            armed.fires_at = armed.deadline
-            armed.timer = self._clock.call_later(rest_s, self._fire, key)
-            return
-        del self._timers[key]
+    def _expire(self, key: TimerKey) -> None:
         self.carry_out(self.group.expire(key, self._clock.now_ms()))

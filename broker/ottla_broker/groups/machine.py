@@ -280,6 +280,24 @@ class Group:
         self._effects.append(CancelAllTimers())
         return self._decision()
 
+    def convert(self, now_ms: int) -> list[Effect]:
+        """The group becomes one of the consumer protocol (KIP-848): whoever waits gets REBALANCE_IN_PROGRESS and joins
+        again there; this group is Dead."""
+        self._now_ms = now_ms
+        self._transition(GroupState.DEAD)
+        for member in self.membership.all():
+            self._answer_join(member, JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+            self._answer_sync(member, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
+        self._effects.append(CancelAllTimers())
+        return self._decision()
+
+    def begin_converted(self, now_ms: int) -> list[Effect]:
+        """A group that was one of the consumer protocol begins with a rebalance."""
+        effects = self.start(now_ms)
+        if len(self.membership):
+            self._rebalance_if_possible("the group was one of the consumer protocol")
+        return effects + self._decision()
+
     def delete(self, now_ms: int) -> list[Effect]:
         """An Empty group ends (DeleteGroups, or its last offset is gone)."""
         assert self.state is GroupState.EMPTY, self.state

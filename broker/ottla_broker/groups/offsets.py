@@ -8,7 +8,7 @@ order in which their appends were confirmed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
 from ottla_broker.groups.machine import Group
@@ -35,6 +35,31 @@ class StoredOffset(NamedTuple):
     committed: CommittedOffset
     log_offset: int
     """Base offset of the batch in `__consumer_offsets`."""
+
+
+class ExpiryRule(NamedTuple):
+    """When offsets of a group expire."""
+
+    since_empty_ms: int | None = None
+    """They expire together, the retention after this; None: each the retention after its commit."""
+    subscribed: Container[str] = ()
+    """Topics whose offsets are kept."""
+
+
+def classic_expiry_rule(group: Group) -> ExpiryRule | None:
+    """The rule of a classic group; None where nothing expires.
+
+    A group without members keeps its offsets for the retention from the moment it became empty; a stable consumer
+    group loses those of topics that no member subscribes to, for the retention after their last commit; a group
+    that only ever committed (no protocol type) likewise, whatever the topic. Others keep all.
+    """
+    if group.protocol_type is None:
+        return ExpiryRule()
+    if group.state is GroupState.EMPTY:
+        return ExpiryRule(group.state_timestamp_ms)
+    if group.is_consumer_group and group.state is GroupState.STABLE and group.subscribed_topics is not None:
+        return ExpiryRule(None, group.subscribed_topics)
+    return None
 
 
 class GroupOffsets:
@@ -146,30 +171,16 @@ class GroupOffsets:
                 removed.append(partition)
         return removed
 
-    def expired(self, group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-        """Which stored offsets have outlived `offsets.retention.minutes` (KIP-211).
-
-        A group without members keeps its offsets for the retention from the moment it became empty; a stable consumer
-        group loses those of topics that no member subscribes to, for the retention after their last commit; a group
-        that only ever committed (no protocol type) likewise, whatever the topic. Others keep all.
-        """
-        since_empty: int | None = None
-        subscribed: dict[str, None] = {}
-        if group.protocol_type is not None:
-            if group.state is GroupState.EMPTY:
-                since_empty = group.state_timestamp_ms
-            elif group.is_consumer_group and group.state is GroupState.STABLE and group.subscribed_topics is not None:
-                subscribed = group.subscribed_topics
-            else:
-                return []
+    def expired(self, rule: ExpiryRule, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+        """Which stored offsets have outlived `offsets.retention.minutes` (KIP-211)."""
         found = []
         for partition, (commit, _) in self.stored.items():
-            if partition.topic in subscribed or self.is_unstable(partition):
+            if partition.topic in rule.subscribed or self.is_unstable(partition):
                 continue
             if commit.expire_timestamp_ms != NO_EXPIRE_TIMESTAMP:
                 is_expired = now_ms >= commit.expire_timestamp_ms
             else:
-                base_ms = commit.commit_timestamp_ms if since_empty is None else since_empty
+                base_ms = commit.commit_timestamp_ms if rule.since_empty_ms is None else rule.since_empty_ms
                 is_expired = now_ms - base_ms >= retention_ms
             if is_expired:
                 found.append(partition)

@@ -1,6 +1,7 @@
 """The records of `__consumer_offsets`, byte for byte as Apache Kafka 3.9 writes them.
 
-Keys: int16 version, then the schema. 0 and 1 name a group's offset of a partition, 2 a group. Values likewise: offsets
+Keys: int16 version, then the schema. 0 and 1 name a group's offset of a partition, 2 a classic group; the others are in
+`consumer.consumer_records`. Values likewise: offsets
 are written as version 3 (1 when the commit carries an expiry of its own), groups as version 3; every version up to 4
 is read. A record without a value is a tombstone. Pure; batches around the records are the log's matter.
 """
@@ -10,6 +11,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple, TypeAlias
 
+from ottla_broker.groups.consumer.consumer_records import RecordKey, RecordKind
+from ottla_broker.groups.consumer.consumer_records import read_key as read_consumer_key
 from ottla_broker.groups.decisions import GroupSnapshot, MemberSnapshot
 from ottla_broker.groups.offsets import NO_EXPIRE_TIMESTAMP, CommittedOffset
 from ottla_broker.internal_topics.topic_log import StateRecord
@@ -21,6 +24,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 OFFSET_KEY_VERSIONS = (0, 1)
 GROUP_KEY_VERSION = 2
+CONSUMER_KEY_VERSIONS = frozenset(int(kind) for kind in RecordKind)
 OFFSET_VALUE_VERSION = 3
 OFFSET_VALUE_VERSION_WITH_EXPIRY = 1
 GROUP_VALUE_VERSION = 3
@@ -39,6 +43,13 @@ class OffsetKey(NamedTuple):
 
 class GroupKey(NamedTuple):
     group_id: str
+
+
+class ConsumerGroupKey(NamedTuple):
+    """Of a record of a group of the consumer protocol."""
+
+    group_id: str
+    key: RecordKey
 
 
 def _with_version(version: int, chunks: list[Chunk]) -> bytes:
@@ -105,8 +116,8 @@ def group_tombstone(group_id: str) -> StateRecord:
     return StateRecord(group_key(group_id), None)
 
 
-def read_key(key: Buffer) -> OffsetKey | GroupKey | None:
-    """None for a key of another kind (the consumer protocol of KIP-848 has its own), which loading skips."""
+def read_key(key: Buffer) -> OffsetKey | GroupKey | ConsumerGroupKey | None:
+    """None for a key of another kind (share groups and streams groups have theirs), which loading skips."""
     view = memoryview(key)
     (version,) = _VERSION.unpack_from(view)
     if version in OFFSET_KEY_VERSIONS:
@@ -114,6 +125,8 @@ def read_key(key: Buffer) -> OffsetKey | GroupKey | None:
         return OffsetKey(found.group, TopicPartition(found.topic, found.partition))
     if version == GROUP_KEY_VERSION:
         return GroupKey(schema.read_group_metadata_key(version, view, _VERSION.size).group)
+    if version in CONSUMER_KEY_VERSIONS:
+        return ConsumerGroupKey(*read_consumer_key(RecordKind(version), view))
     return None
 
 

@@ -10,9 +10,12 @@ import logging
 import struct
 from typing import NamedTuple
 
+from ottla_broker.groups.consumer.consumer_records import RecordKey, image_of
+from ottla_broker.groups.consumer.group_image import ConsumerGroupImage
 from ottla_broker.groups.decisions import GroupSnapshot
 from ottla_broker.groups.offsets import GroupOffsets
 from ottla_broker.groups.records import (
+    ConsumerGroupKey,
     GroupKey,
     OffsetKey,
     UnknownRecordVersion,
@@ -33,8 +36,10 @@ _CONTROL_KEY = struct.Struct(">hh")
 class ReplayedGroup(NamedTuple):
     group_id: str
     snapshot: GroupSnapshot | None
-    """None for a group that only committed offsets."""
+    """None for a group that only committed offsets, or is one of the consumer protocol."""
     offsets: GroupOffsets
+    image: ConsumerGroupImage | None = None
+    """Of a group of the consumer protocol."""
 
 
 class Replay:
@@ -42,6 +47,7 @@ class Replay:
 
     def __init__(self) -> None:
         self._snapshots: dict[str, GroupSnapshot] = {}
+        self._consumer_values: dict[str, dict[RecordKey, bytes]] = {}
         self._offsets: dict[str, GroupOffsets] = {}
         self.open_transactions: dict[int, dict[str, None]] = {}
         """By producer id, the groups in whose offsets it has not ended its transaction."""
@@ -79,8 +85,31 @@ class Replay:
                 self._snapshots.pop(key.group_id, None)
             else:
                 self._snapshots[key.group_id] = read_group_value(key.group_id, record.value)
+                # What a group of the consumer protocol has left behind, should its tombstones be missing.
+                self._consumer_values.pop(key.group_id, None)
+        elif isinstance(key, ConsumerGroupKey):
+            self._add_consumer_record(key, record.value)
         else:
             logger.warning("skipping a record of an unknown kind at offset %d of __consumer_offsets", record.offset)
+
+    def _add_consumer_record(self, key: ConsumerGroupKey, value: bytes | memoryview | None) -> None:
+        values = self._consumer_values.setdefault(key.group_id, {})
+        if value is None:
+            values.pop(key.key, None)
+            if not values:
+                del self._consumer_values[key.group_id]
+        else:
+            values[key.key] = bytes(value)
+            self._snapshots.pop(key.group_id, None)
+
+    def _images(self) -> dict[str, ConsumerGroupImage]:
+        images = {}
+        for group_id, values in self._consumer_values.items():
+            try:
+                images[group_id] = image_of(group_id, values)
+            except (DecodeError, ValueError, struct.error) as error:
+                logger.error("skipping the group %s, whose records cannot be read: %s", group_id, error)
+        return images
 
     def _add_marker(self, batch: LoadedBatch) -> None:
         for record in batch.records[:1]:
@@ -93,13 +122,18 @@ class Replay:
 
     def groups(self) -> list[ReplayedGroup]:
         """Groups with a record first, then those that only have offsets."""
+        images = self._images()
         found = [
+            ReplayedGroup(group_id, None, self._offsets.get(group_id, GroupOffsets()), image)
+            for group_id, image in images.items()
+        ]
+        found += [
             ReplayedGroup(group_id, snapshot, self._offsets.get(group_id, GroupOffsets()))
             for group_id, snapshot in self._snapshots.items()
         ]
         found += [
             ReplayedGroup(group_id, None, offsets)
             for group_id, offsets in self._offsets.items()
-            if group_id not in self._snapshots and not offsets.is_empty
+            if group_id not in self._snapshots and group_id not in images and not offsets.is_empty
         ]
         return found

@@ -70,7 +70,8 @@ class TopicMetadata:
 class MetadataCache:
     """Only the UpdateMetadata handler changes it.
 
-    `version` grows with every change, so that prepared responses can be kept until it does.
+    `version` grows with every change, so that prepared responses can be kept until it does. `topics_version` grows when
+    a topic is created or deleted, or gets partitions.
 
     Source: kafka.server.metadata.ZkMetadataCache.
     """
@@ -80,6 +81,7 @@ class MetadataCache:
         self.controller_id: int = -1
         self.controller_epoch: int = 0
         self.version = 0
+        self.topics_version = 0
         self.brokers: dict[int, BrokerMetadata] = {}
         self.topics: dict[str, TopicMetadata] = {}
         self._names: dict[bytes, str] = {}
@@ -139,6 +141,7 @@ class MetadataCache:
         if state.leader == LEADER_DURING_DELETE:
             if topic is not None and topic.partitions.pop(index, None) is not None:
                 deleted.append(TopicPartition(name, index))
+                self.topics_version += 1
                 if not topic.partitions:
                     del self.topics[name]
                     self._names.pop(topic.topic_id, None)
@@ -150,9 +153,14 @@ class MetadataCache:
             topic = None
         if topic is None:
             topic = self.topics[name] = TopicMetadata(name)
+            self.topics_version += 1
         if topic_id != ZERO_UUID:
+            if topic.topic_id != topic_id:
+                self.topics_version += 1
             topic.topic_id = topic_id
             self._names[topic_id] = name
+        if index not in topic.partitions:
+            self.topics_version += 1
         topic.partitions[index] = PartitionMetadata(
             state.leader,
             state.leader_epoch,
@@ -168,6 +176,7 @@ class MetadataCache:
             topic = self.topics.pop(name)
             self._names.pop(topic.topic_id, None)
             deleted.extend(TopicPartition(name, index) for index in topic.partitions)
+            self.topics_version += 1
 
     def _sort(self, name: str) -> None:
         """Sorts a topic's partitions, once for all that a request has added: it may name thousands."""

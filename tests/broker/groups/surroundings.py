@@ -26,6 +26,7 @@ from ottla_broker.records.record import build_batch, build_records, decode_recor
 from ottla_broker.storage.log.verification import Verification
 from simulation.clock import SimulatedClock
 from simulation.world import World
+from tests.broker.groups.consumer.group_driver import Topics
 from tests.broker.groups.driver import join_request
 
 
@@ -151,18 +152,27 @@ class Broker:
     """One coordinator; leads every partition of `__consumer_offsets` unless told otherwise."""
 
     def __init__(
-        self, clock: Clock, log: MemoryLog | None = None, *, partitions: int = 4, epoch: int = 0, **config: int
+        self,
+        clock: Clock,
+        log: MemoryLog | None = None,
+        *,
+        partitions: int = 4,
+        epoch: int = 0,
+        topics: Topics | None = None,
+        **config: int | str,
     ) -> None:
         self.clock = clock
         self.log = log or MemoryLog(clock)
         self.metrics = Metrics()
         self.partitions = partitions
+        self.topics = topics or Topics(t=4)
         self.coordinator = GroupCoordinator(
             clock=clock,
             log=self.log,
             metrics=self.metrics,
             config=BrokerConfig.from_mapping({name.replace("__", "."): str(value) for name, value in config.items()}),
             partition_count=lambda: partitions,
+            topics=self.topics,
         )
         self.coordinator.start()
         for partition in range(partitions):

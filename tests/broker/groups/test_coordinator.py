@@ -173,7 +173,7 @@ def test_while_loading_each_request_hears_what_its_clients_understand() -> None:
         assert (await broker.join("g")).error is loading
         assert (await broker.sync("g", "m", 1)).error is ErrorCode.REBALANCE_IN_PROGRESS
         assert coordinator.heartbeat("g", "m", None, 1) is NONE
-        assert coordinator.leave("g", [LeavingMember("m")]) == (loading, [])
+        assert await coordinator.leave("g", [LeavingMember("m")]) == (loading, [])
         assert await coordinator.commit("g", "", None, -1, {ORDERS: offset(1, clock)}) == {ORDERS: loading}
         assert coordinator.fetch("g", None, require_stable=False) == (loading, [])
         assert coordinator.describe("g").error is loading
@@ -379,12 +379,12 @@ def test_unknown_groups_and_ids_hear_kafkas_errors() -> None:
         assert (await broker.join("")).error is invalid
         assert (await broker.sync("", "m", 1)).error is invalid
         assert coordinator.heartbeat("", "m", None, 1) is invalid
-        assert coordinator.leave("", [LeavingMember("m")])[0] is invalid
+        assert (await coordinator.leave("", [LeavingMember("m")]))[0] is invalid
         assert (await coordinator.delete_offsets("", [ORDERS]))[0] is invalid
         assert (await broker.join("g", "m")).error is unknown
         assert (await broker.sync("g", "m", 1)).error is unknown
         assert coordinator.heartbeat("g", "m", None, 1) is unknown
-        assert coordinator.leave("g", [LeavingMember("m")]) == (NONE, [unknown])
+        assert await coordinator.leave("g", [LeavingMember("m")]) == (NONE, [unknown])
         commit = {ORDERS: offset(1, clock)}
         assert await coordinator.commit("g", "m", None, 3, commit) == {ORDERS: ErrorCode.ILLEGAL_GENERATION}
         assert coordinator.describe("g").state == "Dead"
@@ -406,7 +406,7 @@ def test_groups_with_members_are_not_deleted() -> None:
         (member,) = await broker.stable_group("g", 1)
         await broker.coordinator.commit("g", member, None, 1, {ORDERS: offset(1, clock)})
         assert await broker.coordinator.delete("g") is ErrorCode.NON_EMPTY_GROUP
-        broker.coordinator.leave("g", [LeavingMember(member)])
+        await broker.coordinator.leave("g", [LeavingMember(member)])
         assert broker.coordinator.describe("g").state == "Empty"
         assert await broker.coordinator.delete("g") is NONE
         assert await broker.coordinator.delete("g") is ErrorCode.GROUP_ID_NOT_FOUND
@@ -474,7 +474,7 @@ def test_an_empty_groups_offsets_expire_together_when_it_has_been_empty_long_eno
             await clock.sleep(900.0)
             broker.coordinator.heartbeat("g", member, None, 1)
         assert committed(broker, "g") == {ORDERS: 1}, "a group with members keeps its offsets"
-        broker.coordinator.leave("g", [LeavingMember(member)])
+        await broker.coordinator.leave("g", [LeavingMember(member)])
         await clock.sleep(6.9 * DAY_S)
         assert committed(broker, "g") == {ORDERS: 1}
         await clock.sleep(0.2 * DAY_S)

@@ -107,7 +107,7 @@ def test_values_of_older_and_newer_versions_are_read() -> None:
 
 
 def test_what_is_not_ours_is_told_apart() -> None:
-    assert read_key(b"\x00\x03" + text("a consumer group of KIP-848")) is None
+    assert read_key(b"\x00\x0b" + text("a share group of KIP-932")) is None
     with pytest.raises(UnknownRecordVersion):
         read_offset_value(b"\x00\x05")
     with pytest.raises(UnknownRecordVersion):

@@ -8,9 +8,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla_broker.groups.decisions import GroupConfig, GroupSnapshot, LeavingMember
-from ottla_broker.groups.machine import Group
-from ottla_broker.groups.offsets import CommittedOffset, GroupOffsets
+from ottla_broker.groups.decisions import GroupSnapshot, LeavingMember
+from ottla_broker.groups.offsets import CommittedOffset, ExpiryRule, GroupOffsets
 from ottla_broker.groups.records import offset_record, offset_tombstone
 from ottla_broker.groups.replay import Replay
 from ottla_broker.internal_topics.topic_log import LoadedBatch, StateRecord
@@ -90,7 +89,7 @@ def test_an_offset_that_is_due_to_expire_stays_while_a_transaction_is_to_replace
         batch(0, offset_record("g", T0, commit(1)), offset_record("g", T1, commit(1))),
         batch(2, offset_record("g", T0, commit(9)), producer_id=7),
     )["g"]
-    assert offsets.remove(offsets.expired(Group("g", GroupConfig(), 0), 100, 10)) == [T1]
+    assert offsets.remove(offsets.expired(ExpiryRule(), 100, 10)) == [T1]
     offsets.end_transaction(7, 5, is_commit=True)
     assert offsets_of(offsets) == {T0: 9}
 
@@ -102,7 +101,7 @@ def test_records_that_are_not_ours_are_skipped() -> None:
             [
                 record.Record(0, 0, None, b"no key"),
                 record.Record(1, 0, b"", b""),
-                record.Record(2, 0, b"\x00\x03unknown kind", b""),
+                record.Record(2, 0, b"\x00\x0bunknown kind", b""),
                 record.Record(3, 0, b"\x00\x01\x00\x05cut", b""),
                 record.Record(4, 0, offset_record("g", T1, commit(1)).key, b"\x00\x63unknown version"),
             ],

@@ -214,7 +214,7 @@ def test_a_member_that_was_replaced_while_the_transaction_was_verified_is_fenced
         answer = clock.spawn(commit(broker, 1, CommittingMember(member, None, 1)), name="commit")
         while not broker.log.verified:
             await clock.sleep(0.001)
-        broker.coordinator.leave("g", [LeavingMember(member)])
+        await broker.coordinator.leave("g", [LeavingMember(member)])
         assert await answer is ErrorCode.UNKNOWN_MEMBER_ID
 
     in_virtual_time(scenario)

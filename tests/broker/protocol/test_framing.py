@@ -134,7 +134,7 @@ def test_records_become_chunks_without_a_copy() -> None:
 
 
 def test_every_error_code_has_a_message_and_says_whether_it_is_retriable() -> None:
-    assert [int(code) for code in ErrorCode] == list(range(-1, 128))
+    assert [int(code) for code in ErrorCode] == list(range(-1, 129))
     assert all(code.message.endswith(".") for code in ErrorCode)
     assert ErrorCode(6) is ErrorCode.NOT_LEADER_OR_FOLLOWER and ErrorCode.NOT_LEADER_OR_FOLLOWER.retriable
     assert ErrorCode.MESSAGE_TOO_LARGE.retriable is False

@@ -21,6 +21,7 @@ from ottla_broker.protocol.generated import write_txn_markers as markers_api
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch, build_records
+from ottla_broker.server.assembly.group_topics import GroupTopics
 from ottla_broker.server.assembly.internal_topic_log import follow_leadership
 from ottla_broker.server.assembly.offsets_topic_log import ReplicatedOffsetsLog
 from ottla_broker.storage.log.verification import FROM_CLIENT
@@ -222,6 +223,7 @@ def coordinator_of(node: Node) -> GroupCoordinator:
         metrics=node.metrics,
         config=BrokerConfig.from_mapping({}),
         partition_count=lambda: 1,
+        topics=GroupTopics(node.metadata),
     )
     coordinator.start()
     follow_leadership(CONSUMER_OFFSETS, node.manager, coordinator.on_election, coordinator.on_resignation)

@@ -108,7 +108,7 @@ async def _no_name(network: SocketNetwork) -> str:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (Features(True, {"group.version": 1}).encode(), "finalized group.version at level 1"),
+        (Features(True, {"group.version": 2}).encode(), "finalized group.version at level 2"),
         (b'{"version":1,"status":1,"features":{"x":{"min_version_level":1,"max_version_level":2}}}', "x at level 2"),
         (b"{", "/feature"),
         (Features(True, {}).encode(), ""),

@@ -33,8 +33,7 @@ KEYS: tuple[ConfigKey, ...] = (
         ),
         MEDIUM,
         READ_ONLY,
-        "Assignors offered to groups of the newer protocol.",
-        note=NO_NEWER_GROUPS,
+        "Assignors of groups of the consumer protocol: uniform, range, or their class names. The first is the default.",
     ),
     key(
         "group.consumer.heartbeat.interval.ms",
@@ -42,9 +41,8 @@ KEYS: tuple[ConfigKey, ...] = (
         5000,
         MEDIUM,
         READ_ONLY,
-        "Heartbeat interval given to members of the newer protocol.",
+        "Heartbeat interval given to members of the consumer protocol.",
         at_least(1),
-        note=NO_NEWER_GROUPS,
     ),
     key(
         "group.consumer.max.heartbeat.interval.ms",
@@ -54,7 +52,6 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "Upper bound of that interval.",
         at_least(1),
-        note=NO_NEWER_GROUPS,
     ),
     key(
         "group.consumer.max.session.timeout.ms",
@@ -62,9 +59,8 @@ KEYS: tuple[ConfigKey, ...] = (
         60000,
         MEDIUM,
         READ_ONLY,
-        "Upper bound of the session timeout of the newer protocol.",
+        "Upper bound of the session timeout of the consumer protocol.",
         at_least(1),
-        note=NO_NEWER_GROUPS,
     ),
     key(
         "group.consumer.max.size",
@@ -72,9 +68,8 @@ KEYS: tuple[ConfigKey, ...] = (
         INT_MAX,
         MEDIUM,
         READ_ONLY,
-        "Most members of one group of the newer protocol.",
+        "Most members of one group of the consumer protocol.",
         at_least(1),
-        note=NO_NEWER_GROUPS,
     ),
     key(
         "group.consumer.migration.policy",
@@ -82,11 +77,10 @@ KEYS: tuple[ConfigKey, ...] = (
         "disabled",
         MEDIUM,
         READ_ONLY,
-        "Whether groups move between the classic and the newer protocol.",
+        "Which groups with members are converted between the classic and the consumer protocol (KIP-848).",
         one_of(
             "disabled", "downgrade", "upgrade", "bidirectional", "DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"
         ),
-        note=NO_NEWER_GROUPS,
         internal=True,
     ),
     key(
@@ -95,9 +89,8 @@ KEYS: tuple[ConfigKey, ...] = (
         5000,
         MEDIUM,
         READ_ONLY,
-        "Lower bound of the heartbeat interval of the newer protocol.",
+        "Lower bound of the heartbeat interval of the consumer protocol.",
         at_least(1),
-        note=NO_NEWER_GROUPS,
     ),
     key(
         "group.consumer.min.session.timeout.ms",
@@ -105,9 +98,8 @@ KEYS: tuple[ConfigKey, ...] = (
         45000,
         MEDIUM,
         READ_ONLY,
-        "Lower bound of the session timeout of the newer protocol.",
+        "Lower bound of the session timeout of the consumer protocol.",
         at_least(1),
-        note=NO_NEWER_GROUPS,
     ),
     key(
         "group.consumer.session.timeout.ms",
@@ -115,9 +107,8 @@ KEYS: tuple[ConfigKey, ...] = (
         45000,
         MEDIUM,
         READ_ONLY,
-        "Session timeout of the newer protocol.",
+        "Session timeout of the consumer protocol.",
         at_least(1),
-        note=NO_NEWER_GROUPS,
     ),
     key(
         "group.coordinator.append.linger.ms",
@@ -145,9 +136,8 @@ KEYS: tuple[ConfigKey, ...] = (
         ("classic",),
         MEDIUM,
         READ_ONLY,
-        "Rebalance protocols that the broker offers.",
+        "Rebalance protocols that the broker offers; consumer only once the feature group.version is finalized at 1.",
         one_of("consumer", "classic", "share", "unknown"),
-        note=NO_NEWER_GROUPS,
     ),
     key(
         "group.coordinator.threads",

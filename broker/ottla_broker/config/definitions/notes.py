@@ -11,6 +11,6 @@ NO_SECURITY_YET = "Without effect yet: only PLAINTEXT is served, without authori
 NO_JMX = "Without effect: metrics are served over HTTP at ottla.http.listener."
 KERNEL_SIZES = "Without effect: the kernel sets the receive buffers of connections between brokers."
 NO_PURGE = "Without effect: a completed request leaves purgatory at once."
-NO_NEWER_GROUPS = "Without effect yet: only classic groups are served."
+NO_NEWER_GROUPS = "Without effect: share groups are not built, and the group coordinator is not Apache Kafka's."
 FORMAT_2_ALWAYS = "Without effect: format 2 is the only one stored since release 3.0."
 OBSOLETE = "Without effect: Apache Kafka has removed what it configured."

@@ -8,9 +8,16 @@ Behaviour
 Errors, in the order of checking
 - UNSUPPORTED_VERSION (35): the coordinator has no such groups
 - GROUP_AUTHORIZATION_FAILED (30): the group may not be described
+- INVALID_GROUP_ID (24): the group id is empty
+- COORDINATOR_NOT_AVAILABLE (15): the broker is starting or stopping
+- NOT_COORDINATOR (16): another broker coordinates the group
+- COORDINATOR_LOAD_IN_PROGRESS (14): the group is being loaded
+- GROUP_ID_NOT_FOUND (69): no such group, or a classic one
+- TOPIC_AUTHORIZATION_FAILED (29): a subscribed topic may not be described
 
 Versions
 0  First version (KIP-848), flexible.
+1  MemberType (KIP-1099).
 """
 
 from __future__ import annotations
@@ -47,6 +54,7 @@ _EMPTY = ()
 new = object.__new__
 R_uB = Struct(">16sB").unpack_from
 R_tB = Struct(">?B").unpack_from
+R_bB = Struct(">bB").unpack_from
 R_hB = Struct(">hB").unpack_from
 R_iB = Struct(">iB").unpack_from
 R_iiB = Struct(">iiB").unpack_from
@@ -57,11 +65,12 @@ W_hx = Struct(">hx").pack
 W_i = Struct(">i").pack
 W_ii = Struct(">ii").pack
 W_ix = Struct(">ix").pack
+W_xbx = Struct(">xbx").pack
 W_xi = Struct(">xi").pack
 
 
 class ConsumerGroupDescribeRequest:
-    """ConsumerGroupDescribeRequest, version 0."""
+    """ConsumerGroupDescribeRequest, versions 0-1."""
 
     __slots__ = ("group_ids", "include_authorized_operations")
     group_ids: list[str]  # v0+
@@ -144,7 +153,7 @@ class Assignment:
 class Member:
     """Struct of ConsumerGroupDescribeResponse."""
 
-    __slots__ = ("member_id", "instance_id", "rack_id", "member_epoch", "client_id", "client_host", "subscribed_topic_names", "subscribed_topic_regex", "assignment", "target_assignment")
+    __slots__ = ("member_id", "instance_id", "rack_id", "member_epoch", "client_id", "client_host", "subscribed_topic_names", "subscribed_topic_regex", "assignment", "target_assignment", "member_type")
     member_id: str  # v0+
     instance_id: str | None  # v0+, null v0+
     rack_id: str | None  # v0+, null v0+
@@ -155,6 +164,7 @@ class Member:
     subscribed_topic_regex: str | None  # v0+, null v0+
     assignment: Assignment | None  # v0+
     target_assignment: Assignment | None  # v0+
+    member_type: int  # v1+
 
     def __init__(
         self,
@@ -169,6 +179,7 @@ class Member:
         subscribed_topic_regex: str | None = None,
         assignment: Assignment | None = None,
         target_assignment: Assignment | None = None,
+        member_type: int = -1,
     ) -> None:
         self.member_id = member_id
         self.instance_id = instance_id
@@ -180,16 +191,17 @@ class Member:
         self.subscribed_topic_regex = subscribed_topic_regex
         self.assignment = assignment
         self.target_assignment = target_assignment
+        self.member_type = member_type
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not Member:
             return NotImplemented
-        return self.member_id == other.member_id and self.instance_id == other.instance_id and self.rack_id == other.rack_id and self.member_epoch == other.member_epoch and self.client_id == other.client_id and self.client_host == other.client_host and self.subscribed_topic_names == other.subscribed_topic_names and self.subscribed_topic_regex == other.subscribed_topic_regex and self.assignment == other.assignment and self.target_assignment == other.target_assignment
+        return self.member_id == other.member_id and self.instance_id == other.instance_id and self.rack_id == other.rack_id and self.member_epoch == other.member_epoch and self.client_id == other.client_id and self.client_host == other.client_host and self.subscribed_topic_names == other.subscribed_topic_names and self.subscribed_topic_regex == other.subscribed_topic_regex and self.assignment == other.assignment and self.target_assignment == other.target_assignment and self.member_type == other.member_type
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"Member(member_id={self.member_id!r}, instance_id={self.instance_id!r}, rack_id={self.rack_id!r}, member_epoch={self.member_epoch!r}, client_id={self.client_id!r}, client_host={self.client_host!r}, subscribed_topic_names={self.subscribed_topic_names!r}, subscribed_topic_regex={self.subscribed_topic_regex!r}, assignment={self.assignment!r}, target_assignment={self.target_assignment!r})"
+        return f"Member(member_id={self.member_id!r}, instance_id={self.instance_id!r}, rack_id={self.rack_id!r}, member_epoch={self.member_epoch!r}, client_id={self.client_id!r}, client_host={self.client_host!r}, subscribed_topic_names={self.subscribed_topic_names!r}, subscribed_topic_regex={self.subscribed_topic_regex!r}, assignment={self.assignment!r}, target_assignment={self.target_assignment!r}, member_type={self.member_type!r})"
 
 
 class DescribedGroup:
@@ -241,7 +253,7 @@ class DescribedGroup:
 
 
 class ConsumerGroupDescribeResponse:
-    """ConsumerGroupDescribeResponse, version 0."""
+    """ConsumerGroupDescribeResponse, versions 0-1."""
 
     __slots__ = ("throttle_time_ms", "groups")
     throttle_time_ms: int  # v0+
@@ -322,13 +334,13 @@ def _write_request_0(m: ConsumerGroupDescribeRequest, parts: list, chunks: list)
     add(W_tx(m.include_authorized_operations))
 
 
-_REQUEST_READERS = (_read_request_0,)
-_REQUEST_WRITERS = (_write_request_0,)
+_REQUEST_READERS = (_read_request_0, _read_request_0,)
+_REQUEST_WRITERS = (_write_request_0, _write_request_0,)
 
 
 def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ConsumerGroupDescribeRequest, int]:
     """Read ConsumerGroupDescribeRequest at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 0:
+    if not 0 <= version <= 1:
         raise UnsupportedVersionError(69, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -340,7 +352,7 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> ConsumerGroupDescribeRequest:
     """Read ConsumerGroupDescribeRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 0:
+    if not 0 <= version <= 1:
         raise UnsupportedVersionError(69, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -352,7 +364,7 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> ConsumerG
 
 def write_request(version: int, request: ConsumerGroupDescribeRequest) -> list[Chunk]:
     """Chunks of ConsumerGroupDescribeRequest in `version`. Raises EncodeError."""
-    if not 0 <= version <= 0:
+    if not 0 <= version <= 1:
         raise UnsupportedVersionError(69, version)
     parts: list = []
     chunks: list = []
@@ -631,6 +643,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
             if t3:
                 o = skip_tags(b, o, t3)
             v1.target_assignment = v5
+            v1.member_type = -1
             t4 = b[o]
             o += 1
             if t4 > 127:
@@ -809,13 +822,457 @@ def _write_response_0(m: ConsumerGroupDescribeResponse, parts: list, chunks: lis
     add(b"\0")
 
 
-_RESPONSE_READERS = (_read_response_0,)
-_RESPONSE_WRITERS = (_write_response_0,)
+def _read_response_1(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeResponse, int]:
+    end = len(b)
+    m = new(ConsumerGroupDescribeResponse)
+    m.throttle_time_ms, n0 = R_iB(b, o)
+    o += 5
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+    n0 -= 1
+    if n0 < 0 or n0 * 20 > end - o:
+        too_many('groups', n0, end - o)
+    l0 = []
+    for _ in range(n0):
+        v0 = new(DescribedGroup)
+        v0.error_code, n1 = R_hB(b, o)
+        o += 3
+        if n1 > 127:
+            n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('groups[].error_message', n1 - 1)
+        if n1:
+            e0 = o + n1 - 1
+            v0.error_message = b[o:e0].tobytes().decode()
+            o = e0
+        else:
+            v0.error_message = None
+        n2 = b[o]
+        o += 1
+        if n2 > 127:
+            n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('groups[].group_id', n2 - 1)
+        if n2:
+            e1 = o + n2 - 1
+            v0.group_id = b[o:e1].tobytes().decode()
+            o = e1
+        else:
+            negative_length('groups[].group_id', -1)
+        n3 = b[o]
+        o += 1
+        if n3 > 127:
+            n3, o = read_uvarint_rest(b, o, n3)
+            if n3 > COMPACT_STRING_LIMIT:
+                too_long('groups[].group_state', n3 - 1)
+        if n3:
+            e2 = o + n3 - 1
+            v0.group_state = b[o:e2].tobytes().decode()
+            o = e2
+        else:
+            negative_length('groups[].group_state', -1)
+        v0.group_epoch, v0.assignment_epoch, n4 = R_iiB(b, o)
+        o += 9
+        if n4 > 127:
+            n4, o = read_uvarint_rest(b, o, n4)
+            if n4 > COMPACT_STRING_LIMIT:
+                too_long('groups[].assignor_name', n4 - 1)
+        if n4:
+            e3 = o + n4 - 1
+            v0.assignor_name = b[o:e3].tobytes().decode()
+            o = e3
+        else:
+            negative_length('groups[].assignor_name', -1)
+        n5 = b[o]
+        o += 1
+        if n5 > 127:
+            n5, o = read_uvarint_rest(b, o, n5)
+        n5 -= 1
+        if n5 < 0 or n5 * 17 > end - o:
+            too_many('groups[].members', n5, end - o)
+        l1 = []
+        for _ in range(n5):
+            v1 = new(Member)
+            n6 = b[o]
+            o += 1
+            if n6 > 127:
+                n6, o = read_uvarint_rest(b, o, n6)
+                if n6 > COMPACT_STRING_LIMIT:
+                    too_long('groups[].members[].member_id', n6 - 1)
+            if n6:
+                e4 = o + n6 - 1
+                v1.member_id = b[o:e4].tobytes().decode()
+                o = e4
+            else:
+                negative_length('groups[].members[].member_id', -1)
+            n7 = b[o]
+            o += 1
+            if n7 > 127:
+                n7, o = read_uvarint_rest(b, o, n7)
+                if n7 > COMPACT_STRING_LIMIT:
+                    too_long('groups[].members[].instance_id', n7 - 1)
+            if n7:
+                e5 = o + n7 - 1
+                v1.instance_id = b[o:e5].tobytes().decode()
+                o = e5
+            else:
+                v1.instance_id = None
+            n8 = b[o]
+            o += 1
+            if n8 > 127:
+                n8, o = read_uvarint_rest(b, o, n8)
+                if n8 > COMPACT_STRING_LIMIT:
+                    too_long('groups[].members[].rack_id', n8 - 1)
+            if n8:
+                e6 = o + n8 - 1
+                v1.rack_id = b[o:e6].tobytes().decode()
+                o = e6
+            else:
+                v1.rack_id = None
+            v1.member_epoch, n9 = R_iB(b, o)
+            o += 5
+            if n9 > 127:
+                n9, o = read_uvarint_rest(b, o, n9)
+                if n9 > COMPACT_STRING_LIMIT:
+                    too_long('groups[].members[].client_id', n9 - 1)
+            if n9:
+                e7 = o + n9 - 1
+                v1.client_id = b[o:e7].tobytes().decode()
+                o = e7
+            else:
+                negative_length('groups[].members[].client_id', -1)
+            n10 = b[o]
+            o += 1
+            if n10 > 127:
+                n10, o = read_uvarint_rest(b, o, n10)
+                if n10 > COMPACT_STRING_LIMIT:
+                    too_long('groups[].members[].client_host', n10 - 1)
+            if n10:
+                e8 = o + n10 - 1
+                v1.client_host = b[o:e8].tobytes().decode()
+                o = e8
+            else:
+                negative_length('groups[].members[].client_host', -1)
+            n11 = b[o]
+            o += 1
+            if n11 > 127:
+                n11, o = read_uvarint_rest(b, o, n11)
+            n11 -= 1
+            if n11 < 0 or n11 > end - o:
+                too_many('groups[].members[].subscribed_topic_names', n11, end - o)
+            l2 = []
+            for _ in range(n11):
+                n12 = b[o]
+                o += 1
+                if n12 > 127:
+                    n12, o = read_uvarint_rest(b, o, n12)
+                    if n12 > COMPACT_STRING_LIMIT:
+                        too_long('groups[].members[].subscribed_topic_names[]', n12 - 1)
+                if n12:
+                    e9 = o + n12 - 1
+                    v2 = b[o:e9].tobytes().decode()
+                    o = e9
+                else:
+                    negative_length('groups[].members[].subscribed_topic_names[]', -1)
+                l2.append(v2)
+            v1.subscribed_topic_names = l2
+            n13 = b[o]
+            o += 1
+            if n13 > 127:
+                n13, o = read_uvarint_rest(b, o, n13)
+                if n13 > COMPACT_STRING_LIMIT:
+                    too_long('groups[].members[].subscribed_topic_regex', n13 - 1)
+            if n13:
+                e10 = o + n13 - 1
+                v1.subscribed_topic_regex = b[o:e10].tobytes().decode()
+                o = e10
+            else:
+                v1.subscribed_topic_regex = None
+            v3 = new(Assignment)
+            n14 = b[o]
+            o += 1
+            if n14 > 127:
+                n14, o = read_uvarint_rest(b, o, n14)
+            n14 -= 1
+            if n14 < 0 or n14 * 19 > end - o:
+                too_many('groups[].members[].assignment.topic_partitions', n14, end - o)
+            l3 = []
+            for _ in range(n14):
+                v4 = new(TopicPartitions)
+                v4.topic_id, n15 = R_uB(b, o)
+                o += 17
+                if n15 > 127:
+                    n15, o = read_uvarint_rest(b, o, n15)
+                    if n15 > COMPACT_STRING_LIMIT:
+                        too_long('groups[].members[].assignment.topic_partitions[].topic_name', n15 - 1)
+                if n15:
+                    e11 = o + n15 - 1
+                    v4.topic_name = b[o:e11].tobytes().decode()
+                    o = e11
+                else:
+                    negative_length('groups[].members[].assignment.topic_partitions[].topic_name', -1)
+                n16 = b[o]
+                o += 1
+                if n16 > 127:
+                    n16, o = read_uvarint_rest(b, o, n16)
+                n16 -= 1
+                if n16 < 0 or n16 * 4 > end - o:
+                    too_many('groups[].members[].assignment.topic_partitions[].partitions', n16, end - o)
+                if n16 < INT32S_BELOW:
+                    v4.partitions = list(READ_INT32S[n16](b, o))
+                else:
+                    v4.partitions = list(unpack_from(f">{n16}i", b, o))
+                o += n16 * 4
+                t0 = b[o]
+                o += 1
+                if t0 > 127:
+                    t0, o = read_uvarint_rest(b, o, t0)
+                if t0:
+                    o = skip_tags(b, o, t0)
+                l3.append(v4)
+            v3.topic_partitions = l3
+            t1 = b[o]
+            o += 1
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                o = skip_tags(b, o, t1)
+            v1.assignment = v3
+            v5 = new(Assignment)
+            n17 = b[o]
+            o += 1
+            if n17 > 127:
+                n17, o = read_uvarint_rest(b, o, n17)
+            n17 -= 1
+            if n17 < 0 or n17 * 19 > end - o:
+                too_many('groups[].members[].target_assignment.topic_partitions', n17, end - o)
+            l4 = []
+            for _ in range(n17):
+                v6 = new(TopicPartitions)
+                v6.topic_id, n18 = R_uB(b, o)
+                o += 17
+                if n18 > 127:
+                    n18, o = read_uvarint_rest(b, o, n18)
+                    if n18 > COMPACT_STRING_LIMIT:
+                        too_long('groups[].members[].target_assignment.topic_partitions[].topic_name', n18 - 1)
+                if n18:
+                    e12 = o + n18 - 1
+                    v6.topic_name = b[o:e12].tobytes().decode()
+                    o = e12
+                else:
+                    negative_length('groups[].members[].target_assignment.topic_partitions[].topic_name', -1)
+                n19 = b[o]
+                o += 1
+                if n19 > 127:
+                    n19, o = read_uvarint_rest(b, o, n19)
+                n19 -= 1
+                if n19 < 0 or n19 * 4 > end - o:
+                    too_many('groups[].members[].target_assignment.topic_partitions[].partitions', n19, end - o)
+                if n19 < INT32S_BELOW:
+                    v6.partitions = list(READ_INT32S[n19](b, o))
+                else:
+                    v6.partitions = list(unpack_from(f">{n19}i", b, o))
+                o += n19 * 4
+                t2 = b[o]
+                o += 1
+                if t2 > 127:
+                    t2, o = read_uvarint_rest(b, o, t2)
+                if t2:
+                    o = skip_tags(b, o, t2)
+                l4.append(v6)
+            v5.topic_partitions = l4
+            t3 = b[o]
+            o += 1
+            if t3 > 127:
+                t3, o = read_uvarint_rest(b, o, t3)
+            if t3:
+                o = skip_tags(b, o, t3)
+            v1.target_assignment = v5
+            v1.member_type, t4 = R_bB(b, o)
+            o += 2
+            if t4 > 127:
+                t4, o = read_uvarint_rest(b, o, t4)
+            if t4:
+                o = skip_tags(b, o, t4)
+            l1.append(v1)
+        v0.members = l1
+        v0.authorized_operations, t5 = R_iB(b, o)
+        o += 5
+        if t5 > 127:
+            t5, o = read_uvarint_rest(b, o, t5)
+        if t5:
+            o = skip_tags(b, o, t5)
+        l0.append(v0)
+    m.groups = l0
+    t6 = b[o]
+    o += 1
+    if t6 > 127:
+        t6, o = read_uvarint_rest(b, o, t6)
+    if t6:
+        o = skip_tags(b, o, t6)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_response_1(m: ConsumerGroupDescribeResponse, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.groups
+    if s0 is None:
+        null_not_allowed('groups')
+    add(W_i(m.throttle_time_ms))
+    n0 = len(s0) + 1
+    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    for v0 in s0:
+        s1 = v0.error_message
+        if s1 is None:
+            add(W_hx(v0.error_code))
+        else:
+            s2 = s1.encode()
+            add(W_h(v0.error_code))
+            n1 = len(s2) + 1
+            add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'groups[].error_message'))
+            add(s2)
+        s3 = v0.group_id
+        if s3 is None:
+            null_not_allowed('groups[].group_id')
+        s4 = s3.encode()
+        n2 = len(s4) + 1
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'groups[].group_id'))
+        add(s4)
+        s5 = v0.group_state
+        if s5 is None:
+            null_not_allowed('groups[].group_state')
+        s6 = s5.encode()
+        n3 = len(s6) + 1
+        add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'groups[].group_state'))
+        add(s6)
+        s7 = v0.assignor_name
+        if s7 is None:
+            null_not_allowed('groups[].assignor_name')
+        s8 = s7.encode()
+        add(W_ii(v0.group_epoch, v0.assignment_epoch))
+        n4 = len(s8) + 1
+        add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'groups[].assignor_name'))
+        add(s8)
+        s9 = v0.members
+        if s9 is None:
+            null_not_allowed('groups[].members')
+        n5 = len(s9) + 1
+        add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+        for v1 in s9:
+            s10 = v1.member_id
+            if s10 is None:
+                null_not_allowed('groups[].members[].member_id')
+            s11 = s10.encode()
+            n6 = len(s11) + 1
+            add(UVARINT[n6] if n6 < 128 else write_string_length(n6, 'groups[].members[].member_id'))
+            add(s11)
+            s12 = v1.instance_id
+            if s12 is None:
+                add(b"\0")
+            else:
+                s13 = s12.encode()
+                n7 = len(s13) + 1
+                add(UVARINT[n7] if n7 < 128 else write_string_length(n7, 'groups[].members[].instance_id'))
+                add(s13)
+            s14 = v1.rack_id
+            if s14 is None:
+                add(W_xi(v1.member_epoch))
+            else:
+                s15 = s14.encode()
+                n8 = len(s15) + 1
+                add(UVARINT[n8] if n8 < 128 else write_string_length(n8, 'groups[].members[].rack_id'))
+                add(s15)
+                add(W_i(v1.member_epoch))
+            s16 = v1.client_id
+            if s16 is None:
+                null_not_allowed('groups[].members[].client_id')
+            s17 = s16.encode()
+            n9 = len(s17) + 1
+            add(UVARINT[n9] if n9 < 128 else write_string_length(n9, 'groups[].members[].client_id'))
+            add(s17)
+            s18 = v1.client_host
+            if s18 is None:
+                null_not_allowed('groups[].members[].client_host')
+            s19 = s18.encode()
+            n10 = len(s19) + 1
+            add(UVARINT[n10] if n10 < 128 else write_string_length(n10, 'groups[].members[].client_host'))
+            add(s19)
+            s20 = v1.subscribed_topic_names
+            if s20 is None:
+                null_not_allowed('groups[].members[].subscribed_topic_names')
+            n11 = len(s20) + 1
+            add(UVARINT[n11] if n11 < 128 else write_uvarint(n11))
+            for v2 in s20:
+                s21 = v2
+                if s21 is None:
+                    null_not_allowed('groups[].members[].subscribed_topic_names[]')
+                s22 = s21.encode()
+                n12 = len(s22) + 1
+                add(UVARINT[n12] if n12 < 128 else write_string_length(n12, 'groups[].members[].subscribed_topic_names[]'))
+                add(s22)
+            s23 = v1.subscribed_topic_regex
+            if s23 is None:
+                add(b"\0")
+            else:
+                s24 = s23.encode()
+                n13 = len(s24) + 1
+                add(UVARINT[n13] if n13 < 128 else write_string_length(n13, 'groups[].members[].subscribed_topic_regex'))
+                add(s24)
+            s25 = v1.assignment.topic_partitions
+            if s25 is None:
+                null_not_allowed('groups[].members[].assignment.topic_partitions')
+            n14 = len(s25) + 1
+            add(UVARINT[n14] if n14 < 128 else write_uvarint(n14))
+            for v3 in s25:
+                s26 = v3.topic_name
+                if s26 is None:
+                    null_not_allowed('groups[].members[].assignment.topic_partitions[].topic_name')
+                s27 = s26.encode()
+                add(W_u(v3.topic_id))
+                n15 = len(s27) + 1
+                add(UVARINT[n15] if n15 < 128 else write_string_length(n15, 'groups[].members[].assignment.topic_partitions[].topic_name'))
+                add(s27)
+                s28 = v3.partitions
+                if s28 is None:
+                    null_not_allowed('groups[].members[].assignment.topic_partitions[].partitions')
+                n16 = len(s28)
+                add(COMPACT_INT32S[n16](n16 + 1, *s28) if n16 < INT32S_BELOW else write_int32s(s28, True))
+                add(b"\0")
+            s29 = v1.target_assignment.topic_partitions
+            if s29 is None:
+                null_not_allowed('groups[].members[].target_assignment.topic_partitions')
+            add(b"\0")
+            n17 = len(s29) + 1
+            add(UVARINT[n17] if n17 < 128 else write_uvarint(n17))
+            for v4 in s29:
+                s30 = v4.topic_name
+                if s30 is None:
+                    null_not_allowed('groups[].members[].target_assignment.topic_partitions[].topic_name')
+                s31 = s30.encode()
+                add(W_u(v4.topic_id))
+                n18 = len(s31) + 1
+                add(UVARINT[n18] if n18 < 128 else write_string_length(n18, 'groups[].members[].target_assignment.topic_partitions[].topic_name'))
+                add(s31)
+                s32 = v4.partitions
+                if s32 is None:
+                    null_not_allowed('groups[].members[].target_assignment.topic_partitions[].partitions')
+                n19 = len(s32)
+                add(COMPACT_INT32S[n19](n19 + 1, *s32) if n19 < INT32S_BELOW else write_int32s(s32, True))
+                add(b"\0")
+            add(W_xbx(v1.member_type))
+        add(W_ix(v0.authorized_operations))
+    add(b"\0")
+
+
+_RESPONSE_READERS = (_read_response_0, _read_response_1,)
+_RESPONSE_WRITERS = (_write_response_0, _write_response_1,)
 
 
 def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ConsumerGroupDescribeResponse, int]:
     """Read ConsumerGroupDescribeResponse at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 0:
+    if not 0 <= version <= 1:
         raise UnsupportedVersionError(69, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -827,7 +1284,7 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> ConsumerGroupDescribeResponse:
     """Read ConsumerGroupDescribeResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 0:
+    if not 0 <= version <= 1:
         raise UnsupportedVersionError(69, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -839,7 +1296,7 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Consumer
 
 def write_response(version: int, response: ConsumerGroupDescribeResponse) -> list[Chunk]:
     """Chunks of ConsumerGroupDescribeResponse in `version`. Raises EncodeError."""
-    if not 0 <= version <= 0:
+    if not 0 <= version <= 1:
         raise UnsupportedVersionError(69, version)
     parts: list = []
     chunks: list = []

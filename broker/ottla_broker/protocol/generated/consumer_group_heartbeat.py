@@ -3,14 +3,31 @@
 """ConsumerGroupHeartbeat: membership of a group of the new consumer protocol (KIP-848).
 
 Behaviour
-- Joins, keeps and leaves the membership, by the member epoch: 0, positive, -1.
+- Joins, keeps and leaves the membership, by the member epoch: 0 joins, a positive one stays, -1 leaves, -2 leaves for
+  a while (a static member). A field that is null, or -1, has not changed since the last request.
+- The response has the partitions that the member may use now. What it has beyond them it revokes, and reports with
+  TopicPartitions when it has.
 
 Errors, in the order of checking
 - UNSUPPORTED_VERSION (35): the coordinator has no such groups
 - GROUP_AUTHORIZATION_FAILED (30): the group may not be read
+- TOPIC_AUTHORIZATION_FAILED (29): a subscribed topic may not be described
+- COORDINATOR_NOT_AVAILABLE (15): the broker is starting or stopping
+- INVALID_REQUEST (42): a field is missing or wrong; the message names it
+- UNSUPPORTED_ASSIGNOR (112): the coordinator does not have the assignor
+- NOT_COORDINATOR (16): another broker coordinates the group
+- COORDINATOR_LOAD_IN_PROGRESS (14): the group is being loaded
+- GROUP_ID_NOT_FOUND (69): no such group, or a classic one that is not converted
+- GROUP_MAX_SIZE_REACHED (81): the group has group.consumer.max.size members
+- UNKNOWN_MEMBER_ID (25): the member is not in the group
+- UNRELEASED_INSTANCE_ID (111): another member has the group instance id
+- FENCED_INSTANCE_ID (82): another member has replaced this one under the group instance id
+- FENCED_MEMBER_EPOCH (110): the member has to give up its partitions and join again
+- INVALID_REGULAR_EXPRESSION (128): the regular expression is not one of RE2 (from version 1)
 
 Versions
 0  First version (KIP-848), flexible.
+1  SubscribedTopicRegex (KIP-848); the member chooses its own id (KIP-1082).
 """
 
 from __future__ import annotations
@@ -32,6 +49,7 @@ from ottla_broker.protocol.primitives import (
     UnsupportedVersionError,
     malformed,
     negative_length,
+    not_in_version,
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
@@ -88,9 +106,9 @@ class TopicPartitions:
 
 
 class ConsumerGroupHeartbeatRequest:
-    """ConsumerGroupHeartbeatRequest, version 0."""
+    """ConsumerGroupHeartbeatRequest, versions 0-1."""
 
-    __slots__ = ("group_id", "member_id", "member_epoch", "instance_id", "rack_id", "rebalance_timeout_ms", "subscribed_topic_names", "server_assignor", "topic_partitions")
+    __slots__ = ("group_id", "member_id", "member_epoch", "instance_id", "rack_id", "rebalance_timeout_ms", "subscribed_topic_names", "subscribed_topic_regex", "server_assignor", "topic_partitions")
     group_id: str  # v0+
     member_id: str  # v0+
     member_epoch: int  # v0+
@@ -98,6 +116,7 @@ class ConsumerGroupHeartbeatRequest:
     rack_id: str | None  # v0+, null v0+
     rebalance_timeout_ms: int  # v0+
     subscribed_topic_names: list[str] | None  # v0+, null v0+
+    subscribed_topic_regex: str | None  # v1+, null v1+
     server_assignor: str | None  # v0+, null v0+
     topic_partitions: list[TopicPartitions] | None  # v0+, null v0+
 
@@ -111,6 +130,7 @@ class ConsumerGroupHeartbeatRequest:
         rack_id: str | None = None,
         rebalance_timeout_ms: int = -1,
         subscribed_topic_names: list[str] | None = None,
+        subscribed_topic_regex: str | None = None,
         server_assignor: str | None = None,
         topic_partitions: list[TopicPartitions] | None = None,
     ) -> None:
@@ -121,18 +141,19 @@ class ConsumerGroupHeartbeatRequest:
         self.rack_id = rack_id
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.subscribed_topic_names = subscribed_topic_names
+        self.subscribed_topic_regex = subscribed_topic_regex
         self.server_assignor = server_assignor
         self.topic_partitions = topic_partitions
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not ConsumerGroupHeartbeatRequest:
             return NotImplemented
-        return self.group_id == other.group_id and self.member_id == other.member_id and self.member_epoch == other.member_epoch and self.instance_id == other.instance_id and self.rack_id == other.rack_id and self.rebalance_timeout_ms == other.rebalance_timeout_ms and self.subscribed_topic_names == other.subscribed_topic_names and self.server_assignor == other.server_assignor and self.topic_partitions == other.topic_partitions
+        return self.group_id == other.group_id and self.member_id == other.member_id and self.member_epoch == other.member_epoch and self.instance_id == other.instance_id and self.rack_id == other.rack_id and self.rebalance_timeout_ms == other.rebalance_timeout_ms and self.subscribed_topic_names == other.subscribed_topic_names and self.subscribed_topic_regex == other.subscribed_topic_regex and self.server_assignor == other.server_assignor and self.topic_partitions == other.topic_partitions
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"ConsumerGroupHeartbeatRequest(group_id={self.group_id!r}, member_id={self.member_id!r}, member_epoch={self.member_epoch!r}, instance_id={self.instance_id!r}, rack_id={self.rack_id!r}, rebalance_timeout_ms={self.rebalance_timeout_ms!r}, subscribed_topic_names={self.subscribed_topic_names!r}, server_assignor={self.server_assignor!r}, topic_partitions={self.topic_partitions!r})"
+        return f"ConsumerGroupHeartbeatRequest(group_id={self.group_id!r}, member_id={self.member_id!r}, member_epoch={self.member_epoch!r}, instance_id={self.instance_id!r}, rack_id={self.rack_id!r}, rebalance_timeout_ms={self.rebalance_timeout_ms!r}, subscribed_topic_names={self.subscribed_topic_names!r}, subscribed_topic_regex={self.subscribed_topic_regex!r}, server_assignor={self.server_assignor!r}, topic_partitions={self.topic_partitions!r})"
 
 
 class Assignment:
@@ -160,7 +181,7 @@ class Assignment:
 
 
 class ConsumerGroupHeartbeatResponse:
-    """ConsumerGroupHeartbeatResponse, version 0."""
+    """ConsumerGroupHeartbeatResponse, versions 0-1."""
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "member_id", "member_epoch", "heartbeat_interval_ms", "assignment")
     throttle_time_ms: int  # v0+
@@ -278,6 +299,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatReques
                 negative_length('subscribed_topic_names[]', -1)
             l0.append(v0)
         m.subscribed_topic_names = l0
+    m.subscribed_topic_regex = None
     n6 = b[o]
     o += 1
     if n6 > 127:
@@ -336,6 +358,8 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatReques
 
 def _write_request_0(m: ConsumerGroupHeartbeatRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.subscribed_topic_regex is not None:
+        not_in_version('subscribed_topic_regex', m.subscribed_topic_regex)
     s0 = m.group_id
     if s0 is None:
         null_not_allowed('group_id')
@@ -407,13 +431,239 @@ def _write_request_0(m: ConsumerGroupHeartbeatRequest, parts: list, chunks: list
     add(b"\0")
 
 
-_REQUEST_READERS = (_read_request_0,)
-_REQUEST_WRITERS = (_write_request_0,)
+def _read_request_1(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatRequest, int]:
+    end = len(b)
+    m = new(ConsumerGroupHeartbeatRequest)
+    n0 = b[o]
+    o += 1
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('group_id', n0 - 1)
+    if n0:
+        e0 = o + n0 - 1
+        m.group_id = b[o:e0].tobytes().decode()
+        o = e0
+    else:
+        negative_length('group_id', -1)
+    n1 = b[o]
+    o += 1
+    if n1 > 127:
+        n1, o = read_uvarint_rest(b, o, n1)
+        if n1 > COMPACT_STRING_LIMIT:
+            too_long('member_id', n1 - 1)
+    if n1:
+        e1 = o + n1 - 1
+        m.member_id = b[o:e1].tobytes().decode()
+        o = e1
+    else:
+        negative_length('member_id', -1)
+    m.member_epoch, n2 = R_iB(b, o)
+    o += 5
+    if n2 > 127:
+        n2, o = read_uvarint_rest(b, o, n2)
+        if n2 > COMPACT_STRING_LIMIT:
+            too_long('instance_id', n2 - 1)
+    if n2:
+        e2 = o + n2 - 1
+        m.instance_id = b[o:e2].tobytes().decode()
+        o = e2
+    else:
+        m.instance_id = None
+    n3 = b[o]
+    o += 1
+    if n3 > 127:
+        n3, o = read_uvarint_rest(b, o, n3)
+        if n3 > COMPACT_STRING_LIMIT:
+            too_long('rack_id', n3 - 1)
+    if n3:
+        e3 = o + n3 - 1
+        m.rack_id = b[o:e3].tobytes().decode()
+        o = e3
+    else:
+        m.rack_id = None
+    m.rebalance_timeout_ms, n4 = R_iB(b, o)
+    o += 5
+    if n4 > 127:
+        n4, o = read_uvarint_rest(b, o, n4)
+    n4 -= 1
+    if n4 == -1:
+        m.subscribed_topic_names = None
+    else:
+        if n4 < 0 or n4 > end - o:
+            too_many('subscribed_topic_names', n4, end - o)
+        l0 = []
+        for _ in range(n4):
+            n5 = b[o]
+            o += 1
+            if n5 > 127:
+                n5, o = read_uvarint_rest(b, o, n5)
+                if n5 > COMPACT_STRING_LIMIT:
+                    too_long('subscribed_topic_names[]', n5 - 1)
+            if n5:
+                e4 = o + n5 - 1
+                v0 = b[o:e4].tobytes().decode()
+                o = e4
+            else:
+                negative_length('subscribed_topic_names[]', -1)
+            l0.append(v0)
+        m.subscribed_topic_names = l0
+    n6 = b[o]
+    o += 1
+    if n6 > 127:
+        n6, o = read_uvarint_rest(b, o, n6)
+        if n6 > COMPACT_STRING_LIMIT:
+            too_long('subscribed_topic_regex', n6 - 1)
+    if n6:
+        e5 = o + n6 - 1
+        m.subscribed_topic_regex = b[o:e5].tobytes().decode()
+        o = e5
+    else:
+        m.subscribed_topic_regex = None
+    n7 = b[o]
+    o += 1
+    if n7 > 127:
+        n7, o = read_uvarint_rest(b, o, n7)
+        if n7 > COMPACT_STRING_LIMIT:
+            too_long('server_assignor', n7 - 1)
+    if n7:
+        e6 = o + n7 - 1
+        m.server_assignor = b[o:e6].tobytes().decode()
+        o = e6
+    else:
+        m.server_assignor = None
+    n8 = b[o]
+    o += 1
+    if n8 > 127:
+        n8, o = read_uvarint_rest(b, o, n8)
+    n8 -= 1
+    if n8 == -1:
+        m.topic_partitions = None
+    else:
+        if n8 < 0 or n8 * 18 > end - o:
+            too_many('topic_partitions', n8, end - o)
+        l1 = []
+        for _ in range(n8):
+            v1 = new(TopicPartitions)
+            v1.topic_id, n9 = R_uB(b, o)
+            o += 17
+            if n9 > 127:
+                n9, o = read_uvarint_rest(b, o, n9)
+            n9 -= 1
+            if n9 < 0 or n9 * 4 > end - o:
+                too_many('topic_partitions[].partitions', n9, end - o)
+            if n9 < INT32S_BELOW:
+                v1.partitions = list(READ_INT32S[n9](b, o))
+            else:
+                v1.partitions = list(unpack_from(f">{n9}i", b, o))
+            o += n9 * 4
+            t0 = b[o]
+            o += 1
+            if t0 > 127:
+                t0, o = read_uvarint_rest(b, o, t0)
+            if t0:
+                o = skip_tags(b, o, t0)
+            l1.append(v1)
+        m.topic_partitions = l1
+    t1 = b[o]
+    o += 1
+    if t1 > 127:
+        t1, o = read_uvarint_rest(b, o, t1)
+    if t1:
+        o = skip_tags(b, o, t1)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_request_1(m: ConsumerGroupHeartbeatRequest, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.group_id
+    if s0 is None:
+        null_not_allowed('group_id')
+    s1 = s0.encode()
+    n0 = len(s1) + 1
+    add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'group_id'))
+    add(s1)
+    s2 = m.member_id
+    if s2 is None:
+        null_not_allowed('member_id')
+    s3 = s2.encode()
+    n1 = len(s3) + 1
+    add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'member_id'))
+    add(s3)
+    s4 = m.instance_id
+    if s4 is None:
+        add(W_ix(m.member_epoch))
+    else:
+        s5 = s4.encode()
+        add(W_i(m.member_epoch))
+        n2 = len(s5) + 1
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'instance_id'))
+        add(s5)
+    s6 = m.rack_id
+    if s6 is None:
+        add(W_xi(m.rebalance_timeout_ms))
+    else:
+        s7 = s6.encode()
+        n3 = len(s7) + 1
+        add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'rack_id'))
+        add(s7)
+        add(W_i(m.rebalance_timeout_ms))
+    s8 = m.subscribed_topic_names
+    if s8 is None:
+        add(b"\0")
+    else:
+        n4 = len(s8) + 1
+        add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+        for v0 in s8:
+            s9 = v0
+            if s9 is None:
+                null_not_allowed('subscribed_topic_names[]')
+            s10 = s9.encode()
+            n5 = len(s10) + 1
+            add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'subscribed_topic_names[]'))
+            add(s10)
+    s11 = m.subscribed_topic_regex
+    if s11 is None:
+        add(b"\0")
+    else:
+        s12 = s11.encode()
+        n6 = len(s12) + 1
+        add(UVARINT[n6] if n6 < 128 else write_string_length(n6, 'subscribed_topic_regex'))
+        add(s12)
+    s13 = m.server_assignor
+    if s13 is None:
+        add(b"\0")
+    else:
+        s14 = s13.encode()
+        n7 = len(s14) + 1
+        add(UVARINT[n7] if n7 < 128 else write_string_length(n7, 'server_assignor'))
+        add(s14)
+    s15 = m.topic_partitions
+    if s15 is None:
+        add(b"\0")
+    else:
+        n8 = len(s15) + 1
+        add(UVARINT[n8] if n8 < 128 else write_uvarint(n8))
+        for v1 in s15:
+            s16 = v1.partitions
+            if s16 is None:
+                null_not_allowed('topic_partitions[].partitions')
+            add(W_u(v1.topic_id))
+            n9 = len(s16)
+            add(COMPACT_INT32S[n9](n9 + 1, *s16) if n9 < INT32S_BELOW else write_int32s(s16, True))
+            add(b"\0")
+    add(b"\0")
+
+
+_REQUEST_READERS = (_read_request_0, _read_request_1,)
+_REQUEST_WRITERS = (_write_request_0, _write_request_1,)
 
 
 def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ConsumerGroupHeartbeatRequest, int]:
     """Read ConsumerGroupHeartbeatRequest at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 0:
+    if not 0 <= version <= 1:
         raise UnsupportedVersionError(68, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -425,7 +675,7 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> ConsumerGroupHeartbeatRequest:
     """Read ConsumerGroupHeartbeatRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 0:
+    if not 0 <= version <= 1:
         raise UnsupportedVersionError(68, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -437,7 +687,7 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> ConsumerG
 
 def write_request(version: int, request: ConsumerGroupHeartbeatRequest) -> list[Chunk]:
     """Chunks of ConsumerGroupHeartbeatRequest in `version`. Raises EncodeError."""
-    if not 0 <= version <= 0:
+    if not 0 <= version <= 1:
         raise UnsupportedVersionError(68, version)
     parts: list = []
     chunks: list = []
@@ -573,13 +823,13 @@ def _write_response_0(m: ConsumerGroupHeartbeatResponse, parts: list, chunks: li
     add(b"\0")
 
 
-_RESPONSE_READERS = (_read_response_0,)
-_RESPONSE_WRITERS = (_write_response_0,)
+_RESPONSE_READERS = (_read_response_0, _read_response_0,)
+_RESPONSE_WRITERS = (_write_response_0, _write_response_0,)
 
 
 def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ConsumerGroupHeartbeatResponse, int]:
     """Read ConsumerGroupHeartbeatResponse at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 0:
+    if not 0 <= version <= 1:
         raise UnsupportedVersionError(68, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -591,7 +841,7 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> ConsumerGroupHeartbeatResponse:
     """Read ConsumerGroupHeartbeatResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 0:
+    if not 0 <= version <= 1:
         raise UnsupportedVersionError(68, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -603,7 +853,7 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Consumer
 
 def write_response(version: int, response: ConsumerGroupHeartbeatResponse) -> list[Chunk]:
     """Chunks of ConsumerGroupHeartbeatResponse in `version`. Raises EncodeError."""
-    if not 0 <= version <= 0:
+    if not 0 <= version <= 1:
         raise UnsupportedVersionError(68, version)
     parts: list = []
     chunks: list = []

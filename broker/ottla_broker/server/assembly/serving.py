@@ -24,6 +24,7 @@ from ottla_broker.replication.local_replicas.replica_manager import ReplicaManag
 from ottla_broker.replication.replica_selector import chooses_by_rack
 from ottla_broker.replication.transaction_verification import TransactionVerification
 from ottla_broker.server.assembly.core import CoreParts
+from ottla_broker.server.assembly.group_topics import GroupTopics
 from ottla_broker.server.assembly.internal_topic_log import follow_leadership
 from ottla_broker.server.assembly.offsets_topic_log import ReplicatedOffsetsLog
 from ottla_broker.server.assembly.transactions import TransactionParts, make_transactions
@@ -126,6 +127,7 @@ def make_serving(
         metrics=metrics,
         config=config,
         partition_count=lambda: metadata.partition_count(CONSUMER_OFFSETS),
+        topics=GroupTopics(metadata),
     )
     follow_leadership(
         CONSUMER_OFFSETS, replica_manager, group_coordinator.on_election, group_coordinator.on_resignation

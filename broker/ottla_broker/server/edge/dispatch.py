@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Set
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from ottla_broker.config.features import Levels
+from ottla_broker.config.features import GROUP_VERSION, Levels
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.coordination import ConnectionLoss, SessionExpired
 from ottla_broker.protocol import codec
@@ -134,6 +134,8 @@ ABOVE_KAFKA_3_9: tuple[FleetListing, ...] = (
     FleetListing(Listing(ApiKey.PUSH_TELEMETRY, 0, 0, "push_telemetry"), option=CLIENT_METRICS),
     FleetListing(Listing(ApiKey.LIST_CLIENT_METRICS_RESOURCES, 0, 0, "list_client_metrics_resources")),
     FleetListing(Listing(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "describe_topic_partitions")),
+    FleetListing(Listing(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, "consumer_group_heartbeat"), GROUP_VERSION, 1),
+    FleetListing(Listing(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, "consumer_group_describe"), GROUP_VERSION, 1),
 )
 """A client picks a version for each broker alone, but it expects the features of a version from all of them; and a
 broker of Apache Kafka 3.9 ends when a feature is finalized."""

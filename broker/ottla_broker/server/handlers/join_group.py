@@ -15,8 +15,6 @@ Versions
 
 from __future__ import annotations
 
-from ipaddress import IPv6Address
-
 from ottla_broker.groups.decisions import JoinRequest
 from ottla_broker.protocol.generated.join_group import (
     JoinGroupRequest,
@@ -24,6 +22,7 @@ from ottla_broker.protocol.generated.join_group import (
     JoinGroupResponseMember,
 )
 from ottla_broker.server.handler_api import RequestContext, Services
+from ottla_broker.server.handlers.shared.client_host import client_host
 
 MEMBER_ID_DELIMITER = "-"
 MAX_PREFIX_LENGTH = 8_000
@@ -41,7 +40,7 @@ async def handle(services: Services, context: RequestContext, request: JoinGroup
             new_member_id=f"{prefix}{MEMBER_ID_DELIMITER}{services.clock.uuid4()}",
             group_instance_id=instance_id,
             client_id=context.client_id or "",
-            client_host=f"/{_written_out(context.peer[0])}",
+            client_host=client_host(context),
             session_timeout_ms=request.session_timeout_ms,
             rebalance_timeout_ms=request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms,
             protocol_type=request.protocol_type,
@@ -68,16 +67,3 @@ async def handle(services: Services, context: RequestContext, request: JoinGroup
             for member in result.members
         ],
     )
-
-
-def _written_out(host: str) -> str:
-    """An IPv6 address with all of its groups, as Apache Kafka shows it; anything else as it is.
-
-    >>> _written_out("::1"), _written_out("127.0.0.1")
-    ('0:0:0:0:0:0:0:1', '127.0.0.1')
-    """
-    try:
-        address = IPv6Address(host)
-    except ValueError:
-        return host
-    return ":".join(f"{int(group, 16):x}" for group in address.exploded.partition("%")[0].split(":"))

@@ -27,7 +27,7 @@ async def handle(services: Services, context: RequestContext, request: LeaveGrou
         leaving = [LeavingMember(request.member_id)]
     else:
         leaving = [LeavingMember(each.member_id, each.group_instance_id, each.reason) for each in request.members]
-    error, errors = services.group_coordinator.leave(request.group_id, leaving)
+    error, errors = await services.group_coordinator.leave(request.group_id, leaving)
     if context.api_version < 3:
         return LeaveGroupResponse(error_code=int(errors[0] if error is ErrorCode.NONE else error))
     return LeaveGroupResponse(

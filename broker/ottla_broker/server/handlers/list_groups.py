@@ -2,7 +2,7 @@
 
 Behaviour
     The groups that this broker coordinates; clients send it to every broker. Filters by state and type ignore upper and
-    lower case; every group here is of the type "classic".
+    lower case; types are "classic" and "consumer".
 Errors
     COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS (the list is incomplete).
 Versions
@@ -18,8 +18,6 @@ from ottla_broker.protocol.generated.list_groups import (
 )
 from ottla_broker.server.handler_api import RequestContext, Services
 
-GROUP_TYPE = "classic"
-
 
 async def handle(services: Services, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     error, groups = services.group_coordinator.list()
@@ -32,9 +30,9 @@ async def handle(services: Services, context: RequestContext, request: ListGroup
                 group_id=group.group_id,
                 protocol_type=group.protocol_type,
                 group_state=group.state,
-                group_type=GROUP_TYPE,
+                group_type=group.group_type,
             )
             for group in groups
-            if (not states or group.state.lower() in states) and (not types or GROUP_TYPE in types)
+            if (not states or group.state.lower() in states) and (not types or group.group_type in types)
         ],
     )

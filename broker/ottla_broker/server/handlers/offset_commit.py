@@ -8,14 +8,15 @@ Errors, per partition, in this order
     UNKNOWN_TOPIC_ID (v10), UNKNOWN_TOPIC_OR_PARTITION (for these alone; the others are committed), INVALID_GROUP_ID,
     COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, ILLEGAL_GENERATION (a generation of an
     unknown group), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS,
+    UNSUPPORTED_VERSION (before v9) and STALE_MEMBER_EPOCH (a group of the consumer protocol),
     OFFSET_METADATA_TOO_LARGE, and the errors of the append: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
     INVALID_COMMIT_OFFSET_SIZE, REQUEST_TIMED_OUT.
     Version 0: UNKNOWN_TOPIC_OR_PARTITION, INVALID_GROUP_ID (no part of a path), OFFSET_METADATA_TOO_LARGE,
     COORDINATOR_NOT_AVAILABLE (no ZooKeeper).
 Versions
     1: generation, member, commit time; kept in `__consumer_offsets`. 2: retention, no time. 3: throttle time.
-    5: no retention (KIP-211). 6: leader epoch (KIP-320). 7: group instance id (KIP-345). 8: flexible. 9: KIP-848's
-    protocol, whose groups do not exist here. 10: topic ids.
+    5: no retention (KIP-211). 6: leader epoch (KIP-320). 7: group instance id (KIP-345). 8: flexible. 9: members
+    of groups of the consumer protocol (KIP-848), with their member epoch. 10: topic ids.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ async def handle(services: Services, context: RequestContext, request: OffsetCom
                 request.group_instance_id,
                 request.generation_id_or_member_epoch,
                 commits,
+                context.api_version,
             )
         )
     response = _response(results)

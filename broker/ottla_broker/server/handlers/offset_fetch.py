@@ -13,7 +13,8 @@ Errors, in this order
 Versions
     1: offsets from `__consumer_offsets`. 2: all partitions, error of the group. 3: throttle time. 5: leader epoch
     (KIP-320). 6: flexible. 7: RequireStable (KIP-447). 8: several groups (KIP-709). 9: member id and epoch (KIP-848),
-    which classic groups ignore. 10: topic ids; of all that a group has, topics without an id are left out.
+    which classic groups ignore; a group of the consumer protocol may answer UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH.
+    10: topic ids; of all that a group has, topics without an id are left out.
 """
 
 from __future__ import annotations
@@ -72,7 +73,11 @@ async def handle(services: Services, context: RequestContext, request: OffsetFet
 
 def _group(services: Services, requested: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
     error, found = services.group_coordinator.fetch(
-        requested.group_id, _partitions_of(requested.topics), require_stable=require_stable
+        requested.group_id,
+        _partitions_of(requested.topics),
+        require_stable=require_stable,
+        member_id=requested.member_id,
+        member_epoch=requested.member_epoch,
     )
     topics: dict[str, list[OffsetFetchResponsePartitions]] = {}
     for partition, offset, partition_error in found:

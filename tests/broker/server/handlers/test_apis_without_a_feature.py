@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
@@ -25,6 +26,7 @@ from ottla_broker.protocol.generated import describe_user_scram_credentials as s
 from ottla_broker.protocol.generated import expire_delegation_token as expire
 from ottla_broker.protocol.generated import renew_delegation_token as renew
 from ottla_broker.server.edge.dispatch import LISTED, Dispatcher
+from ottla_broker.server.peers.fleet_features import FleetView
 
 VERSIONS = {listing.api_key: range(listing.lowest, listing.highest + 1) for listing in LISTED}
 NO_AUTHORIZER = "No Authorizer is configured."
@@ -38,7 +40,11 @@ async def ask(api_key: ApiKey, version: int, request: Any, *, is_controller: boo
     view = memoryview(frame)[4:]
     decoded = codec.module(api_key).read_request(version, view, codec.read_request_header(view).body_offset)
     closed: list[str] = []
-    services: Any = SimpleNamespace(controller=SimpleNamespace(is_active=is_controller))
+    services: Any = SimpleNamespace(
+        controller=SimpleNamespace(is_active=is_controller),
+        config=BrokerConfig.from_mapping({"group.coordinator.rebalance.protocols": "classic,consumer"}),
+        fleet_features=SimpleNamespace(view=FleetView()),
+    )
     context: Any = SimpleNamespace(api_version=version, close_connection=closed.append)
     entry = Dispatcher(None)._load(api_key)  # type: ignore[arg-type]
     assert entry is not None
