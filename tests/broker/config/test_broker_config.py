@@ -221,6 +221,19 @@ def test_log_dirs_win_over_log_dir() -> None:
         ),
         ("control.plane.listener.name=CONTROL", "control.plane.listener.name", "bound and advertised"),
         ("broker.rack=\\u12", "server.properties", "broken escape"),
+        ("group.consumer.assignors=org.example.Mine", "group.consumer.assignors", "org.example.Mine is none of them"),
+        ("group.consumer.assignors=", "group.consumer.assignors", "at least one"),
+        (
+            "group.consumer.session.timeout.ms=1000",
+            "group.consumer.session.timeout.ms",
+            "between group.consumer.min.session.timeout.ms (45000) and group.consumer.max.session.timeout.ms (60000)",
+        ),
+        (
+            "group.consumer.max.heartbeat.interval.ms=1000",
+            "group.consumer.max.heartbeat.interval.ms",
+            "at least group.consumer.min.heartbeat.interval.ms (5000)",
+        ),
+        ("group.coordinator.rebalance.protocols=streams", "group.coordinator.rebalance.protocols", "consumer"),
     ],
 )
 def test_a_bad_file_is_refused_with_the_key_and_what_is_allowed(text: str, key: str, words: str) -> None:

@@ -191,6 +191,31 @@ def test_librdkafka_shares_partitions_and_is_described(fleet: RunningCluster) ->
     assert error is not None and "not empty" in str(error).lower(), "a static member has left for a while only"
 
 
+@pytest.mark.java
+def test_kafka_consumer_groups_of_3_9_lists_and_describes(fleet: RunningCluster, machine: JavaMachine) -> None:
+    create(fleet.bootstrap, "listed", 2)
+    consumer = consumer_of(fleet, "listed")
+    consumer.subscribe(["listed"])
+    until(lambda: len(consumer.assignment()) == 2, consumer)
+
+    def tool(*arguments: str) -> list[list[str]]:
+        answer = machine.tool(
+            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+            "--bootstrap-server",
+            fleet.bootstrap,
+            *arguments,
+        )
+        assert answer.status == 0, answer.err
+        return [line.split() for line in answer.out.splitlines() if line.startswith("listed")]
+
+    assert tool("--list", "--type") == [["listed", "Consumer"]]
+    assert tool("--list", "--type", "classic") == []
+    (state,) = tool("--describe", "--group", "listed", "--state")
+    assert "Stable" in state
+    assert len(tool("--describe", "--group", "listed", "--members")) == 1
+    consumer.close()
+
+
 def test_librdkafka_subscribes_by_a_regular_expression(fleet: RunningCluster) -> None:
     create(fleet.bootstrap, "match-1", 1)
     consumer = consumer_of(fleet, "pattern")
