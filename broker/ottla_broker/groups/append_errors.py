@@ -1,4 +1,4 @@
-"""What a client hears when a record of a group could not be appended: Kafka's two translations. Pure."""
+"""The error that a client gets when a record of a group could not be appended, as Apache Kafka translates it. Pure."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ makes the groups. A group belongs to a partition of `__consumer_offsets`; whoeve
 group. Ports used: Clock. The log is a `TransactionalTopicLog`.
 
 A partition is *loading* from its election until its log has been replayed, then *owned* until the resignation. Both
-are fenced by the leader epoch: news of an older epoch than the last known is ignored. With the partition its epochs
-are forgotten: whoever tells of it knows which are old.
+are fenced by the leader epoch: an election or resignation of an older epoch than the last known one is ignored. The
+epoch of a partition that is deleted is forgotten; the replica manager reports none that is older.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ class _Partition:
 
 
 class GroupCoordinator:
-    """Made once per broker. `partition_count` tells how many partitions `__consumer_offsets` has, 0 while it does not
-    exist (then `offsets.topic.num.partitions` counts)."""
+    """Made once per broker. `partition_count` gives the number of partitions of `__consumer_offsets`, 0 while it does
+    not exist (then `offsets.topic.num.partitions` counts). `topics` are those that consumers subscribe to."""
 
     def __init__(
         self,
@@ -201,14 +201,14 @@ class GroupCoordinator:
             self._metrics.consumer_group_rebalances.inc,
         )
 
-    # Life
+    # Start, end, leadership
 
     def start(self) -> None:
         self._is_active = True
         self._schedule_retention()
 
     def close(self) -> None:
-        """Answers COORDINATOR_NOT_AVAILABLE from now on; whoever waits hears NOT_COORDINATOR."""
+        """Answers COORDINATOR_NOT_AVAILABLE from now on; requests that wait get NOT_COORDINATOR."""
         self._is_active = False
         if self._retention_timer is not None:
             self._retention_timer.cancel()
@@ -297,7 +297,8 @@ class GroupCoordinator:
         return await live.join(request)
 
     async def sync(self, group_id: str, request: SyncRequest) -> SyncAnswer:
-        """SyncGroup. While loading REBALANCE_IN_PROGRESS: the rebalance is lost, and old clients know no better."""
+        """SyncGroup. REBALANCE_IN_PROGRESS while the group is being loaded: the rebalance is lost, and the member joins
+        again."""
         error = self._check(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -309,7 +310,7 @@ class GroupCoordinator:
         return await live.sync(request)
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
-        """Heartbeat. While loading NONE: nobody can know better yet, and the member shall not give up."""
+        """Heartbeat. NONE while the group is being loaded, so that the member stays."""
         error = self._check(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ErrorCode.NONE

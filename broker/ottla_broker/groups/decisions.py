@@ -144,9 +144,9 @@ class GroupSnapshot:
 
 class TimerKind(Enum):
     SESSION = "session"
-    """A member has to be heard of (heartbeat, commit, sync) before this."""
+    """A request of the member (Heartbeat, OffsetCommit, SyncGroup) has to come before this."""
     PENDING_MEMBER = "pending member"
-    """A member that was given an id has to come back with it (KIP-394)."""
+    """A member that was given an id has to join with it before this (KIP-394)."""
     REBALANCE = "rebalance"
     """Joining ends here, with those who joined."""
     SYNC = "sync"
@@ -168,7 +168,7 @@ class WritePurpose(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GroupWrite:
-    """A group record to append; its outcome comes back through `Group.stored(write, error, now_ms)`."""
+    """A group record to append; its outcome is reported through `Group.stored(write, error, now_ms)`."""
 
     purpose: WritePurpose
     snapshot: GroupSnapshot

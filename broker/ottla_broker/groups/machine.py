@@ -79,7 +79,7 @@ class Group:
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.subscribed_topics: dict[str, None] | None = None
-        """Of a consumer group: the topics of this generation's members. None where nobody can tell."""
+        """Of a consumer group: the topics of this generation's members. None where they cannot be read."""
         self.membership = Membership()
         self._config = config
         self._pending_sync: dict[str, None] = {}
@@ -112,7 +112,7 @@ class Group:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """True as well when nobody can tell, to be on the safe side (KIP-496)."""
+        """True as well where the topics cannot be read: offsets are then not deleted (KIP-496)."""
         return self.subscribed_topics is None or topic in self.subscribed_topics
 
     def snapshot(self) -> GroupSnapshot:
@@ -163,7 +163,7 @@ class Group:
                 self._effects.append(AnswerSync(member.sync_ticket, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS)))
             member.sync_ticket = ticket
             if self.membership.is_leader(member.member_id) and not self._is_storing:
-                # Of two assignments for one generation the members might hear one and the log keep the other.
+                # Of two assignments for one generation members could get one while the log keeps the other.
                 self._is_storing = True
                 self._store(WritePurpose.ASSIGNMENT, request.assignments, None)
         return self._decision()
@@ -192,10 +192,10 @@ class Group:
     def commit(
         self, member_id: str, group_instance_id: str | None, generation_id: int, now_ms: int
     ) -> tuple[ErrorCode, list[Effect]]:
-        """Whether an OffsetCommit is taken. Errors in order: COORDINATOR_NOT_AVAILABLE (Dead), FENCED_INSTANCE_ID,
+        """Whether an OffsetCommit is accepted. Errors in order: COORDINATOR_NOT_AVAILABLE (Dead), FENCED_INSTANCE_ID,
         UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
 
-        Without a generation (an admin client, or a consumer that assigns itself) only an Empty group takes it.
+        Without a generation (an admin client, or a consumer that assigns itself) only an Empty group accepts it.
         """
         self._now_ms = now_ms
         if self.state is GroupState.DEAD:
@@ -214,11 +214,11 @@ class Group:
     def check_transactional_commit(
         self, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> ErrorCode:
-        """Whether a TxnOffsetCommit is taken. Errors in order: COORDINATOR_NOT_AVAILABLE (Dead), FENCED_INSTANCE_ID,
+        """Whether a TxnOffsetCommit is accepted. Errors in order: COORDINATOR_NOT_AVAILABLE (Dead), FENCED_INSTANCE_ID,
         UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION (KIP-447).
 
         A producer that names no member, as before version 3, is not checked. A rebalance does not matter, and the
-        commit is no sign of life of the member: the producer may be another process.
+        commit does not count as a heartbeat: the producer may be another process.
         """
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -250,14 +250,14 @@ class Group:
         """A group record was appended (`error` NONE) or could not be."""
         self._now_ms = now_ms
         if write.purpose is WritePurpose.ASSIGNMENT:
-            # A rebalance may have begun while the record was on its way: then the assignment is nobody's any more.
+            # A rebalance may have begun while the record was on its way: then the assignment is of an older generation.
             is_current = write.snapshot.generation_id == self.generation_id
             if self.state is GroupState.COMPLETING_REBALANCE and is_current:
                 self._finish_assignment(write.snapshot, error)
         elif write.static_member is not None:
             self._finish_static_replacement(write.static_member, error)
         # An empty generation that could not be stored does no harm: it has no members, and the generation before
-        # it, should it come back to life after a crash, times out.
+        # it, should the log give it back, times out.
         return self._decision()
 
     def start(self, now_ms: int) -> list[Effect]:
@@ -271,7 +271,7 @@ class Group:
         return self._decision()
 
     def unload(self, now_ms: int) -> list[Effect]:
-        """The partition moved away: whoever waits hears NOT_COORDINATOR; the group is Dead."""
+        """The partition has another leader: requests that wait get NOT_COORDINATOR; the group is Dead."""
         self._now_ms = now_ms
         self._transition(GroupState.DEAD)
         for member in self.membership.all():
@@ -281,8 +281,10 @@ class Group:
         return self._decision()
 
     def convert(self, now_ms: int) -> list[Effect]:
-        """The group becomes one of the consumer protocol (KIP-848): whoever waits gets REBALANCE_IN_PROGRESS and joins
-        again there; this group is Dead."""
+        """The group becomes one of the consumer protocol (KIP-848): members that wait get REBALANCE_IN_PROGRESS.
+
+        They join again, and this group is Dead.
+        """
         self._now_ms = now_ms
         self._transition(GroupState.DEAD)
         for member in self.membership.all():
@@ -309,7 +311,7 @@ class Group:
     # Joining
 
     def _has_room_for(self, member_id: str) -> bool:
-        """KIP-389. While preparing, those who have joined count, so that the last to rejoin are turned away from a
+        """KIP-389. While preparing, those who have joined count, so that the last to rejoin are refused by a
         group that was made smaller."""
         if self.state is GroupState.PREPARING_REBALANCE:
             member = self.membership.get(member_id)
@@ -434,7 +436,7 @@ class Group:
                 # KIP-814: the leader watches the topics again, but a stable group would ignore its assignment.
                 answer = replace(self._generation_for(member, with_members=is_leader), skip_assignment=is_leader)
             else:
-                # An older leader is told of the old one's id, which is not its own: so it will not assign.
+                # An older leader gets the member id from before, which is not its own: it does not assign.
                 answer = replace(self._generation_for(member, with_members=False), leader=done.old_leader)
             self._answer_join(member, answer)
         self._await_heartbeat(member)
@@ -581,10 +583,10 @@ class Group:
             return
         is_waiting = member.join_ticket is not None or member.sync_ticket is not None
         if member.is_new or not is_waiting:
-            self._remove_member(member, "was not heard of within its session timeout")
+            self._remove_member(member, "sent no heartbeat within its session timeout")
 
     def _remove_member(self, member: Member, reason: str) -> None:
-        # UNKNOWN_MEMBER_ID makes a client that is still there join afresh.
+        # UNKNOWN_MEMBER_ID makes a client that is still there join again.
         self._answer_join(member, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, NO_MEMBER_ID))
         self._forget(member.member_id)
         if self.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):

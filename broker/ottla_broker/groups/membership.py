@@ -85,7 +85,7 @@ class Membership:
         self.members: dict[str, Member] = {}
         self.leader_id: str | None = None
         self.pending: dict[str, None] = {}
-        """Ids given out that nobody has joined with yet (KIP-394)."""
+        """Ids that were given to members which have not joined with them yet (KIP-394)."""
         self.static_ids: dict[str, str] = {}
         """Member id by group instance id (KIP-345)."""
         self.awaiting_join = 0
@@ -118,12 +118,12 @@ class Membership:
 
     @property
     def has_everybody_joined(self) -> bool:
-        """True for nobody at all as well."""
+        """True as well for a group without members."""
         return self.awaiting_join == len(self.members) and not self.pending
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The most patient member's; a client's negative one counts as 0."""
+        """The longest of all members; a negative one counts as 0."""
         return max((0, *(member.rebalance_timeout_ms for member in self.members.values())))
 
     def add(self, member: Member) -> None:
@@ -182,7 +182,7 @@ class Membership:
         return any(self._supporters.get(name, 0) == len(self.members) for name, _ in protocols)
 
     def select_protocol(self) -> str:
-        """The vote: every member names its favourite among those that all support; ties go to the first named.
+        """The vote: every member votes for the first of its protocols that all support; ties go to the first voted for.
 
         >>> group = Membership()
         >>> for number, names in enumerate(["range sticky", "sticky range", "sticky range"]):
@@ -194,8 +194,8 @@ class Membership:
         everybody = len(self.members)
         votes: dict[str, int] = {}
         for member in self.members.values():
-            favourite = next(name for name, _ in member.protocols if self._supporters[name] == everybody)
-            votes[favourite] = votes.get(favourite, 0) + 1
+            preferred = next(name for name, _ in member.protocols if self._supporters[name] == everybody)
+            votes[preferred] = votes.get(preferred, 0) + 1
         return max(votes, key=votes.__getitem__)
 
     def elect_joined_leader(self) -> bool:

@@ -3,7 +3,7 @@
 Keys: int16 version, then the schema. 0 and 1 name a group's offset of a partition, 2 a classic group; the others are in
 `consumer.consumer_records`. Values likewise: offsets
 are written as version 3 (1 when the commit carries an expiry of its own), groups as version 3; every version up to 4
-is read. A record without a value is a tombstone. Pure; batches around the records are the log's matter.
+is read. A record without a value is a tombstone. Pure; the log makes batches of the records.
 """
 
 from __future__ import annotations

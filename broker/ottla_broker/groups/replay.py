@@ -54,7 +54,7 @@ class Replay:
         self.record_count = 0
 
     def add(self, batch: LoadedBatch) -> None:
-        """A record that is not one of ours is logged and skipped: one bad record shall not hide all groups."""
+        """A record that is not one of ours is logged and skipped: one bad record does not hide all groups."""
         if batch.is_control:
             self._add_marker(batch)
             return

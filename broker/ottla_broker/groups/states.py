@@ -48,7 +48,7 @@ HEARTBEAT_ANSWERS = MappingProxyType(
         GroupState.DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )
-"""What a known member of the current generation hears on a heartbeat.
+"""The error that a known member of the current generation gets for a Heartbeat.
 
 CompletingRebalance answers NONE: a member may beat between its JoinGroup and its SyncGroup.
 """
@@ -62,9 +62,9 @@ COMMIT_ANSWERS = MappingProxyType(
         GroupState.DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )
-"""Whether an OffsetCommit that passed the membership checks is taken.
+"""The error that an OffsetCommit gets which has passed the checks of the member.
 
-PreparingRebalance takes it: members commit what they processed before they rejoin.
+PreparingRebalance accepts it: members commit what they processed before they rejoin.
 """
 
 

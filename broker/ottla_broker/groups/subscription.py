@@ -1,7 +1,7 @@
 """Which topics the members of a consumer group subscribe to, read from the metadata they joined with.
 
 Only the topic list is read (version 0 of ConsumerProtocolSubscription is a prefix of every later one), and only to
-tell which offsets may expire or be deleted. The bytes themselves are the clients' matter and are never changed
+tell which offsets may expire or be deleted. The bytes themselves belong to the clients and are never changed
 (KIP-429). Pure.
 """
 
