@@ -21,6 +21,7 @@ from ottla_broker.controller.decisions import reassignment_steps as reassignment
 from ottla_broker.controller.store import ControllerStore
 from ottla_broker.controller.values import NO_LEADER, LeaderAndIsr, ReplicaAssignment
 from ottla_broker.coordination import znodes
+from ottla_broker.groups.offsets import GroupOffsets
 from ottla_broker.ports.coordination import Check
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.update_metadata import UpdateMetadataResponse
@@ -37,12 +38,20 @@ from ottla_broker.replication.local_replicas import transitions
 from ottla_broker.replication.local_replicas.fencing import CommandFence
 from ottla_broker.replication.partition import Partition
 from ottla_broker.server import recreation as recreating
+from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog
 from ottla_broker.server.handlers import update_metadata
 from ottla_broker.storage.log import recovery
 from ottla_broker.storage.log.appender import LogAppender
 from ottla_broker.storage.log.flushing import LogFlusher
+from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.producers import ProducerStates
+from ottla_broker.storage.log.verification import Verifications
 from ottla_broker.storage.log_dirs.loading import DirectoryLoader
+from ottla_broker.transactions.coordinator import TransactionCoordinator
+from ottla_broker.transactions.decisions import Transition
+from ottla_broker.transactions.machine import Transaction
+from ottla_broker.transactions.markers import Marker
+from ottla_broker.transactions.states import ENDING_STATES, TransactionState
 from simulation.campaign import first_line
 from simulation.runner import run_seed
 
@@ -181,6 +190,89 @@ def _made_anew_in_the_isr(broker_id: int, *, leader: int, isr: Any, **known: Any
     others = [broker for broker in isr if broker != broker_id]
     known |= {"leader": others[0] if others else leader, "isr": others or isr, "is_known_offline": True}
     return _decide_recreation(broker_id, **known)
+
+
+# -- transactions -----------------------------------------------------------------------------------------------------
+
+_store_transition = TransactionCoordinator._store
+_replay_transactions = TransactionCoordinator._replay
+
+
+async def _markers_before_the_decision(
+    self: TransactionCoordinator, owned: Any, transaction: Transaction, transition: Transition
+) -> ErrorCode:
+    target = transition.metadata
+    if target.state in ENDING_STATES:
+        marker = Marker(
+            owned.index,
+            transaction.transactional_id,
+            target.producer_id,
+            target.producer_epoch,
+            owned.leader_epoch,
+            target.state is TransactionState.PREPARE_COMMIT,
+            tuple(sorted(target.partitions)),
+        )
+        leaders = self._sender._leaders
+        for broker_id in sorted({leader for one in marker.partitions if (leader := leaders.leader(one)) is not None}):
+            self._clock.spawn(_written_anyway(leaders, broker_id, marker), name="markers before the decision")
+    return await _store_transition(self, owned, transaction, transition)
+
+
+async def _written_anyway(leaders: Any, broker_id: int, marker: Marker) -> None:
+    with contextlib.suppress(ConnectionError):
+        await leaders.write_markers(broker_id, [marker])
+
+
+async def _answer_before_the_decision(
+    self: TransactionCoordinator, owned: Any, transaction: Transaction, transition: Transition
+) -> ErrorCode:
+    if transition.metadata.state is not TransactionState.PREPARE_COMMIT:
+        return await _store_transition(self, owned, transaction, transition)
+    storing = _store_transition(self, owned, transaction, transition)
+    self._clock.spawn(storing, name="the decision, later")
+    return ErrorCode.NONE
+
+
+def _append_to_the_leader_alone(self: TransactionCoordinator, owned: Any, records: Any, timeout_ms: int) -> Any:
+    return self._log.append(owned.index, owned.leader_epoch, records, required_acks=1, timeout_ms=timeout_ms)
+
+
+async def _take_loaded_for_ended(self: TransactionCoordinator, owned: Any) -> Any:
+    replay = await _replay_transactions(self, owned)
+    for transactional_id, metadata in replay.found.items():
+        if metadata.state in ENDING_STATES:
+            ended = replace(metadata, state=ENDING_STATES[metadata.state], partitions=frozenset())
+            replay.found[transactional_id] = ended
+    return replay
+
+
+async def _committed_already(self: Any, partition: int, leader_epoch: int) -> None:
+    return None
+
+
+def _any_producer(self: Transaction, producer_id: int, producer_epoch: int) -> None:
+    return None
+
+
+def _verified_already(self: Verifications, *arguments: Any) -> None:
+    return None
+
+
+def _no_marker_is_old(self: ProducerStates, *arguments: Any) -> None:
+    return None
+
+
+def _put_at_once(self: GroupOffsets, producer_id: int, partition: Any, commit: Any, log_offset: int) -> None:
+    self.put(partition, commit, log_offset)
+
+
+def _up_to_the_high_watermark(partition: Partition, params: FetchParams) -> int:
+    log = partition.log.state
+    return log.log_end_offset if params.replica_id >= 0 else log.high_watermark
+
+
+def _nothing_aborted(self: Any, *arguments: Any) -> list[Any]:
+    return []
 
 
 # -- controller -------------------------------------------------------------------------------------------------------
@@ -493,6 +585,77 @@ MUTANTS = (
         "fleet",
         5,
         ((elections, "_first_in_order", _anybody_leads),),
+        is_quick=True,
+    ),
+    Mutant(
+        "markers are written before the decision is committed",
+        "transactional_fleet",
+        60,
+        ((TransactionCoordinator, "_store", _markers_before_the_decision),),
+    ),
+    Mutant(
+        "EndTxn is answered before the decision is committed",
+        "transactional_fleet",
+        60,
+        ((TransactionCoordinator, "_store", _answer_before_the_decision),),
+    ),
+    Mutant(
+        "transactions are stored on their coordinator alone",
+        "transactional_fleet",
+        60,
+        ((TransactionCoordinator, "_append", _append_to_the_leader_alone),),
+    ),
+    Mutant(
+        "a coordinator takes the ending transactions that it loads for ended",
+        "transactional_fleet",
+        20,
+        ((TransactionCoordinator, "_replay", _take_loaded_for_ended),),
+        is_quick=True,
+    ),
+    Mutant(
+        "a coordinator serves what it has loaded before it is committed",
+        "transactional_fleet",
+        200,
+        ((ReplicatedTopicLog, "await_committed", _committed_already),),
+    ),
+    Mutant(
+        "a transaction coordinator takes any producer epoch",
+        "transactional_fleet",
+        20,
+        ((Transaction, "_refuse_producer", _any_producer),),
+        is_quick=True,
+    ),
+    Mutant(
+        "a transaction is appended without verification",
+        "transactional_fleet",
+        100,
+        ((Verifications, "check", _verified_already),),
+    ),
+    Mutant(
+        "markers of coordinators that have been replaced are written",
+        "transactional_fleet",
+        100,
+        ((ProducerStates, "check_marker", _no_marker_is_old),),
+    ),
+    Mutant(
+        "offsets count before the marker of their transaction",
+        "transactional_fleet",
+        20,
+        ((GroupOffsets, "put_transactional", _put_at_once),),
+        is_quick=True,
+    ),
+    Mutant(
+        "read_committed reads up to the high watermark",
+        "transactional_fleet",
+        20,
+        ((checks, "upper_offset", _up_to_the_high_watermark),),
+        is_quick=True,
+    ),
+    Mutant(
+        "read_committed is not told what was aborted",
+        "transactional_fleet",
+        20,
+        ((Log, "aborted_in", _nothing_aborted),),
         is_quick=True,
     ),
     Mutant("an election does not raise the epoch", "fleet", 5, ((LeaderAndIsr, "led_by", _same_epoch),), is_quick=True),

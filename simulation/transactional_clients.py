@@ -46,7 +46,7 @@ _ABORTABLE = (
 )
 """Of a Produce: the transaction is aborted, and the producer continues with another epoch (KIP-360). Its coordinator
 tells a fenced one so."""
-_ATTEMPTS = (1, 2, 4)
+_ATTEMPTS = (1, 1, 3)
 """After so many sends of a batch its delivery has timed out: the transaction is aborted. The batch may yet arrive."""
 _PRODUCE_TIMEOUTS_S = (0.5, 1.5, 4.0)
 
@@ -74,9 +74,9 @@ class TransactionalClient:
         transactional_id: str,
         partitions: Sequence[Partition],
         draw: random.Random,
-        next_offset: Callable[[], int] | None,
+        next_offset: Callable[[], int],
     ) -> None:
-        """`next_offset` gives the offset to commit for the group in a transaction; None: there are no offsets."""
+        """`next_offset` gives the offset to commit for the group in a transaction."""
         self._workload = workload
         self._oracle = oracle
         self._client = client
@@ -134,7 +134,7 @@ class TransactionalClient:
                     await self._produce(transaction, partition, names)
                 if draw.random() < 0.3:
                     await asyncio.sleep(draw.choice((0.05, 0.5, 2.0)) * draw.random())
-            if self._next_offset is not None and draw.random() < 0.7:
+            if draw.random() < 0.7:
                 await self._commit_offset(transaction, self._next_offset())
             if draw.random() < 0.8:
                 await self._end(transaction, is_commit=True)
@@ -294,8 +294,7 @@ class TransactionalClient:
     # -- the group --------------------------------------------------------------------------------------------------
 
     async def _read_group_offset(self) -> None:
-        if self._next_offset is not None:
-            self._oracle.group_offset(self._id, self._epoch, await self.group_offset())
+        self._oracle.group_offset(self._id, self._epoch, await self.group_offset())
 
     async def group_offset(self) -> int:
         """The committed offset of the group, -1 for none; waits for open transactions (KIP-447)."""
@@ -395,15 +394,12 @@ class TransactionalId:
         client: Client,
         transactional_id: str,
         partitions: Sequence[Partition],
-        *,
-        has_offsets: bool,
     ) -> None:
         self._workload = workload
         self._oracle = oracle
         self._client = client
         self._id = transactional_id
         self._partitions = partitions
-        self._has_offsets = has_offsets
         self._random = workload.world.stream(f"transactional id/{transactional_id}")
         self._producers = 0
         self._offset = 0
@@ -443,7 +439,7 @@ class TransactionalId:
             self._id,
             self._partitions,
             self._workload.world.stream(f"producer {self._producers} of {self._id}"),
-            self._next_offset if self._has_offsets else None,
+            self._next_offset,
         )
 
     def _next_offset(self) -> int:

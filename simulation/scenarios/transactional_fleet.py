@@ -14,7 +14,6 @@ import random
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.server.edge.dispatch import LISTED
 from simulation.broker_restarts import BrokerRestarts
 from simulation.checker import Checker, Partition, Violation
 from simulation.client import Client, Unavailable
@@ -37,7 +36,7 @@ _MOST_AT_ONCE = 3
 _LEFT_OUT = ("disk EIO", "disk full", "disk hangs", "clock jump")
 """A lost directory takes what was acknowledged with it, and a clock that jumps by hours times transactions out."""
 _LATE_REQUESTS = (
-    *(ApiKey.PRODUCE,) * 3,
+    *(ApiKey.PRODUCE,) * 5,
     ApiKey.INIT_PRODUCER_ID,
     ApiKey.ADD_PARTITIONS_TO_TXN,
     ApiKey.END_TXN,
@@ -62,11 +61,8 @@ async def run(world: World) -> Checker:
     await all_in_sync(fleet, clients[0], checker)
 
     transactions = TransactionOracle()
-    has_offsets = any(listing.api_key is ApiKey.TXN_OFFSET_COMMIT for listing in LISTED)
     ids = [
-        TransactionalId(
-            workload, transactions, draw.choice(clients), f"id{number}", partitions, has_offsets=has_offsets
-        )
+        TransactionalId(workload, transactions, draw.choice(clients), f"id{number}", partitions)
         for number in range(draw.choice((1, 2, 3)))
     ]
     for number, one in enumerate(ids):
@@ -85,9 +81,7 @@ async def run(world: World) -> Checker:
         raise Violation(f"the brokers are not all ready {SETTLE_S} s after the last fault") from late
     await all_in_sync(fleet, clients[0], checker)
     await verify(fleet, workload, clients[0])
-    offsets = {}
-    if has_offsets:
-        offsets = {f"id{number}": await one.producer().group_offset() for number, one in enumerate(ids)}
+    offsets = {f"id{number}": await one.producer().group_offset() for number, one in enumerate(ids)}
     found = {partition: await _read_committed(workload, clients[0], partition) for partition in partitions}
     transactions.contents(found, offsets)
     await all_in_sync(fleet, clients[0], checker)
@@ -123,33 +117,33 @@ def _settings(draw: random.Random, *, flushed: bool) -> dict[str, str]:
 # -- faults -----------------------------------------------------------------------------------------------------------
 
 
-def _coordinator(scene: Scene, leaderships: Leaderships) -> SimulatedBroker:
-    """The leader of some partition of __transaction_state, or any broker while there is none."""
-    leaders = [state.leader for (topic, _), state in sorted(leaderships.states.items()) if topic == _STATE]
+def _leader(scene: Scene, leaderships: Leaderships, topic: str) -> SimulatedBroker:
+    """The leader of some partition of the topic, or any broker while there is none."""
+    leaders = [state.leader for (name, _), state in sorted(leaderships.states.items()) if name == topic]
     live = [leader for leader in leaders if 0 <= leader < len(scene.fleet.brokers)]
     return scene.fleet.brokers[scene.draw.choice(live)] if live else scene.broker()
 
 
 def _faults(leaderships: Leaderships, *, flushed: bool) -> dict[str, tuple[int, Fault]]:
     async def crash_of_a_coordinator(scene: Scene) -> None:
-        broker = _coordinator(scene, leaderships)
+        broker = _leader(scene, leaderships, _STATE)
         await scene.restarts.until_gone(broker, scene.draw, broker.crash)
 
     async def power_loss_of_a_coordinator(scene: Scene) -> None:
-        broker = _coordinator(scene, leaderships)
+        broker = _leader(scene, leaderships, _STATE)
         await scene.restarts.until_gone(
             broker, scene.draw, lambda: scene.oracle.power_is_lost(broker, broker.cut_power)
         )
 
     async def session_expiry_of_a_coordinator(scene: Scene) -> None:
         """It goes on believing that it leads until it hears otherwise."""
-        broker = _coordinator(scene, leaderships)
+        broker = _leader(scene, leaderships, _STATE)
         if broker.coordination is not None and broker.is_up:
             scene.fleet.store.expire(broker.coordination.session_id)
 
     async def isolation_of_a_coordinator(scene: Scene) -> None:
         """From the other brokers, with or without the coordination store; clients still reach it."""
-        broker = _coordinator(scene, leaderships)
+        broker = _leader(scene, leaderships, _STATE)
         others = [other for other in scene.fleet.brokers if other is not broker]
         for other in others:
             scene.fleet.fabric.partition(broker.host, other.host)
@@ -162,18 +156,26 @@ def _faults(leaderships: Leaderships, *, flushed: bool) -> dict[str, tuple[int, 
 
     async def late_request(scene: Scene) -> None:
         """One request of a producer arrives when its producer has given it up, or its transaction has ended."""
-        source, target = scene.draw.choice(scene.clients), scene.broker()
+        source = scene.draw.choice(scene.clients)
         api_key = scene.draw.choice(_LATE_REQUESTS)
+        target = _leader(scene, leaderships, TOPIC if api_key is ApiKey.PRODUCE else _STATE)
         let_go = scene.fleet.fabric.hold(source.host, target.host, api_key)
         await scene.last(0.5, 2.0, 6.0)
         let_go()
 
     async def late_markers(scene: Scene) -> None:
-        """A coordinator's markers arrive when another one may have written them."""
-        source, target = _coordinator(scene, leaderships), scene.broker()
-        let_go = scene.fleet.fabric.hold(source.host, target.host, ApiKey.WRITE_TXN_MARKERS)
+        """A coordinator's markers arrive when another one has written them, and the producer has gone on."""
+        source = _leader(scene, leaderships, _STATE)
+        targets = [broker for broker in scene.fleet.brokers if broker is not source]
+        let_go = [scene.fleet.fabric.hold(source.host, one.host, ApiKey.WRITE_TXN_MARKERS) for one in targets]
+        await scene.last(0.1, 0.5)
+        if scene.draw.random() < 0.5:
+            await scene.restarts.until_gone(source, scene.draw, source.crash)
+        elif source.coordination is not None and source.is_up:
+            scene.fleet.store.expire(source.coordination.session_id)
         await scene.last(0.5, 2.0, 6.0)
-        let_go()
+        for one in let_go:
+            one()
 
     left_out = _LEFT_OUT if flushed else (*_LEFT_OUT, *_POWER_LOSSES)
     faults = {name: fault for name, fault in FAULTS.items() if name not in left_out}
