@@ -333,6 +333,7 @@ class TransactionalClient:
         version = self._random.choice(versions)
         while True:
             await self._step()
+            were_current = self._all_are_current()
             try:
                 address = await self._coordinator(key_type)
                 answer = await self._client.request(address, api_key, version, body(version), timeout_s=4.0)
@@ -349,10 +350,18 @@ class TransactionalClient:
                 raise AbortableError
             if codes & set(_OTHER_COORDINATOR):
                 self._coordinators.pop(key_type, None)
+            elif codes == {ErrorCode.INVALID_TXN_STATE} and not (were_current and self._all_are_current()):
+                # From the memory of a coordinator that has been replaced and does not know it yet: it is asked whether
+                # the group's partition is in the transaction. To the official client the error is fatal.
+                raise _DeadError
             elif not codes <= set(_COORDINATOR_BUSY):
                 names = ", ".join(sorted(code.name for code in codes))
                 raise Violation(f"{api_key.name} of {self._id} (epoch {self._epoch}) gave {names}")
             await asyncio.sleep(0.02 + 0.1 * self._random.random())
+
+    def _all_are_current(self) -> bool:
+        """Whether no broker believes to lead what another one leads by now."""
+        return all(self._workload.is_current(address) for address in self._client.bootstrap)
 
     async def _coordinator(self, key_type: int) -> tuple[str, int]:
         """Raises Unavailable."""
