@@ -14,7 +14,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.record import build_batch, build_records
-from simulation.client import Client
+from simulation.client import Client, Unavailable
 from simulation.cluster import SimulatedFleet
 from simulation.world import World
 
@@ -148,5 +148,49 @@ def test_metadata_of_names_that_are_no_topics_is_left_out() -> None:
         topics = [offsets.OffsetFetchRequestTopic(name=one.topic_name, partition_indexes=[0]) for one in states]
         answer = await ask(ApiKey.OFFSET_FETCH, 0, offsets.OffsetFetchRequest(group_id="g", topics=topics))
         assert [one.name for one in answer.topics] == [one.topic_name for one in states]
+
+    with_a_broker(scene)
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_client_metrics_resource_may_have_a_name_that_is_no_znode(name: str) -> None:
+    async def scene(world: World, ask: Ask) -> None:
+        configs = codec.module(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+        change = configs.AlterableConfig(name="interval.ms", config_operation=0, value="1000")
+        resource = configs.AlterConfigsResource(resource_type=16, resource_name=name, configs=[change])
+        request = configs.IncrementalAlterConfigsRequest(resources=[resource])
+        (answer,) = (await ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)).responses
+        assert answer.error_code == ErrorCode.NONE, answer
+        describe = codec.module(ApiKey.DESCRIBE_CONFIGS)
+        asked = describe.DescribeConfigsResource(resource_type=16, resource_name=name)
+        request = describe.DescribeConfigsRequest(resources=[asked])
+        (found,) = (await ask(ApiKey.DESCRIBE_CONFIGS, 4, request)).results
+        assert [(one.name, one.value) for one in found.configs] == [("interval.ms", "1000")]
+
+    with_a_broker(scene)
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_a_produce_with_acks_0_is_never_answered_not_even_with_a_refusal(version: int) -> None:
+    """Its client takes the next answer for that to its next request."""
+
+    async def scene(world: World, ask: Ask) -> None:
+        request = produce(b"v")
+        request.acks, request.transactional_id = 0, "id"
+        (data,) = request.topic_data[0].partition_data
+        for producer_id in (1, 2):
+            batch = build_batch(
+                build_records([(None, b"v")]),
+                attributes=0x10,
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=0,
+            )
+            request.topic_data[0].partition_data.append(
+                codec.module(ApiKey.PRODUCE).PartitionProduceData(index=producer_id, records=bytes(batch))
+            )
+        request.topic_data[0].partition_data.remove(data)
+        with pytest.raises(Unavailable, match="closed the connection"):
+            await ask(ApiKey.PRODUCE, version, request)
 
     with_a_broker(scene)

@@ -142,7 +142,15 @@ def _number(path: str, text: str) -> int:
 
 
 def sanitize(name: str) -> str:
-    """A user, client id or principal, percent-encoded for a path. Not for DEFAULT_ENTITY."""
+    """A user, client id or principal, percent-encoded for a path. Not for DEFAULT_ENTITY.
+
+    `.` and `..` are encoded too, which no path of ZooKeeper may have as a part.
+
+    >>> sanitize("a b.c"), sanitize(".."), desanitize(sanitize(".."))
+    ('a%20b.c', '%2E%2E', '..')
+    """
+    if name in (".", ".."):
+        return name.replace(".", "%2E")
     return quote(name, safe="").replace("~", "%7E")
 
 
