@@ -15,8 +15,8 @@
 `stopped` is none of Jepsen's: there a consumer that nothing comes to is merely not seen. A group may be given a record
 again, after a member has died or a partition has moved; it may leave none out, and begins at the beginning.
 
-G1a as Jepsen means it, a read of an aborted transaction, needs transactions: there are none here, what is checked is
-the part of it that they leave. Jepsen's `lost-write` is about acknowledged records; that a record which was read once
+G1a as Jepsen means it, a read of an aborted transaction, is checked in `transactions`: what is checked here is the part
+of it that other producers leave. Jepsen's `lost-write` is about acknowledged records; that a record which was read once
 has to stay as well is more than it asks for.
 
 Where the history has a reader called FINAL, which reads every partition from its beginning to its end when all is over,
@@ -144,9 +144,9 @@ def stopped(events: Iterable[Event]) -> list[Finding]:
     return found
 
 
-def counts(found: Iterable[Finding]) -> dict[str, int]:
+def counts(found: Iterable[Finding], classes: Iterable[str] = CLASSES) -> dict[str, int]:
     """How many of each class, all classes named."""
-    result = dict.fromkeys(CLASSES, 0)
+    result = dict.fromkeys(classes, 0)
     for finding in found:
         result[finding.kind] += 1
     return result

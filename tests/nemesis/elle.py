@@ -37,7 +37,7 @@ Worked example: T2 reads what T1 appends, and T1 what T2 appends.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -170,7 +170,7 @@ def _committed_reads(known: _History) -> Iterator[tuple[Transaction, Read]]:
 def _reads(known: _History) -> Iterator[Finding]:
     """What a single read shows."""
     for reader, (key, values) in _committed_reads(known):
-        repeated = [value for value in dict.fromkeys(values) if values.count(value) > 1]
+        repeated = [value for value, count in Counter(values).items() if count > 1]
         if repeated:
             yield Finding(DUPLICATE_ELEMENTS, f"{reader} read {key} with {repeated} more than once")
         order = known.orders[key] if values else ()

@@ -1,7 +1,8 @@
 """What clients did and were told, in the order in which it happened: one JSON object a line.
 
-There is one topic, so a partition is a number. Times are seconds since the epoch. A value names its producer and its
-place among what that producer sent to the partition's topic (`"7.1234"`), so no value is ever sent twice on purpose.
+A partition is a number of the one topic that everybody reads; transactions have topics of their own. Times are seconds
+since the epoch. A value names its producer and its place among what that producer sent to the partition's topic
+(`"7.1234"`), so no value is ever sent twice on purpose.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias, get_args
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +103,67 @@ class FaultEnded:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class Transacted:
+    """A transaction has ended, or its client has. `began` is when it began, `outcome` one of `elle.Outcome` by value.
+
+    A key is a list, a value a number that is appended to it once. `reads` are the lists that changed since the client
+    read last, each from its beginning. A transaction that copies records of another topic appends nothing here.
+    """
+
+    at: float
+    began: float
+    by: str
+    number: int
+    outcome: str
+    appends: tuple[tuple[str, int], ...]
+    reads: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientEnded:
+    """A transactional client has ended: killed, fenced or stopped. `number` is its open transaction."""
+
+    at: float
+    by: str
+    reason: str
+    number: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What a read_committed reader found in a partition of the copy at the end, from its beginning to its end."""
+
+    at: float
+    partition: int
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The offset that the group of the copying clients has at the end. None: it has none."""
+
+    at: float
+    partition: int
+    offset: int | None
+
+
 Event: TypeAlias = (
-    Sent | Acknowledged | Refused | Indeterminate | Subscribed | Placed | Polled | FaultBegan | FaultEnded
+    Sent
+    | Acknowledged
+    | Refused
+    | Indeterminate
+    | Subscribed
+    | Placed
+    | Polled
+    | FaultBegan
+    | FaultEnded
+    | Transacted
+    | ClientEnded
+    | Copied
+    | Committed
 )
-_KINDS = {
-    kind.__name__: kind
-    for kind in (Sent, Acknowledged, Refused, Indeterminate, Subscribed, Placed, Polled, FaultBegan, FaultEnded)
-}
+_KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
 class History:
@@ -158,8 +213,9 @@ def read(path: Path) -> Iterator[Event]:
         for line in lines:
             members = json.loads(line)
             kind = _KINDS[members.pop("event")]
-            if "records" in members:
-                members["records"] = tuple((offset, value) for offset, value in members["records"])
-            if "partitions" in members:
-                members["partitions"] = tuple(members["partitions"])
-            yield kind(**members)
+            yield kind(**{name: _frozen(value) for name, value in members.items()})
+
+
+def _frozen(value: Any) -> Any:
+    """JSON knows no tuples."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
