@@ -29,6 +29,7 @@ def main(
     faults: Annotated[str, typer.Option(help="some of the faults, with commas; all when left out")] = "",
     count: Annotated[int | None, typer.Option(help="exactly so many faults, however long they take", min=0)] = None,
     java: Annotated[bool, typer.Option(help="Java's clients as well as librdkafka's")] = True,
+    transactions: Annotated[bool, typer.Option(help="transactional clients, which are killed all the time")] = True,
     hold_goals: Annotated[bool, typer.Option("--hold-goals", help="status 1 as well when a goal is missed")] = False,
     out: Annotated[Path | None, typer.Option(help="where the history, the logs and the report are kept")] = None,
     against: Annotated[Path | None, typer.Option(help="report.json of another run, shown beside")] = None,
@@ -47,7 +48,7 @@ def main(
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise typer.BadParameter(f"{directory} is not empty")
-    plan = Plan(system, session_timeout_ms, minutes, seed, names, count, java)
+    plan = Plan(system, session_timeout_ms, minutes, seed, names, count, java, transactions)
     outcome = Campaign(plan, directory.resolve(), typer.echo).run()
     path = reports.write(outcome, directory)
     other = None if against is None else json.loads(against.read_text())

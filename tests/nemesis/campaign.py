@@ -6,7 +6,8 @@ import random
 import shutil
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,10 +15,20 @@ from tests.nemesis.availability import Outage, failovers, goal_s, outages
 from tests.nemesis.checker import Finding, findings
 from tests.nemesis.faults import FAULTS, LEADER_LOSSES, Fault
 from tests.nemesis.fleet import PARTITIONS, Fleet, State
-from tests.nemesis.history import Acknowledged, FaultBegan, FaultEnded, History, Polled, now
+from tests.nemesis.history import Acknowledged, FaultBegan, FaultEnded, History, Polled, Transacted, now
 from tests.nemesis.java_clients import JavaGroupMember, JavaProducer
 from tests.nemesis.load import TOPIC, Client, Reader, RefusedProducer, SteadyProducer, read_to_the_end
 from tests.nemesis.nodes import System, end_all, is_same_log, until
+from tests.nemesis.transactional import (
+    COPY,
+    LIST_PARTITIONS,
+    LISTS,
+    TransactionalClient,
+    await_copies,
+    read_transactions,
+    transactional_clients,
+)
+from tests.nemesis.transactions import findings as transaction_findings
 
 _QUIET_S = 2.0
 _HEAL_S = 180.0
@@ -36,6 +47,7 @@ class Plan:
     faults: Sequence[str]
     count: int | None = None
     has_java: bool = True
+    has_transactions: bool = True
 
 
 @dataclass(slots=True)
@@ -47,6 +59,8 @@ class Outcome:
     faults: int = 0
     acknowledged: int = 0
     polled: int = 0
+    transactions: dict[str, int] = field(default_factory=dict)
+    """How many ended in which way: ok, fail, info."""
     findings: list[Finding] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
@@ -74,6 +88,7 @@ class Campaign:
         self._history = History(directory / "history.jsonl")
         self._steady: SteadyProducer | None = None
         self._clients: list[Client] = []
+        self._transactional: list[TransactionalClient] = []
 
     def run(self) -> Outcome:
         """What does not hold is in the outcome; nothing is raised for it."""
@@ -81,7 +96,10 @@ class Campaign:
         began = time.monotonic()
         try:
             self._fleet.start()
-            self._fleet.create_topic()
+            self._fleet.create_topic(TOPIC, PARTITIONS)
+            if self._plan.has_transactions:
+                self._fleet.create_topic(LISTS, LIST_PARTITIONS)
+                self._fleet.create_topic(COPY, PARTITIONS)
             self._start_load()
             self._until_available()
             self._tell(f"ready after {time.monotonic() - began:.1f} s")
@@ -101,7 +119,9 @@ class Campaign:
         events = self._history.events()
         outcome.acknowledged = sum(isinstance(event, Acknowledged) for event in events)
         outcome.polled = sum(len(event.records) for event in events if isinstance(event, Polled))
-        outcome.findings = findings(events)
+        ended = Counter(event.outcome for event in events if isinstance(event, Transacted))
+        outcome.transactions = {kind: ended[kind] for kind in sorted(ended)}
+        outcome.findings = findings(events) + transaction_findings(events)
         outcome.outages = outages(events)
         return outcome
 
@@ -120,7 +140,10 @@ class Campaign:
                 JavaProducer("j1", history, self._directory, bootstrap, _JAVA_PER_SECOND),
                 JavaGroupMember("java-member", history, self._directory, bootstrap, "java-group"),
             ]
-        for client in self._clients:
+        if self._plan.has_transactions:
+            self._transactional = transactional_clients(history, bootstrap, PARTITIONS, self._plan.seed)
+        everybody: list[Client] = [*self._clients, *self._transactional]
+        for client in everybody:
             client.start()
 
     def _inject(self, outcome: Outcome) -> None:
@@ -167,12 +190,22 @@ class Campaign:
         producers = [one for one in self._clients if isinstance(one, SteadyProducer | RefusedProducer | JavaProducer)]
         for producer in producers:
             producer.stop()
-        read_to_the_end(self._history, self._fleet.bootstrap, PARTITIONS, _FINAL_S)
+        for transactional in self._transactional:
+            transactional.spare()
+        ends = read_to_the_end(self._history, self._fleet.bootstrap, PARTITIONS, _FINAL_S)
         for client in self._clients:
             if client not in producers:
                 client.stop()
-        for client in self._clients:
-            outcome.errors += client.errors
+        if self._transactional:
+            self._end_transactions(ends)
+        everybody: list[Client] = [*self._clients, *self._transactional]
+        outcome.errors += [error for client in everybody for error in client.errors]
+
+    def _end_transactions(self, ends: Mapping[int, int]) -> None:
+        await_copies(self._fleet.bootstrap, ends, _FINAL_S)
+        for client in self._transactional:
+            client.stop()
+        read_transactions(self._history, self._fleet.bootstrap, ends, _FINAL_S)
 
     def _compare_replicas(self, outcome: Outcome) -> None:
         until(lambda: self._fleet.state().is_whole, "every replica is in sync at the end")

@@ -39,6 +39,10 @@ def _controller(fleet: Fleet, state: State, draw: random.Random) -> Node:
     return fleet.pick(state, draw, is_controller=True)
 
 
+def _coordinator(fleet: Fleet, state: State, draw: random.Random) -> Node:
+    return fleet.coordinator(state, draw)
+
+
 def _zookeeper_leader(fleet: Fleet, state: State, draw: random.Random) -> Node:
     return fleet.zookeeper_leader()
 
@@ -137,11 +141,13 @@ FAULTS = {
     for fault in (
         Fault("kill-broker", _broker, _kill, _start_again),
         Fault("kill-controller", _controller, _kill, _start_again),
+        Fault("kill-coordinator", _coordinator, _kill, _start_again),
         Fault("kill-zookeeper-leader", _zookeeper_leader, _kill, _start_again),
         Fault("stop-broker", _broker, _stop, _go_on),
         Fault("stop-controller", _controller, _stop, _go_on),
         Fault("stop-zookeeper-leader", _zookeeper_leader, _stop, _go_on),
         Fault("pause-broker", _broker, _stop, _go_on, _briefly),
+        Fault("pause-coordinator", _coordinator, _stop, _go_on, _briefly),
         Fault("isolate-broker", _broker, _isolate, _nothing),
         Fault("isolate-controller", _controller, _isolate, _nothing),
         Fault("isolate-zookeeper-leader", _zookeeper_leader, _isolate, _nothing),

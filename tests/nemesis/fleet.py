@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
@@ -23,7 +24,10 @@ from tests.nemesis.nodes import ZOOKEEPER_PORT, Broker, Node, System, ZooKeeper,
 
 SIZE = 3
 PARTITIONS = 6
+COORDINATOR_PARTITIONS = 3
+"""Of __consumer_offsets, and of __transaction_state."""
 REPLICA_LAG_MS = 5000
+TRANSACTION_STATE = "__transaction_state"
 _LIMIT_S = 180.0
 _ASK_S = 5.0
 _ASK_AGAIN_S = 0.25
@@ -37,6 +41,8 @@ class State:
     controller: int
     leaders: tuple[int, ...]
     in_sync: tuple[tuple[int, ...], ...]
+    coordinators: tuple[int, ...] = ()
+    """The leader of each partition of __transaction_state, where it exists."""
 
     @property
     def is_whole(self) -> bool:
@@ -88,16 +94,16 @@ class Fleet:
             broker.launch()
         until(lambda: len(self.state().brokers) == SIZE, "every broker is registered")
 
-    def create_topic(self) -> None:
+    def create_topic(self, name: str, partitions: int) -> None:
         config = {"min.insync.replicas": "2", "max.message.bytes": str(MAX_MESSAGE_BYTES)}
-        new = NewTopic(TOPIC, PARTITIONS, SIZE, config=config)
+        new = NewTopic(name, partitions, SIZE, config=config)
         # A client that is told of no controller by the first broker it asks does not ask again for minutes.
         until(
             lambda: all(knows_the_fleet(broker.bootstrap) for broker in self.brokers),
             "every broker knows the controller",
         )
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        admin.create_topics([new])[TOPIC].result(_LIMIT_S)
+        admin.create_topics([new])[name].result(_LIMIT_S)
 
     def state(self) -> State:
         """AssertionError when ZooKeeper cannot be asked for a long time."""
@@ -152,6 +158,11 @@ class Fleet:
         most = max(state.leaders.count(broker.broker_id) for broker in others)
         return draw.choice([broker for broker in others if state.leaders.count(broker.broker_id) == most])
 
+    def coordinator(self, state: State, draw: random.Random) -> Broker:
+        """One that leads partitions of __transaction_state; without any, one that leads most."""
+        leading = sorted({leader for leader in state.coordinators if leader >= 0})
+        return self.brokers[draw.choice(leading)] if leading else self.pick(state, draw)
+
     def zookeeper_leader(self) -> ZooKeeper:
         found: list[ZooKeeper] = []
 
@@ -170,17 +181,14 @@ class Fleet:
             controller = -1
             if client.exists("/controller"):
                 controller = json.loads(client.get("/controller")[0])["brokerid"]
-            states = []
-            if client.exists(f"/brokers/topics/{TOPIC}"):
-                for partition in range(PARTITIONS):
-                    path = f"/brokers/topics/{TOPIC}/partitions/{partition}/state"
-                    if client.exists(path):
-                        states.append(json.loads(client.get(path)[0]))
+            states = _states(client, TOPIC, PARTITIONS)
+            coordinators = _states(client, TRANSACTION_STATE, COORDINATOR_PARTITIONS)
             return State(
                 tuple(numbers),
                 controller,
                 tuple(one["leader"] for one in states),
                 tuple(tuple(one["isr"]) for one in states),
+                tuple(one["leader"] for one in coordinators),
             )
         finally:
             client.stop()
@@ -197,9 +205,18 @@ class Fleet:
             "replica.lag.time.max.ms": str(REPLICA_LAG_MS),
             "min.insync.replicas": "2",
             "offsets.topic.replication.factor": str(SIZE),
-            "offsets.topic.num.partitions": "3",
+            "offsets.topic.num.partitions": str(COORDINATOR_PARTITIONS),
+            "transaction.state.log.replication.factor": str(SIZE),
+            "transaction.state.log.min.isr": "2",
+            "transaction.state.log.num.partitions": str(COORDINATOR_PARTITIONS),
             "group.initial.rebalance.delay.ms": "0",
         }
+
+
+def _states(client: KazooClient, topic: str, partitions: int) -> list[dict[str, Any]]:
+    """Of each partition that has one."""
+    paths = [f"/brokers/topics/{topic}/partitions/{partition}/state" for partition in range(partitions)]
+    return [json.loads(client.get(path)[0]) for path in paths if client.exists(path)]
 
 
 def knows_the_fleet(address: str) -> bool:

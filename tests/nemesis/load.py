@@ -247,11 +247,13 @@ class FinalReader(Reader):
         return ends
 
 
-def read_to_the_end(history: History, bootstrap: str, partitions: int, limit_s: float) -> None:
+def read_to_the_end(history: History, bootstrap: str, partitions: int, limit_s: float) -> dict[int, int]:
     """When nobody sends any more: reads everything, in `limit_s`, and waits until all who read have been given the end.
 
-    Who is not given it in time is told by the checker. AssertionError when it cannot be read.
+    Gives the end of each partition. Who is not given it in time is told by the checker. AssertionError when it cannot
+    be read.
     """
     deadline = time.monotonic() + limit_s
-    FinalReader(history, bootstrap, partitions).read(lambda: time.monotonic() > deadline)
+    ends = FinalReader(history, bootstrap, partitions).read(lambda: time.monotonic() > deadline)
     history.wait_until(lambda events: not stopped(events), _READ_S)
+    return ends

@@ -12,8 +12,9 @@ from rich.table import Table
 
 from tests.nemesis.availability import failovers, figure_of, figures, goal_s
 from tests.nemesis.campaign import Outcome
-from tests.nemesis.checker import counts
+from tests.nemesis.checker import CLASSES, counts
 from tests.nemesis.faults import LEADER_LOSSES
+from tests.nemesis.transactions import CLASSES as TRANSACTION_CLASSES
 
 REPORT = "report.json"
 _KEPT, _SHOWN = 200, 20
@@ -30,7 +31,8 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "faults": outcome.faults,
         "acknowledged": outcome.acknowledged,
         "polled": outcome.polled,
-        "classes": counts(outcome.findings),
+        "transactions": outcome.transactions,
+        "classes": counts(outcome.findings, (*CLASSES, *TRANSACTION_CLASSES)),
         "findings": [str(finding) for finding in outcome.findings[:_KEPT]],
         "errors": outcome.errors[:_KEPT],
         "availability": {
@@ -71,6 +73,8 @@ def show(report: dict[str, Any], against: dict[str, Any] | None, console: Consol
         f"{title}: {report['faults']} faults in {report['seconds']:.0f} s, "
         f"{report['acknowledged']} records acknowledged, {report['polled']} read"
     )
+    if report["transactions"]:
+        console.print("transactions: " + ", ".join(f"{kind} {count}" for kind, count in report["transactions"].items()))
     console.print(", ".join(f"{kind} {count}" for kind, count in report["classes"].items()))
     table = Table(title="seconds in which a partition took no records")
     columns = ["fault", "partitions", "n", "median", "longest"]
