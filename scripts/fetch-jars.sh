@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Fetches Apache Kafka 3.9.1, ZooKeeper 3.9 and Spark's own Kafka connector from Maven Central into
-# ${OTTLA_CACHE:-~/.cache/ottla}/jars, .../zookeeper-jars and .../spark-connector-jars (flat folders). What is fetched
-# stands in scripts/jars/*/pom.xml; nothing happens when the folders were made from the same files. Needs mvn and java.
+# Fetches Apache Kafka 3.9.1, Kafka Streams, ZooKeeper 3.9 and Spark's own Kafka connector from Maven Central into
+# ${OTTLA_CACHE:-~/.cache/ottla}/jars, .../kafka-streams-jars, .../zookeeper-jars and .../spark-connector-jars (flat
+# folders). What is fetched stands in scripts/jars/*/pom.xml; nothing happens when the folders were made from the same
+# files. Needs mvn and java.
 set -euo pipefail
 cd "$(dirname "$0")/jars"
 cache=${OTTLA_CACHE:-$HOME/.cache/ottla}
@@ -57,6 +58,8 @@ if [ "${1:-}" = zookeeper-image ]; then # only those of the image that e2e/ buil
   exit
 fi
 fetch kafka jars
+fetch kafka-streams kafka-streams-jars
 fetch zookeeper zookeeper-jars
 fetch spark-connector spark-connector-jars
-echo "fetch-jars: $cache has Apache Kafka in jars, ZooKeeper in zookeeper-jars, Spark's connector in spark-connector-jars"
+echo "fetch-jars: $cache has Apache Kafka in jars, Kafka Streams in kafka-streams-jars, ZooKeeper in zookeeper-jars," \
+  "Spark's connector in spark-connector-jars"

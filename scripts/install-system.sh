@@ -22,7 +22,7 @@ fi
 
 jars_are_current() {
   local pair wanted
-  for pair in kafka:jars zookeeper:zookeeper-jars spark-connector:spark-connector-jars; do
+  for pair in kafka:jars kafka-streams:kafka-streams-jars zookeeper:zookeeper-jars spark-connector:spark-connector-jars; do
     wanted=$(sha256sum < "jars/${pair%%:*}/pom.xml" | cut -d' ' -f1)
     [ "$(cat "$cache/${pair##*:}/.pom.sha256" 2> /dev/null)" = "$wanted" ] || return 1
   done
