@@ -72,3 +72,8 @@ def test_a_history_without_transactions_has_nothing_wrong() -> None:
 )
 def test_each_class_is_found(history: list[Event], expected: str) -> None:
     assert [one.kind for one in findings(history)] == [expected]
+
+
+def test_a_value_of_an_aborted_transaction_is_told_of_once() -> None:
+    history = [transacted(1, "fail", {"a": (1,)}), *(transacted(number, "ok", {}, {"a": (1,)}) for number in (2, 3))]
+    assert [str(one) for one in findings(history)] == ["txn-G1a: T2 read a=1 of T1, which failed"]

@@ -60,18 +60,25 @@ def findings(events: Iterable[Event]) -> list[Finding]:
     """
     history = list(events)
     ended = [event for event in history if isinstance(event, Transacted)]
-    found = [
-        Finding(_PREFIX + one.kind, one.what)
-        for one in elle.findings(_transactions(ended), has_write_order=False)
-        if one.kind in _OF_ELLE
-    ]
+    found = [Finding(_PREFIX + one.kind, one.what) for one in _of_elle(ended)]
     found += _appends(ended)
     found += _copies(history)
     return sorted(found, key=lambda one: CLASSES.index(one.kind))
 
 
+def _of_elle(ended: list[Transacted]) -> Iterator[elle.Finding]:
+    """A value that must not be read is told of once: whoever reads the list later reads it too."""
+    known: set[str] = set()
+    for one in elle.findings(_transactions(ended), has_write_order=False):
+        _, _, value = one.what.partition(" read ")
+        if one.kind in _OF_ELLE and not (one.kind in (elle.G1A, elle.UNKNOWN_VALUE) and value in known):
+            known.add(value)
+            yield one
+
+
 def _transactions(ended: list[Transacted]) -> Iterator[elle.Transaction]:
-    """What a client read in a transaction that did not commit was read all the same: it stands for itself.
+    """What a client read in a transaction that did not commit was read all the same: it stands for itself, as T-17
+    beside T17.
 
     Reads come first: no client reads its own values before it has committed them.
     """
