@@ -13,6 +13,8 @@ NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NO_TIMESTAMP: Final = -1
 MAX_PRODUCER_EPOCH: Final = 2**15 - 1
+FIRST_VERSION_WITH_EPOCHS: Final = 2
+"""The level of transaction.version from which on every transaction ends with a raised epoch (KIP-890)."""
 LAST_GIVEN_EPOCH: Final = MAX_PRODUCER_EPOCH - 1
 """The highest epoch that a producer gets: its transaction can still be aborted with the one above."""
 
@@ -38,8 +40,20 @@ class TransactionMetadata:
     """Those in the transaction; while markers are written, those without one."""
     last_producer_id: int = NO_PRODUCER_ID
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    """Producer id and epoch before the last InitProducerId of the same producer: it may send the request again
-    (KIP-360). Not stored: after a failover it gets another epoch, or PRODUCER_FENCED."""
+    """Producer id and epoch before the last InitProducerId, or EndTxn of version 2, of the same producer: it may send
+    the request again (KIP-360, KIP-890). The epoch is not stored: after a failover InitProducerId gives another epoch,
+    or PRODUCER_FENCED; EndTxn needs only the producer id, which a record of version 1 has."""
+    next_producer_id: int = NO_PRODUCER_ID
+    """What the producer gets with epoch 0 when the markers are written: the epochs of `producer_id` are used up."""
+    transaction_version: int = 0
+    """The level of transaction.version that the producer uses for this transaction (ClientTransactionVersion)."""
+
+    @property
+    def producer_after(self) -> ProducerIdAndEpoch:
+        """What the producer has after the transaction that is being ended."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return ProducerIdAndEpoch(self.next_producer_id, 0)
+        return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ Rules
 - The exception is the epoch of a fence: it counts from the decision on, so that the producer that is fenced cannot
   commit meanwhile. If the record cannot be stored, the next fence uses the same epoch: no producer ever had it.
 - A producer epoch never falls within a producer id. A producer gets at most LAST_GIVEN_EPOCH; the next
-  InitProducerId gives another producer id.
+  InitProducerId, or EndTxn of version 2, gives another producer id.
+- With transaction.version 2 each end of a transaction raises the epoch (KIP-890): markers have the raised one, so no
+  late request of a transaction touches the next one. A request that ends one more time is known by its epoch.
 
 Example: two producers with one transactional id
 
@@ -21,7 +23,17 @@ Example: two producers with one transactional id
     markers are written                 CompleteAbort
     InitProducerId (tries again)        Empty            producer id 7, epoch 2
 
-Source: kafka.coordinator.transaction.TransactionMetadata and the decisions of TransactionCoordinator.
+Example: one producer with transaction.version 2
+
+    in                                  state            out
+    Produce 7/0 {t-0}                   Ongoing          NONE; the leader of t-0 adds the partition
+    EndTxn 7/0 (commit)                 PrepareCommit    NONE, producer id 7, epoch 1; markers of epoch 1 are written
+    EndTxn 7/0 (commit, sent again)     PrepareCommit    CONCURRENT_TRANSACTIONS
+    markers are written                 CompleteCommit
+    EndTxn 7/0 (commit, sent again)     CompleteCommit   NONE, producer id 7, epoch 1
+    EndTxn 7/1 (abort)                  PrepareAbort     NONE, producer id 7, epoch 2
+
+Source: TransactionMetadata and the decisions of TransactionCoordinator of Apache Kafka, 4.1 for transaction.version 2.
 """
 
 from __future__ import annotations
@@ -32,9 +44,11 @@ from dataclasses import replace
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.transactions.decisions import (
+    FIRST_VERSION_WITH_EPOCHS,
     LAST_GIVEN_EPOCH,
     MAX_PRODUCER_EPOCH,
     NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
     NO_TIMESTAMP,
     Answer,
     Decision,
@@ -45,8 +59,10 @@ from ottla_broker.transactions.decisions import (
 )
 from ottla_broker.transactions.states import (
     ABORT_ANSWERS,
+    ABORT_ANSWERS_2,
     ADD_ANSWERS,
     COMMIT_ANSWERS,
+    COMMIT_ANSWERS_2,
     ENDING_STATES,
     EXPIRABLE_STATES,
     INIT_ACTIONS,
@@ -106,10 +122,18 @@ class Transaction:
         return self._next_epoch(timeout_ms, expected, now_ms, new_producer_id)
 
     def add_partitions(
-        self, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition], now_ms: int
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        now_ms: int,
+        transaction_version: int = 0,
     ) -> Decision:
         """AddPartitionsToTxn and AddOffsetsToTxn. Errors in order: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
-        CONCURRENT_TRANSACTIONS."""
+        CONCURRENT_TRANSACTIONS.
+
+        `transaction_version`: 2 where the leader of a partition adds it for a producer that does not (KIP-890).
+        """
         metadata = self.metadata
         refusal = self._refuse_producer(producer_id, producer_epoch)
         if refusal is not None:
@@ -129,6 +153,7 @@ class Transaction:
                 partitions=metadata.partitions | added if is_open else added,
                 start_timestamp_ms=metadata.start_timestamp_ms if is_open else now_ms,
                 last_update_timestamp_ms=now_ms,
+                transaction_version=transaction_version,
             ),
             f"{len(added)} partitions are added",
         )
@@ -165,15 +190,69 @@ class Transaction:
         if answer is EndAnswer.PREPARE:
             state = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
             return self._prepare(
-                replace(metadata, state=state, last_update_timestamp_ms=now_ms),
+                replace(metadata, state=state, last_update_timestamp_ms=now_ms, transaction_version=0),
                 f"the producer {'commits' if is_commit else 'aborts'}",
             )
-        name = STATE_NAMES[metadata.state]
-        if answer is EndAnswer.REPEATED:
-            return Answer(ErrorCode.NONE, f"the state is {name} already")
-        if answer is EndAnswer.IN_PROGRESS:
-            return _concurrent(metadata.state)
-        return Answer(ErrorCode.INVALID_TXN_STATE, f"the state is {name}")
+        return _end_refused(answer, metadata)
+
+    def end_with_next_epoch(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_commit: bool,
+        now_ms: int,
+        new_producer_id: int | None = None,
+    ) -> Decision | NeedsProducerId:
+        """EndTxn of transaction.version 2 (KIP-890): `TransactionMetadata.producer_after` is what the producer has
+        then. Errors in order: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
+        INVALID_TXN_STATE.
+
+        `new_producer_id`: one that no producer has, where the last decision was NeedsProducerId.
+        """
+        metadata = self.metadata
+        has_new_id = (
+            producer_id == metadata.last_producer_id != metadata.producer_id
+            and producer_epoch == LAST_GIVEN_EPOCH
+            and metadata.producer_epoch == 0
+            and metadata.state in ENDING_STATES.values()
+        )
+        if producer_id != metadata.producer_id and not has_new_id:
+            return Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"the producer id is {metadata.producer_id}")
+        answers = (COMMIT_ANSWERS_2 if is_commit else ABORT_ANSWERS_2)[metadata.state]
+        if has_new_id or producer_epoch == metadata.producer_epoch - 1:
+            answer = answers.repeated
+        elif producer_epoch == metadata.producer_epoch:
+            answer = answers.current
+        else:
+            answer = EndAnswer.FENCED
+        if answer is EndAnswer.FENCED:
+            return _end_refused(answer, metadata)
+        if self.pending is not None:
+            return _concurrent(self.pending)
+        if answer is not EndAnswer.PREPARE:
+            return _end_refused(answer, metadata)
+        is_last_epoch = metadata.producer_epoch >= LAST_GIVEN_EPOCH
+        if is_last_epoch and new_producer_id is None:
+            return NeedsProducerId(f"epoch {metadata.producer_epoch} of producer id {producer_id} is the last")
+        if metadata.producer_epoch >= MAX_PRODUCER_EPOCH:
+            # A fence that could not be stored has taken it; only InitProducerId goes on from there.
+            return Answer(ErrorCode.PRODUCER_FENCED, f"the producer epoch is {metadata.producer_epoch}")
+        is_open = metadata.state is TransactionState.ONGOING
+        return self._prepare(
+            replace(
+                metadata,
+                state=TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT,
+                producer_epoch=metadata.producer_epoch + 1,
+                last_producer_id=metadata.producer_id,
+                last_producer_epoch=metadata.producer_epoch,
+                next_producer_id=new_producer_id if is_last_epoch and new_producer_id is not None else NO_PRODUCER_ID,
+                start_timestamp_ms=metadata.start_timestamp_ms if is_open else now_ms,
+                last_update_timestamp_ms=now_ms,
+                transaction_version=FIRST_VERSION_WITH_EPOCHS,
+            ),
+            f"the producer {'commits' if is_commit else 'aborts'}",
+        )
 
     # Time
 
@@ -209,7 +288,15 @@ class Transaction:
         """All markers are written."""
         metadata = self.metadata
         assert not metadata.partitions, metadata.partitions
-        target = replace(metadata, state=ENDING_STATES[metadata.state], last_update_timestamp_ms=now_ms)
+        producer = metadata.producer_after
+        target = replace(
+            metadata,
+            state=ENDING_STATES[metadata.state],
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            next_producer_id=NO_PRODUCER_ID,
+            last_update_timestamp_ms=now_ms,
+        )
         return replace(self._prepare(target, "all markers are written"), is_completion=True)
 
     # Writes
@@ -298,6 +385,18 @@ class Transaction:
         assert target.state is not TransactionState.EMPTY or target.start_timestamp_ms == NO_TIMESTAMP, target
         self.pending = target.state
         return Transition(target, reason)
+
+
+def _end_refused(answer: EndAnswer, metadata: TransactionMetadata) -> Answer:
+    """What an EndTxn hears that stores nothing."""
+    name = STATE_NAMES[metadata.state]
+    if answer is EndAnswer.REPEATED:
+        return Answer(ErrorCode.NONE, f"the state is {name} already")
+    if answer is EndAnswer.IN_PROGRESS:
+        return _concurrent(metadata.state)
+    if answer is EndAnswer.FENCED:
+        return Answer(ErrorCode.PRODUCER_FENCED, f"the producer epoch is {metadata.producer_epoch} in state {name}")
+    return Answer(ErrorCode.INVALID_TXN_STATE, f"the state is {name}")
 
 
 def _concurrent(state: TransactionState) -> Answer:

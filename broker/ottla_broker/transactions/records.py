@@ -1,8 +1,9 @@
-"""The records of `__transaction_state`, byte for byte as Apache Kafka 3.9 writes them.
+"""The records of `__transaction_state`, byte for byte as Apache Kafka writes them.
 
-Key and value begin with an int16 version. Keys have version 0. Values are written as version 0, the one of
-transaction.version 0; version 1, of Apache Kafka 4 too, is read: tagged fields that are unknown here are skipped. A
-record without a value is a tombstone. Pure; batches around the records are the log's matter.
+Key and value begin with an int16 version. Keys have version 0. Values have version 0 while transaction.version is 0,
+else version 1, whose tagged fields are those of Apache Kafka 4; a transaction of version 2 is always written as version
+1, which Apache Kafka 3.9 reads too. A record without a value is a tombstone. Pure; batches around the records are the
+log's matter.
 
 Source: kafka.coordinator.transaction.TransactionLog.
 """
@@ -22,8 +23,7 @@ from ottla_broker.transactions.states import STORED_STATES, TransactionState
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 KEY_VERSION = 0
-VALUE_VERSION = 0
-HIGHEST_VALUE_VERSION = 1
+FLEXIBLE_VALUE_VERSION = 1
 
 _VERSION = struct.Struct(">h")
 _STATES = {int(state): state for state in STORED_STATES}
@@ -48,8 +48,15 @@ def transaction_key(transactional_id: str) -> bytes:
     return _with_version(KEY_VERSION, schema.write_transaction_log_key(KEY_VERSION, key))
 
 
-def transaction_record(transactional_id: str, metadata: TransactionMetadata) -> StateRecord:
-    """Partitions are in order, so that the same metadata give the same bytes."""
+def transaction_record(
+    transactional_id: str, metadata: TransactionMetadata, transaction_version: int = 0
+) -> StateRecord:
+    """Partitions are in order, so that the same metadata give the same bytes.
+
+    `transaction_version`: the finalized level. What version 0 cannot hold is left out.
+    """
+    level = max(transaction_version, metadata.transaction_version)
+    version = FLEXIBLE_VALUE_VERSION if level >= 1 else 0
     value = schema.TransactionLogValue(
         producer_id=metadata.producer_id,
         producer_epoch=metadata.producer_epoch,
@@ -60,9 +67,13 @@ def transaction_record(transactional_id: str, metadata: TransactionMetadata) -> 
         transaction_last_update_timestamp_ms=metadata.last_update_timestamp_ms,
         transaction_start_timestamp_ms=metadata.start_timestamp_ms,
     )
+    if version >= FLEXIBLE_VALUE_VERSION:
+        value.previous_producer_id = metadata.last_producer_id
+        value.next_producer_id = metadata.next_producer_id
+        value.client_transaction_version = metadata.transaction_version
     return StateRecord(
         transaction_key(transactional_id),
-        _with_version(VALUE_VERSION, schema.write_transaction_log_value(VALUE_VERSION, value)),
+        _with_version(version, schema.write_transaction_log_value(version, value)),
     )
 
 
@@ -88,7 +99,7 @@ def read_value(value: Buffer) -> TransactionMetadata:
     """
     view = memoryview(value)
     (version,) = _VERSION.unpack_from(view)
-    if not 0 <= version <= HIGHEST_VALUE_VERSION:
+    if not 0 <= version <= FLEXIBLE_VALUE_VERSION:
         raise UnreadableValue(f"value of version {version}")
     found = schema.read_transaction_log_value(version, view, _VERSION.size)
     state = _STATES.get(found.transaction_status)
@@ -106,6 +117,9 @@ def read_value(value: Buffer) -> TransactionMetadata:
             for topic in found.transaction_partitions or ()
             for index in topic.partition_ids
         ),
+        last_producer_id=found.previous_producer_id,
+        next_producer_id=found.next_producer_id,
+        transaction_version=found.client_transaction_version,
     )
 
 

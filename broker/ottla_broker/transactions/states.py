@@ -13,6 +13,9 @@ The machine (`machine.py`) asks these tables before any rule of its own. Pure.
                  │           InitProducerId, transaction timeout                     │
                  └────────────AddPartitionsToTxn, AddOffsetsToTxn────────────────────┘
 
+With transaction.version 2 a producer may also abort before it has added a partition: Empty, CompleteCommit and
+CompleteAbort then go to PrepareAbort (KIP-890).
+
 PrepareEpochFence is never stored: the producer epoch is raised and PrepareAbort is appended in one step. Dead follows
 Empty, CompleteCommit and CompleteAbort when the transactional id expires; its record is a tombstone.
 
@@ -23,6 +26,7 @@ from __future__ import annotations
 
 from enum import Enum, IntEnum
 from types import MappingProxyType
+from typing import NamedTuple
 
 from ottla_broker.protocol.errors import ErrorCode
 
@@ -68,7 +72,13 @@ PREVIOUS_STATES = MappingProxyType(
             TransactionState.COMPLETE_ABORT,
         ),
         TransactionState.PREPARE_COMMIT: (TransactionState.ONGOING,),
-        TransactionState.PREPARE_ABORT: (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE),
+        TransactionState.PREPARE_ABORT: (
+            TransactionState.ONGOING,
+            TransactionState.PREPARE_EPOCH_FENCE,
+            TransactionState.EMPTY,
+            TransactionState.COMPLETE_COMMIT,
+            TransactionState.COMPLETE_ABORT,
+        ),
         TransactionState.COMPLETE_COMMIT: (TransactionState.PREPARE_COMMIT,),
         TransactionState.COMPLETE_ABORT: (TransactionState.PREPARE_ABORT,),
         TransactionState.DEAD: (
@@ -144,6 +154,8 @@ class EndAnswer(Enum):
     """CONCURRENT_TRANSACTIONS: it is ending, one way or the other; the producer hears which when it has ended."""
     INVALID = "invalid"
     """INVALID_TXN_STATE: there is nothing to end, or it has ended the other way."""
+    FENCED = "fenced"
+    """PRODUCER_FENCED: the epoch is not one that may end a transaction in this state."""
 
 
 COMMIT_ANSWERS = MappingProxyType(
@@ -169,6 +181,41 @@ ABORT_ANSWERS = MappingProxyType(
     }
 )
 """EndTxn that aborts."""
+
+
+class EndAnswers(NamedTuple):
+    """What an EndTxn of transaction.version 2 is answered, where each transaction ends with a raised epoch (KIP-890).
+
+    The epoch says which transaction is meant: that before the current one is of a request that is sent again.
+    """
+
+    repeated: EndAnswer
+    current: EndAnswer
+
+
+COMMIT_ANSWERS_2 = MappingProxyType(
+    {
+        TransactionState.EMPTY: EndAnswers(EndAnswer.FENCED, EndAnswer.INVALID),
+        TransactionState.ONGOING: EndAnswers(EndAnswer.FENCED, EndAnswer.PREPARE),
+        TransactionState.PREPARE_COMMIT: EndAnswers(EndAnswer.IN_PROGRESS, EndAnswer.FENCED),
+        TransactionState.PREPARE_ABORT: EndAnswers(EndAnswer.IN_PROGRESS, EndAnswer.FENCED),
+        TransactionState.COMPLETE_COMMIT: EndAnswers(EndAnswer.REPEATED, EndAnswer.INVALID),
+        TransactionState.COMPLETE_ABORT: EndAnswers(EndAnswer.INVALID, EndAnswer.INVALID),
+    }
+)
+"""EndTxn of version 2 that commits."""
+
+ABORT_ANSWERS_2 = MappingProxyType(
+    {
+        TransactionState.EMPTY: EndAnswers(EndAnswer.FENCED, EndAnswer.PREPARE),
+        TransactionState.ONGOING: EndAnswers(EndAnswer.FENCED, EndAnswer.PREPARE),
+        TransactionState.PREPARE_COMMIT: EndAnswers(EndAnswer.IN_PROGRESS, EndAnswer.FENCED),
+        TransactionState.PREPARE_ABORT: EndAnswers(EndAnswer.IN_PROGRESS, EndAnswer.FENCED),
+        TransactionState.COMPLETE_COMMIT: EndAnswers(EndAnswer.INVALID, EndAnswer.PREPARE),
+        TransactionState.COMPLETE_ABORT: EndAnswers(EndAnswer.REPEATED, EndAnswer.PREPARE),
+    }
+)
+"""EndTxn of version 2 that aborts."""
 
 
 def can_enter(target: TransactionState, current: TransactionState) -> bool:

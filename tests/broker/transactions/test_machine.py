@@ -235,3 +235,123 @@ def test_a_change_that_the_table_does_not_know_is_an_assertion() -> None:
     transaction.metadata = replace(transaction.metadata, state=S.EMPTY)
     with pytest.raises(AssertionError):
         transaction.markers_written([A])
+
+
+# transaction.version 2 (KIP-890)
+
+
+FENCED = ErrorCode.PRODUCER_FENCED
+
+ANSWERS_2 = {
+    # state: EndTxn (commit) sent again, of the current epoch; EndTxn (abort) sent again, of the current epoch
+    S.EMPTY: (FENCED, INVALID, FENCED, S.PREPARE_ABORT),
+    S.ONGOING: (FENCED, S.PREPARE_COMMIT, FENCED, S.PREPARE_ABORT),
+    S.PREPARE_COMMIT: (CONCURRENT, FENCED, CONCURRENT, FENCED),
+    S.PREPARE_ABORT: (CONCURRENT, FENCED, CONCURRENT, FENCED),
+    S.COMPLETE_COMMIT: (NONE, INVALID, INVALID, S.PREPARE_ABORT),
+    S.COMPLETE_ABORT: (INVALID, INVALID, NONE, S.PREPARE_ABORT),
+}
+
+
+def end_2(
+    transaction: Transaction, epoch: int, *, is_commit: bool, producer_id: int = 7, new: int | None = None
+) -> object:
+    decision = transaction.end_with_next_epoch(
+        producer_id, epoch, is_commit=is_commit, now_ms=2_000, new_producer_id=new
+    )
+    return decision if isinstance(decision, NeedsProducerId) else outcome(decision)
+
+
+@pytest.mark.parametrize("state", sorted(STORED_STATES), ids=lambda state: STATE_NAMES[state])
+def test_an_end_of_version_2_is_answered_by_the_state_and_the_epoch(state: TransactionState) -> None:
+    assert (
+        end_2(in_state(state), 2, is_commit=True),
+        end_2(in_state(state), 3, is_commit=True),
+        end_2(in_state(state), 2, is_commit=False),
+        end_2(in_state(state), 3, is_commit=False),
+    ) == ANSWERS_2[state]
+
+
+@pytest.mark.parametrize("state", sorted(STORED_STATES), ids=lambda state: STATE_NAMES[state])
+def test_an_end_of_version_2_from_another_producer_is_refused_in_every_state(state: TransactionState) -> None:
+    assert end_2(in_state(state), 3, is_commit=True, producer_id=6) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    for epoch in (1, 4):
+        assert end_2(in_state(state), epoch, is_commit=True) is FENCED
+        assert end_2(in_state(state), epoch, is_commit=False) is FENCED
+
+
+def test_an_end_of_version_2_raises_the_epoch_before_the_markers() -> None:
+    transaction = in_state(S.ONGOING)
+    prepared = stored(transaction, transaction.end_with_next_epoch(7, 3, is_commit=True, now_ms=2_000))
+    assert (prepared.producer_epoch, prepared.last_producer_epoch, prepared.partitions) == (4, 3, {A})
+    assert prepared.producer_after == (7, 4) and prepared.transaction_version == 2
+    transaction.markers_written([A])
+    complete = stored(transaction, transaction.complete(3_000))
+    assert (complete.producer_id, complete.producer_epoch, complete.state) == (7, 4, S.COMPLETE_COMMIT)
+    assert outcome(transaction.add_partitions(7, 3, [A], 4_000, 2)) is FENCED
+    assert stored(transaction, transaction.add_partitions(7, 4, [A], 4_000, 2)).transaction_version == 2
+
+
+def test_an_abort_before_any_partition_begins_when_it_ends() -> None:
+    transaction = in_state(S.EMPTY)
+    prepared = stored(transaction, transaction.end_with_next_epoch(7, 3, is_commit=False, now_ms=2_000))
+    assert (prepared.start_timestamp_ms, prepared.partitions, prepared.producer_epoch) == (2_000, frozenset(), 4)
+    assert stored(transaction, transaction.complete(2_000)).state is S.COMPLETE_ABORT
+
+
+def test_the_last_epoch_of_a_producer_id_ends_with_the_next_producer_id() -> None:
+    transaction = in_state(S.ONGOING, epoch=LAST_GIVEN_EPOCH)
+    assert isinstance(end_2(transaction, LAST_GIVEN_EPOCH, is_commit=True), NeedsProducerId)
+    assert transaction.pending is None
+    decision = transaction.end_with_next_epoch(7, LAST_GIVEN_EPOCH, is_commit=True, now_ms=2_000, new_producer_id=9)
+    prepared = stored(transaction, decision)
+    assert (prepared.producer_id, prepared.producer_epoch, prepared.producer_after) == (7, LAST_GIVEN_EPOCH + 1, (9, 0))
+    assert end_2(transaction, LAST_GIVEN_EPOCH, is_commit=True) is CONCURRENT
+    transaction.markers_written([A])
+    complete = stored(transaction, transaction.complete(3_000))
+    assert (complete.producer_id, complete.producer_epoch, complete.next_producer_id) == (9, 0, -1)
+    assert end_2(transaction, LAST_GIVEN_EPOCH, is_commit=True) is NONE
+    assert end_2(transaction, LAST_GIVEN_EPOCH, is_commit=False) is INVALID
+    assert end_2(transaction, LAST_GIVEN_EPOCH - 1, is_commit=True) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert outcome(transaction.add_partitions(9, 0, [A], 4_000, 2)) is S.ONGOING
+
+
+def test_a_record_of_version_2_that_cannot_be_stored_leaves_the_epoch() -> None:
+    transaction = in_state(S.ONGOING)
+    ending = transaction.end_with_next_epoch(7, 3, is_commit=True, now_ms=2_000)
+    assert isinstance(ending, Transition)
+    assert end_2(transaction, 3, is_commit=True) is CONCURRENT
+    transaction.stored(ending, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert transaction.metadata.producer_epoch == 3
+    assert end_2(transaction, 3, is_commit=True) is S.PREPARE_COMMIT
+
+
+def test_a_fence_wins_over_an_end_of_version_2() -> None:
+    transaction = in_state(S.ONGOING)
+    fence = transaction.initialize(TIMEOUT_MS, None, 2_000)
+    assert end_2(transaction, 3, is_commit=True) is FENCED
+    assert stored(transaction, fence).producer_epoch == 4
+    assert end_2(transaction, 3, is_commit=True) is CONCURRENT
+    transaction.markers_written([A])
+    stored(transaction, transaction.complete(3_000))
+    assert end_2(transaction, 3, is_commit=True) is INVALID
+
+
+def test_a_producer_that_lost_the_answer_to_its_end_gets_the_same_epoch_from_initializing() -> None:
+    """KIP-360: it names the epoch before."""
+    transaction = in_state(S.ONGOING)
+    stored(transaction, transaction.end_with_next_epoch(7, 3, is_commit=True, now_ms=2_000))
+    transaction.markers_written([A])
+    stored(transaction, transaction.complete(3_000))
+    initialized = stored(transaction, transaction.initialize(TIMEOUT_MS, ProducerIdAndEpoch(7, 3), 4_000))
+    assert (initialized.producer_id, initialized.producer_epoch) == (7, 4)
+
+
+def test_versions_may_change_between_two_transactions() -> None:
+    transaction = in_state(S.ONGOING)
+    stored(transaction, transaction.end_with_next_epoch(7, 3, is_commit=True, now_ms=2_000))
+    transaction.markers_written([A])
+    stored(transaction, transaction.complete(2_000))
+    stored(transaction, transaction.add_partitions(7, 4, [A], 3_000))
+    prepared = stored(transaction, transaction.end(7, 4, is_commit=True, now_ms=4_000))
+    assert (prepared.producer_epoch, prepared.transaction_version) == (4, 0)

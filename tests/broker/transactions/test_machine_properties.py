@@ -19,6 +19,7 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.transactions.decisions import (
     LAST_GIVEN_EPOCH,
+    Answer,
     Decision,
     NeedsProducerId,
     ProducerIdAndEpoch,
@@ -84,6 +85,27 @@ class Lives(RuleBasedStateMachine):
         decision = self.transaction.end(producer.id, producer.epoch, is_commit=is_commit, now_ms=self.now_ms)
         if self.append(decision):
             assert (producer.id, producer.epoch) == (before.producer_id, before.producer_epoch)
+
+    @rule(who=st.integers(0, 1), is_commit=st.booleans())
+    def end_with_next_epoch(self, who: int, is_commit: bool) -> None:
+        """transaction.version 2. The response of a retry may give the epoch too."""
+        producer, before = self.producers[who], self.transaction.metadata
+        arguments = {"is_commit": is_commit, "now_ms": self.now_ms}
+        decision = self.transaction.end_with_next_epoch(producer.id, producer.epoch, **arguments)  # type: ignore[arg-type]
+        if isinstance(decision, NeedsProducerId):
+            decision = self.transaction.end_with_next_epoch(
+                producer.id,
+                producer.epoch,
+                new_producer_id=self.next_producer_id,
+                **arguments,  # type: ignore[arg-type]
+            )
+            self.next_producer_id += 1
+        if self.append(decision):
+            assert (producer.id, producer.epoch) == (before.producer_id, before.producer_epoch)
+            self.on_commit = producer
+        elif isinstance(decision, Answer) and decision.error is ErrorCode.NONE:
+            assert before.state is (TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT)
+            producer.id, producer.epoch = before.producer_id, before.producer_epoch
 
     @rule(passed_ms=st.sampled_from([1, 2 * TIMEOUT_MS]))
     def time_passes(self, passed_ms: int) -> None:
@@ -155,8 +177,8 @@ class Lives(RuleBasedStateMachine):
         return True
 
     def give(self, producer: Producer, metadata: TransactionMetadata) -> None:
-        given = (metadata.producer_id, metadata.producer_epoch)
-        assert metadata.producer_epoch <= LAST_GIVEN_EPOCH
+        given = metadata.producer_after
+        assert given.producer_epoch <= LAST_GIVEN_EPOCH
         is_repeated = (producer.id, producer.epoch) == (metadata.last_producer_id, metadata.last_producer_epoch)
         assert given not in self.given or is_repeated
         self.given.add(given)

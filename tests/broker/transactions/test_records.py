@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,14 +56,19 @@ def test_a_tombstone_has_a_key_alone() -> None:
     assert transaction_tombstone("payments") == (transaction_key("payments"), None)
 
 
-def test_a_value_of_version_1_is_read_and_its_unknown_tagged_fields_are_skipped() -> None:
-    """As Apache Kafka 4 writes it: PreviousProducerId, NextProducerId, ClientTransactionVersion."""
+def test_a_value_of_version_1_has_the_tagged_fields_of_apache_kafka_4() -> None:
+    """PreviousProducerId, NextProducerId, ClientTransactionVersion; a later field is skipped."""
     value = b"\x00\x01" + struct.pack(">qhib", 7, 2, 60_000, 1) + b"\x02"
     value += b"\x07orders" + b"\x02" + struct.pack(">i", 3) + b"\x00" + struct.pack(">qq", STARTED_MS, STARTED_MS)
-    tags = b"\x03" + b"\x00\x08" + struct.pack(">q", 6) + b"\x01\x08" + struct.pack(">q", 9) + b"\x02\x02\x00\x02"
-    found = read_value(value + tags)
+    tags = b"\x00\x08" + struct.pack(">q", 6) + b"\x01\x08" + struct.pack(">q", 9) + b"\x02\x02\x00\x02"
+    found = read_value(value + b"\x03" + tags)
     assert (found.producer_id, found.producer_epoch, found.partitions) == (7, 2, {TopicPartition("orders", 3)})
-    assert read_value(value + b"\x00") == found
+    assert (found.last_producer_id, found.next_producer_id, found.transaction_version) == (6, 9, 2)
+    assert transaction_record("payments", found).value == value + b"\x03" + tags
+    assert read_value(value + b"\x04" + tags + b"\x09\x01\x00") == found
+    untagged = replace(found, last_producer_id=-1, next_producer_id=-1, transaction_version=0)
+    assert read_value(value + b"\x00") == untagged
+    assert transaction_record("payments", untagged, 1).value == value + b"\x00"
 
 
 def test_what_no_kafka_writes_is_refused() -> None:
@@ -102,6 +108,23 @@ def test_any_metadata_survive_the_round_trip(transactional_id: str, metadata: Tr
     assert read_value(record.value) == metadata
 
 
+@given(METADATA, st.integers(-1, 2**40), st.integers(-1, 2**40), st.integers(1, 2), st.integers(0, 2))
+def test_version_1_keeps_the_other_producer_ids_and_the_transaction_version(
+    metadata: TransactionMetadata, last: int, following: int, finalized: int, version: int
+) -> None:
+    metadata = replace(metadata, last_producer_id=last, next_producer_id=following, transaction_version=version)
+    record = transaction_record("id", metadata, finalized)
+    assert record.value is not None
+    assert read_value(record.value) == metadata
+
+
+def test_a_transaction_of_version_2_that_is_open_during_a_downgrade_is_written_in_full() -> None:
+    metadata = replace(ONGOING, last_producer_id=7, next_producer_id=9, transaction_version=2)
+    record = transaction_record("payments", metadata, 0)
+    assert record.value is not None
+    assert read_value(record.value) == metadata
+
+
 @pytest.mark.java
 def test_apache_kafka_reads_our_segment(tmp_path: Path) -> None:
     """DumpLogSegments with its decoder for `__transaction_state`, over a segment file with our batches."""
@@ -109,6 +132,7 @@ def test_apache_kafka_reads_our_segment(tmp_path: Path) -> None:
         transaction_record("payments", ONGOING),
         transaction_record("payments", EMPTY),
         transaction_tombstone("payments"),
+        transaction_record("payments", replace(ONGOING, last_producer_id=6, transaction_version=2)),
     ]
     segment = tmp_path / "__transaction_state-0" / "00000000000000000000.log"
     segment.parent.mkdir()
@@ -128,3 +152,4 @@ def test_apache_kafka_reads_our_segment(tmp_path: Path) -> None:
     assert f"txnLastUpdateTimestamp={STARTED_MS + 5},txnTimeoutMs=60000" in lines[0]
     assert "producerId:8,producerEpoch:0,state=Empty,partitions=[]" in lines[1]
     assert lines[2].endswith("payload: <DELETE>")
+    assert "producerId:7,producerEpoch:2,state=Ongoing" in lines[3]

@@ -6,6 +6,8 @@ Behaviour
 - Goes to the transaction coordinator. The response is sent when the decision is committed in __transaction_state;
   the markers follow, and until they are all written the next transaction gets CONCURRENT_TRANSACTIONS.
 - Sent again after the transaction has ended the same way, it succeeds.
+- From version 5 on every transaction ends with a raised epoch, which the response has; at the last epoch of a producer
+  id it has the next producer id with epoch 0. A producer may abort without having added a partition (KIP-890).
 
 Errors, in the order of checking
 - TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53): the transactional id may not be written
@@ -24,6 +26,7 @@ Versions
 2  PRODUCER_FENCED may be returned (KIP-588).
 3  Flexible (KIP-482).
 4  TRANSACTION_ABORTABLE may be returned (KIP-890).
+5  ProducerId and ProducerEpoch in the response: the epoch is raised (KIP-890).
 """
 
 from __future__ import annotations
@@ -54,17 +57,19 @@ new = object.__new__
 R_h = Struct(">h").unpack_from
 R_ih = Struct(">ih").unpack_from
 R_ihB = Struct(">ihB").unpack_from
+R_ihqhB = Struct(">ihqhB").unpack_from
 R_qht = Struct(">qh?").unpack_from
 R_qhtB = Struct(">qh?B").unpack_from
 W_h = Struct(">h").pack
 W_ih = Struct(">ih").pack
+W_ihqhx = Struct(">ihqhx").pack
 W_ihx = Struct(">ihx").pack
 W_qht = Struct(">qh?").pack
 W_qhtx = Struct(">qh?x").pack
 
 
 class EndTxnRequest:
-    """EndTxnRequest, versions 0-4."""
+    """EndTxnRequest, versions 0-5."""
 
     __slots__ = ("transactional_id", "producer_id", "producer_epoch", "committed")
     transactional_id: str  # v0+
@@ -97,30 +102,36 @@ class EndTxnRequest:
 
 
 class EndTxnResponse:
-    """EndTxnResponse, versions 0-4."""
+    """EndTxnResponse, versions 0-5."""
 
-    __slots__ = ("throttle_time_ms", "error_code")
+    __slots__ = ("throttle_time_ms", "error_code", "producer_id", "producer_epoch")
     throttle_time_ms: int  # v0+
     error_code: int  # v0+
+    producer_id: int  # v5+
+    producer_epoch: int  # v5+
 
     def __init__(
         self,
         *,
         throttle_time_ms: int = 0,
         error_code: int = 0,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not EndTxnResponse:
             return NotImplemented
-        return self.throttle_time_ms == other.throttle_time_ms and self.error_code == other.error_code
+        return self.throttle_time_ms == other.throttle_time_ms and self.error_code == other.error_code and self.producer_id == other.producer_id and self.producer_epoch == other.producer_epoch
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"EndTxnResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r})"
+        return f"EndTxnResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, producer_id={self.producer_id!r}, producer_epoch={self.producer_epoch!r})"
 
 
 def _read_request_0(b: memoryview, o: int) -> tuple[EndTxnRequest, int]:
@@ -190,13 +201,13 @@ def _write_request_3(m: EndTxnRequest, parts: list, chunks: list) -> None:
     add(W_qhtx(m.producer_id, m.producer_epoch, m.committed))
 
 
-_REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_0, _read_request_3, _read_request_3,)
-_REQUEST_WRITERS = (_write_request_0, _write_request_0, _write_request_0, _write_request_3, _write_request_3,)
+_REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_0, _read_request_3, _read_request_3, _read_request_3,)
+_REQUEST_WRITERS = (_write_request_0, _write_request_0, _write_request_0, _write_request_3, _write_request_3, _write_request_3,)
 
 
 def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[EndTxnRequest, int]:
     """Read EndTxnRequest at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 4:
+    if not 0 <= version <= 5:
         raise UnsupportedVersionError(26, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -208,7 +219,7 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> EndTxnRequest:
     """Read EndTxnRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 4:
+    if not 0 <= version <= 5:
         raise UnsupportedVersionError(26, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -220,7 +231,7 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> EndTxnReq
 
 def write_request(version: int, request: EndTxnRequest) -> list[Chunk]:
     """Chunks of EndTxnRequest in `version`. Raises EncodeError."""
-    if not 0 <= version <= 4:
+    if not 0 <= version <= 5:
         raise UnsupportedVersionError(26, version)
     parts: list = []
     chunks: list = []
@@ -236,6 +247,8 @@ def write_request(version: int, request: EndTxnRequest) -> list[Chunk]:
 def _read_response_0(b: memoryview, o: int) -> tuple[EndTxnResponse, int]:
     end = len(b)
     m = new(EndTxnResponse)
+    m.producer_id = -1
+    m.producer_epoch = -1
     m.throttle_time_ms, m.error_code = R_ih(b, o)
     o += 6
     if o > end:
@@ -251,6 +264,8 @@ def _write_response_0(m: EndTxnResponse, parts: list, chunks: list) -> None:
 def _read_response_3(b: memoryview, o: int) -> tuple[EndTxnResponse, int]:
     end = len(b)
     m = new(EndTxnResponse)
+    m.producer_id = -1
+    m.producer_epoch = -1
     m.throttle_time_ms, m.error_code, t0 = R_ihB(b, o)
     o += 7
     if t0 > 127:
@@ -267,13 +282,32 @@ def _write_response_3(m: EndTxnResponse, parts: list, chunks: list) -> None:
     add(W_ihx(m.throttle_time_ms, m.error_code))
 
 
-_RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_0, _read_response_3, _read_response_3,)
-_RESPONSE_WRITERS = (_write_response_0, _write_response_0, _write_response_0, _write_response_3, _write_response_3,)
+def _read_response_5(b: memoryview, o: int) -> tuple[EndTxnResponse, int]:
+    end = len(b)
+    m = new(EndTxnResponse)
+    m.throttle_time_ms, m.error_code, m.producer_id, m.producer_epoch, t0 = R_ihqhB(b, o)
+    o += 17
+    if t0 > 127:
+        t0, o = read_uvarint_rest(b, o, t0)
+    if t0:
+        o = skip_tags(b, o, t0)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_response_5(m: EndTxnResponse, parts: list, chunks: list) -> None:
+    add = parts.append
+    add(W_ihqhx(m.throttle_time_ms, m.error_code, m.producer_id, m.producer_epoch))
+
+
+_RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_0, _read_response_3, _read_response_3, _read_response_5,)
+_RESPONSE_WRITERS = (_write_response_0, _write_response_0, _write_response_0, _write_response_3, _write_response_3, _write_response_5,)
 
 
 def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[EndTxnResponse, int]:
     """Read EndTxnResponse at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 4:
+    if not 0 <= version <= 5:
         raise UnsupportedVersionError(26, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -285,7 +319,7 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> EndTxnResponse:
     """Read EndTxnResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 4:
+    if not 0 <= version <= 5:
         raise UnsupportedVersionError(26, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -297,7 +331,7 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> EndTxnRe
 
 def write_response(version: int, response: EndTxnResponse) -> list[Chunk]:
     """Chunks of EndTxnResponse in `version`. Raises EncodeError."""
-    if not 0 <= version <= 4:
+    if not 0 <= version <= 5:
         raise UnsupportedVersionError(26, version)
     parts: list = []
     chunks: list = []

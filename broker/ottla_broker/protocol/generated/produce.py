@@ -56,7 +56,7 @@ Versions
 9  Flexible (KIP-482).
 10 CurrentLeader and NodeEndpoints, tagged (KIP-951).
 11 TRANSACTION_ABORTABLE may be returned (KIP-890).
-12 Adds partitions to the transaction by itself where transaction.version is 2 (KIP-890).
+12 Adds partitions to the transaction by itself (KIP-890).
 13 Topic ids instead of names (KIP-516).
 """
 

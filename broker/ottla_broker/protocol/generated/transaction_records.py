@@ -4,8 +4,8 @@
 
 Key and value are preceded by their version as an int16, which is not part of the schema. A null value is a tombstone.
 
-TransactionLogValue: 0 is what is written while transaction.version is 0. 1 is flexible; Apache Kafka 4 adds tagged
-fields to it, which are skipped.
+TransactionLogValue: 0 is what is written while transaction.version is 0. 1 is flexible, from transaction.version 1 on;
+its tagged fields are those of Apache Kafka 4 (KIP-890).
 
 The official descriptions are in kafka-transaction-coordinator.jar; a test compares these with them.
 """
@@ -29,26 +29,32 @@ from ottla_broker.protocol.primitives import (
     UnsupportedVersionError,
     malformed,
     negative_length,
+    not_in_version,
     null_not_allowed,
+    read_uvarint,
     read_uvarint_rest,
     skip_tags,
+    tagged,
     too_long,
     too_many,
     unwritable,
     write_int32s,
     write_string_length,
     write_uvarint,
+    wrong_tag_size,
 )
 
 _EMPTY = ()
 new = object.__new__
 R_h = Struct(">h").unpack_from
 R_i = Struct(">i").unpack_from
+R_q = Struct(">q").unpack_from
 R_qhibB = Struct(">qhibB").unpack_from
 R_qhibi = Struct(">qhibi").unpack_from
 R_qq = Struct(">qq").unpack_from
 R_qqB = Struct(">qqB").unpack_from
 W_h = Struct(">h").pack
+W_q = Struct(">q").pack
 W_qhib = Struct(">qhib").pack
 W_qhibi = Struct(">qhibi").pack
 W_qhibiqq = Struct(">qhibiqq").pack
@@ -110,7 +116,7 @@ class PartitionsSchema:
 class TransactionLogValue:
     """TransactionLogValue, versions 0-1."""
 
-    __slots__ = ("producer_id", "producer_epoch", "transaction_timeout_ms", "transaction_status", "transaction_partitions", "transaction_last_update_timestamp_ms", "transaction_start_timestamp_ms")
+    __slots__ = ("producer_id", "producer_epoch", "transaction_timeout_ms", "transaction_status", "transaction_partitions", "transaction_last_update_timestamp_ms", "transaction_start_timestamp_ms", "previous_producer_id", "next_producer_id", "client_transaction_version")
     producer_id: int  # v0+
     producer_epoch: int  # v0+
     transaction_timeout_ms: int  # v0+
@@ -118,6 +124,9 @@ class TransactionLogValue:
     transaction_partitions: list[PartitionsSchema] | None  # v0+, null v0+
     transaction_last_update_timestamp_ms: int  # v0+
     transaction_start_timestamp_ms: int  # v0+
+    previous_producer_id: int  # v1+, tag 0
+    next_producer_id: int  # v1+, tag 1
+    client_transaction_version: int  # v1+, tag 2
 
     def __init__(
         self,
@@ -129,6 +138,9 @@ class TransactionLogValue:
         transaction_partitions: list[PartitionsSchema] | None = _EMPTY,
         transaction_last_update_timestamp_ms: int = 0,
         transaction_start_timestamp_ms: int = 0,
+        previous_producer_id: int = -1,
+        next_producer_id: int = -1,
+        client_transaction_version: int = 0,
     ) -> None:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
@@ -137,16 +149,19 @@ class TransactionLogValue:
         self.transaction_partitions = [] if transaction_partitions is _EMPTY else transaction_partitions
         self.transaction_last_update_timestamp_ms = transaction_last_update_timestamp_ms
         self.transaction_start_timestamp_ms = transaction_start_timestamp_ms
+        self.previous_producer_id = previous_producer_id
+        self.next_producer_id = next_producer_id
+        self.client_transaction_version = client_transaction_version
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not TransactionLogValue:
             return NotImplemented
-        return self.producer_id == other.producer_id and self.producer_epoch == other.producer_epoch and self.transaction_timeout_ms == other.transaction_timeout_ms and self.transaction_status == other.transaction_status and self.transaction_partitions == other.transaction_partitions and self.transaction_last_update_timestamp_ms == other.transaction_last_update_timestamp_ms and self.transaction_start_timestamp_ms == other.transaction_start_timestamp_ms
+        return self.producer_id == other.producer_id and self.producer_epoch == other.producer_epoch and self.transaction_timeout_ms == other.transaction_timeout_ms and self.transaction_status == other.transaction_status and self.transaction_partitions == other.transaction_partitions and self.transaction_last_update_timestamp_ms == other.transaction_last_update_timestamp_ms and self.transaction_start_timestamp_ms == other.transaction_start_timestamp_ms and self.previous_producer_id == other.previous_producer_id and self.next_producer_id == other.next_producer_id and self.client_transaction_version == other.client_transaction_version
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"TransactionLogValue(producer_id={self.producer_id!r}, producer_epoch={self.producer_epoch!r}, transaction_timeout_ms={self.transaction_timeout_ms!r}, transaction_status={self.transaction_status!r}, transaction_partitions={self.transaction_partitions!r}, transaction_last_update_timestamp_ms={self.transaction_last_update_timestamp_ms!r}, transaction_start_timestamp_ms={self.transaction_start_timestamp_ms!r})"
+        return f"TransactionLogValue(producer_id={self.producer_id!r}, producer_epoch={self.producer_epoch!r}, transaction_timeout_ms={self.transaction_timeout_ms!r}, transaction_status={self.transaction_status!r}, transaction_partitions={self.transaction_partitions!r}, transaction_last_update_timestamp_ms={self.transaction_last_update_timestamp_ms!r}, transaction_start_timestamp_ms={self.transaction_start_timestamp_ms!r}, previous_producer_id={self.previous_producer_id!r}, next_producer_id={self.next_producer_id!r}, client_transaction_version={self.client_transaction_version!r})"
 
 
 def _read_transaction_log_key_0(b: memoryview, o: int) -> tuple[TransactionLogKey, int]:
@@ -250,6 +265,9 @@ def _read_transaction_log_value_0(b: memoryview, o: int) -> tuple[TransactionLog
             o += n2 * 4
             l0.append(v0)
         m.transaction_partitions = l0
+    m.previous_producer_id = -1
+    m.next_producer_id = -1
+    m.client_transaction_version = 0
     m.transaction_last_update_timestamp_ms, m.transaction_start_timestamp_ms = R_qq(b, o)
     o += 16
     if o > end:
@@ -259,6 +277,12 @@ def _read_transaction_log_value_0(b: memoryview, o: int) -> tuple[TransactionLog
 
 def _write_transaction_log_value_0(m: TransactionLogValue, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.previous_producer_id != -1:
+        not_in_version('previous_producer_id', m.previous_producer_id)
+    if m.next_producer_id != -1:
+        not_in_version('next_producer_id', m.next_producer_id)
+    if m.client_transaction_version:
+        not_in_version('client_transaction_version', m.client_transaction_version)
     s0 = m.transaction_partitions
     if s0 is None:
         add(W_qhibiqq(m.producer_id, m.producer_epoch, m.transaction_timeout_ms, m.transaction_status, -1, m.transaction_last_update_timestamp_ms, m.transaction_start_timestamp_ms))
@@ -327,12 +351,35 @@ def _read_transaction_log_value_1(b: memoryview, o: int) -> tuple[TransactionLog
                 o = skip_tags(b, o, t0)
             l0.append(v0)
         m.transaction_partitions = l0
+    m.previous_producer_id = -1
+    m.next_producer_id = -1
+    m.client_transaction_version = 0
     m.transaction_last_update_timestamp_ms, m.transaction_start_timestamp_ms, t1 = R_qqB(b, o)
     o += 17
     if t1 > 127:
         t1, o = read_uvarint_rest(b, o, t1)
     if t1:
-        o = skip_tags(b, o, t1)
+        for _ in range(t1):
+            g0, o = read_uvarint(b, o)
+            z0, o = read_uvarint(b, o)
+            e1 = o + z0
+            if g0 == 0:
+                m.previous_producer_id, = R_q(b, o)
+                o += 8
+                if o != e1:
+                    wrong_tag_size('previous_producer_id')
+            elif g0 == 1:
+                m.next_producer_id, = R_q(b, o)
+                o += 8
+                if o != e1:
+                    wrong_tag_size('next_producer_id')
+            elif g0 == 2:
+                m.client_transaction_version, = R_h(b, o)
+                o += 2
+                if o != e1:
+                    wrong_tag_size('client_transaction_version')
+            else:
+                o = e1
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -362,7 +409,24 @@ def _write_transaction_log_value_1(m: TransactionLogValue, parts: list, chunks: 
             add(COMPACT_INT32S[n2](n2 + 1, *s3) if n2 < INT32S_BELOW else write_int32s(s3, True))
             add(b"\0")
         add(W_qq(m.transaction_last_update_timestamp_ms, m.transaction_start_timestamp_ms))
-    add(b"\0")
+    if m.previous_producer_id != -1 or m.next_producer_id != -1 or m.client_transaction_version:
+        t0 = []
+        if m.previous_producer_id != -1:
+            p0 = []
+            p0.append(W_q(m.previous_producer_id))
+            t0.append(tagged(0, b"".join(p0)))
+        if m.next_producer_id != -1:
+            p1 = []
+            p1.append(W_q(m.next_producer_id))
+            t0.append(tagged(1, b"".join(p1)))
+        if m.client_transaction_version:
+            p2 = []
+            p2.append(W_h(m.client_transaction_version))
+            t0.append(tagged(2, b"".join(p2)))
+        add(write_uvarint(len(t0)))
+        add(b"".join(t0))
+    else:
+        add(b"\0")
 
 
 _TRANSACTION_LOG_VALUE_READERS = (_read_transaction_log_value_0, _read_transaction_log_value_1,)

@@ -6,7 +6,7 @@ Behaviour
 - Goes to the group's coordinator, which appends to __consumer_offsets a batch of the producer's transaction. The
   offsets take effect when the transaction commits, and are dropped when it aborts (KIP-98).
 - The partition of __consumer_offsets must have been added to the transaction (AddOffsetsToTxn): the coordinator
-  verifies it (KIP-890).
+  verifies it, and from version 5 on adds it (KIP-890).
 - A member of the group names itself and its generation, so that one that was replaced is fenced (KIP-447). Without a
   member and a generation nothing of the group is checked.
 
@@ -37,6 +37,7 @@ Versions
 2  CommittedLeaderEpoch (KIP-320).
 3  GenerationId, MemberId, GroupInstanceId (KIP-447). Flexible (KIP-482).
 4  TRANSACTION_ABORTABLE may be returned (KIP-890).
+5  Adds the partition of __consumer_offsets to the transaction by itself (KIP-890).
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ class TxnOffsetCommitRequestTopic:
 
 
 class TxnOffsetCommitRequest:
-    """TxnOffsetCommitRequest, versions 0-4."""
+    """TxnOffsetCommitRequest, versions 0-5."""
 
     __slots__ = ("transactional_id", "group_id", "producer_id", "producer_epoch", "generation_id", "member_id", "group_instance_id", "topics")
     transactional_id: str  # v0+
@@ -251,7 +252,7 @@ class TxnOffsetCommitResponseTopic:
 
 
 class TxnOffsetCommitResponse:
-    """TxnOffsetCommitResponse, versions 0-4."""
+    """TxnOffsetCommitResponse, versions 0-5."""
 
     __slots__ = ("throttle_time_ms", "topics")
     throttle_time_ms: int  # v0+
@@ -681,13 +682,13 @@ def _write_request_3(m: TxnOffsetCommitRequest, parts: list, chunks: list) -> No
     add(b"\0")
 
 
-_REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2, _read_request_3, _read_request_3,)
-_REQUEST_WRITERS = (_write_request_0, _write_request_0, _write_request_2, _write_request_3, _write_request_3,)
+_REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2, _read_request_3, _read_request_3, _read_request_3,)
+_REQUEST_WRITERS = (_write_request_0, _write_request_0, _write_request_2, _write_request_3, _write_request_3, _write_request_3,)
 
 
 def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[TxnOffsetCommitRequest, int]:
     """Read TxnOffsetCommitRequest at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 4:
+    if not 0 <= version <= 5:
         raise UnsupportedVersionError(28, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -699,7 +700,7 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> TxnOffsetCommitRequest:
     """Read TxnOffsetCommitRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 4:
+    if not 0 <= version <= 5:
         raise UnsupportedVersionError(28, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -711,7 +712,7 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> TxnOffset
 
 def write_request(version: int, request: TxnOffsetCommitRequest) -> list[Chunk]:
     """Chunks of TxnOffsetCommitRequest in `version`. Raises EncodeError."""
-    if not 0 <= version <= 4:
+    if not 0 <= version <= 5:
         raise UnsupportedVersionError(28, version)
     parts: list = []
     chunks: list = []
@@ -880,13 +881,13 @@ def _write_response_3(m: TxnOffsetCommitResponse, parts: list, chunks: list) -> 
     add(b"\0")
 
 
-_RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_0, _read_response_3, _read_response_3,)
-_RESPONSE_WRITERS = (_write_response_0, _write_response_0, _write_response_0, _write_response_3, _write_response_3,)
+_RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_0, _read_response_3, _read_response_3, _read_response_3,)
+_RESPONSE_WRITERS = (_write_response_0, _write_response_0, _write_response_0, _write_response_3, _write_response_3, _write_response_3,)
 
 
 def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[TxnOffsetCommitResponse, int]:
     """Read TxnOffsetCommitResponse at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 4:
+    if not 0 <= version <= 5:
         raise UnsupportedVersionError(28, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -898,7 +899,7 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> TxnOffsetCommitResponse:
     """Read TxnOffsetCommitResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 4:
+    if not 0 <= version <= 5:
         raise UnsupportedVersionError(28, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -910,7 +911,7 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> TxnOffse
 
 def write_response(version: int, response: TxnOffsetCommitResponse) -> list[Chunk]:
     """Chunks of TxnOffsetCommitResponse in `version`. Raises EncodeError."""
-    if not 0 <= version <= 4:
+    if not 0 <= version <= 5:
         raise UnsupportedVersionError(28, version)
     parts: list = []
     chunks: list = []

@@ -6,13 +6,15 @@ Behaviour
 - Goes to the partitions' leaders. One marker (a control batch) for each producer and partition; the response is sent when
   every in-sync replica has it.
 - A marker may be sent again: it is written again, and ends nothing.
+- A marker of a transaction of version 2 has a higher epoch than the transaction's records.
 
 Errors, in the order of checking
 - UNKNOWN_TOPIC_OR_PARTITION (3): the topic or partition is not on this broker
 - KAFKA_STORAGE_ERROR (56): the log directory is offline
 - NOT_LEADER_OR_FOLLOWER (6): another broker leads the partition
 - NOT_ENOUGH_REPLICAS (19): the ISR is smaller than min.insync.replicas
-- INVALID_PRODUCER_EPOCH (47): the log knows a newer epoch of the producer
+- INVALID_PRODUCER_EPOCH (47): the log knows a newer epoch of the producer, or, for a marker of a transaction of version
+  2, a transaction that the same epoch has begun
 - TRANSACTION_COORDINATOR_FENCED (52): the log knows a newer epoch of the coordinator
 - REQUEST_TIMED_OUT (7): written, but not on every in-sync replica in time
 - NOT_ENOUGH_REPLICAS_AFTER_APPEND (20): written, and the ISR has become smaller than min.insync.replicas
@@ -20,6 +22,7 @@ Errors, in the order of checking
 Versions
 0  First version (KIP-98).
 1  Flexible (KIP-482).
+2  TransactionVersion (KIP-1228).
 """
 
 from __future__ import annotations
@@ -57,6 +60,7 @@ new = object.__new__
 R_h = Struct(">h").unpack_from
 R_i = Struct(">i").unpack_from
 R_iB = Struct(">iB").unpack_from
+R_ibB = Struct(">ibB").unpack_from
 R_ihB = Struct(">ihB").unpack_from
 R_qB = Struct(">qB").unpack_from
 R_qhtB = Struct(">qh?B").unpack_from
@@ -66,6 +70,7 @@ I_ih = Struct(">ih").iter_unpack
 I_ihB = Struct(">ihB").iter_unpack
 W_h = Struct(">h").pack
 W_i = Struct(">i").pack
+W_ibx = Struct(">ibx").pack
 W_ih = Struct(">ih").pack
 W_ihx = Struct(">ihx").pack
 W_ix = Struct(">ix").pack
@@ -105,12 +110,13 @@ class WritableTxnMarkerTopic:
 class WritableTxnMarker:
     """Struct of WriteTxnMarkersRequest."""
 
-    __slots__ = ("producer_id", "producer_epoch", "transaction_result", "topics", "coordinator_epoch")
+    __slots__ = ("producer_id", "producer_epoch", "transaction_result", "topics", "coordinator_epoch", "transaction_version")
     producer_id: int  # v0+
     producer_epoch: int  # v0+
     transaction_result: bool  # v0+
     topics: list[WritableTxnMarkerTopic]  # v0+
     coordinator_epoch: int  # v0+
+    transaction_version: int  # v2+
 
     def __init__(
         self,
@@ -120,26 +126,28 @@ class WritableTxnMarker:
         transaction_result: bool = False,
         topics: list[WritableTxnMarkerTopic] = _EMPTY,
         coordinator_epoch: int = 0,
+        transaction_version: int = 0,
     ) -> None:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.transaction_result = transaction_result
         self.topics = [] if topics is _EMPTY else topics
         self.coordinator_epoch = coordinator_epoch
+        self.transaction_version = transaction_version
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not WritableTxnMarker:
             return NotImplemented
-        return self.producer_id == other.producer_id and self.producer_epoch == other.producer_epoch and self.transaction_result == other.transaction_result and self.topics == other.topics and self.coordinator_epoch == other.coordinator_epoch
+        return self.producer_id == other.producer_id and self.producer_epoch == other.producer_epoch and self.transaction_result == other.transaction_result and self.topics == other.topics and self.coordinator_epoch == other.coordinator_epoch and self.transaction_version == other.transaction_version
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"WritableTxnMarker(producer_id={self.producer_id!r}, producer_epoch={self.producer_epoch!r}, transaction_result={self.transaction_result!r}, topics={self.topics!r}, coordinator_epoch={self.coordinator_epoch!r})"
+        return f"WritableTxnMarker(producer_id={self.producer_id!r}, producer_epoch={self.producer_epoch!r}, transaction_result={self.transaction_result!r}, topics={self.topics!r}, coordinator_epoch={self.coordinator_epoch!r}, transaction_version={self.transaction_version!r})"
 
 
 class WriteTxnMarkersRequest:
-    """WriteTxnMarkersRequest, versions 0-1."""
+    """WriteTxnMarkersRequest, versions 0-2."""
 
     __slots__ = ("markers",)
     markers: list[WritableTxnMarker]  # v0+
@@ -244,7 +252,7 @@ class WritableTxnMarkerResult:
 
 
 class WriteTxnMarkersResponse:
-    """WriteTxnMarkersResponse, versions 0-1."""
+    """WriteTxnMarkersResponse, versions 0-2."""
 
     __slots__ = ("markers",)
     markers: list[WritableTxnMarkerResult]  # v0+
@@ -303,6 +311,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[WriteTxnMarkersRequest, int]
             o += n3 * 4
             l1.append(v1)
         v0.topics = l1
+        v0.transaction_version = 0
         v0.coordinator_epoch, = R_i(b, o)
         o += 4
         l0.append(v0)
@@ -393,6 +402,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[WriteTxnMarkersRequest, int]
                 o = skip_tags(b, o, t0)
             l1.append(v1)
         v0.topics = l1
+        v0.transaction_version = 0
         v0.coordinator_epoch, t1 = R_iB(b, o)
         o += 5
         if t1 > 127:
@@ -444,13 +454,119 @@ def _write_request_1(m: WriteTxnMarkersRequest, parts: list, chunks: list) -> No
     add(b"\0")
 
 
-_REQUEST_READERS = (_read_request_0, _read_request_1,)
-_REQUEST_WRITERS = (_write_request_0, _write_request_1,)
+def _read_request_2(b: memoryview, o: int) -> tuple[WriteTxnMarkersRequest, int]:
+    end = len(b)
+    m = new(WriteTxnMarkersRequest)
+    n0 = b[o]
+    o += 1
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+    n0 -= 1
+    if n0 < 0 or n0 * 18 > end - o:
+        too_many('markers', n0, end - o)
+    l0 = []
+    for _ in range(n0):
+        v0 = new(WritableTxnMarker)
+        v0.producer_id, v0.producer_epoch, v0.transaction_result, n1 = R_qhtB(b, o)
+        o += 12
+        if n1 > 127:
+            n1, o = read_uvarint_rest(b, o, n1)
+        n1 -= 1
+        if n1 < 0 or n1 * 3 > end - o:
+            too_many('markers[].topics', n1, end - o)
+        l1 = []
+        for _ in range(n1):
+            v1 = new(WritableTxnMarkerTopic)
+            n2 = b[o]
+            o += 1
+            if n2 > 127:
+                n2, o = read_uvarint_rest(b, o, n2)
+                if n2 > COMPACT_STRING_LIMIT:
+                    too_long('markers[].topics[].name', n2 - 1)
+            if n2:
+                e0 = o + n2 - 1
+                v1.name = b[o:e0].tobytes().decode()
+                o = e0
+            else:
+                negative_length('markers[].topics[].name', -1)
+            n3 = b[o]
+            o += 1
+            if n3 > 127:
+                n3, o = read_uvarint_rest(b, o, n3)
+            n3 -= 1
+            if n3 < 0 or n3 * 4 > end - o:
+                too_many('markers[].topics[].partition_indexes', n3, end - o)
+            if n3 < INT32S_BELOW:
+                v1.partition_indexes = list(READ_INT32S[n3](b, o))
+            else:
+                v1.partition_indexes = list(unpack_from(f">{n3}i", b, o))
+            o += n3 * 4
+            t0 = b[o]
+            o += 1
+            if t0 > 127:
+                t0, o = read_uvarint_rest(b, o, t0)
+            if t0:
+                o = skip_tags(b, o, t0)
+            l1.append(v1)
+        v0.topics = l1
+        v0.coordinator_epoch, v0.transaction_version, t1 = R_ibB(b, o)
+        o += 6
+        if t1 > 127:
+            t1, o = read_uvarint_rest(b, o, t1)
+        if t1:
+            o = skip_tags(b, o, t1)
+        l0.append(v0)
+    m.markers = l0
+    t2 = b[o]
+    o += 1
+    if t2 > 127:
+        t2, o = read_uvarint_rest(b, o, t2)
+    if t2:
+        o = skip_tags(b, o, t2)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_request_2(m: WriteTxnMarkersRequest, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.markers
+    if s0 is None:
+        null_not_allowed('markers')
+    n0 = len(s0) + 1
+    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    for v0 in s0:
+        s1 = v0.topics
+        if s1 is None:
+            null_not_allowed('markers[].topics')
+        add(W_qht(v0.producer_id, v0.producer_epoch, v0.transaction_result))
+        n1 = len(s1) + 1
+        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        for v1 in s1:
+            s2 = v1.name
+            if s2 is None:
+                null_not_allowed('markers[].topics[].name')
+            s3 = s2.encode()
+            n2 = len(s3) + 1
+            add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'markers[].topics[].name'))
+            add(s3)
+            s4 = v1.partition_indexes
+            if s4 is None:
+                null_not_allowed('markers[].topics[].partition_indexes')
+            n3 = len(s4)
+            add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
+            add(b"\0")
+        add(W_ibx(v0.coordinator_epoch, v0.transaction_version))
+    add(b"\0")
+
+
+_REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2,)
+_REQUEST_WRITERS = (_write_request_0, _write_request_1, _write_request_2,)
 
 
 def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[WriteTxnMarkersRequest, int]:
     """Read WriteTxnMarkersRequest at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(27, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -462,7 +578,7 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> WriteTxnMarkersRequest:
     """Read WriteTxnMarkersRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(27, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -474,7 +590,7 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> WriteTxnM
 
 def write_request(version: int, request: WriteTxnMarkersRequest) -> list[Chunk]:
     """Chunks of WriteTxnMarkersRequest in `version`. Raises EncodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(27, version)
     parts: list = []
     chunks: list = []
@@ -682,13 +798,13 @@ def _write_response_1(m: WriteTxnMarkersResponse, parts: list, chunks: list) -> 
     add(b"\0")
 
 
-_RESPONSE_READERS = (_read_response_0, _read_response_1,)
-_RESPONSE_WRITERS = (_write_response_0, _write_response_1,)
+_RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_1,)
+_RESPONSE_WRITERS = (_write_response_0, _write_response_1, _write_response_1,)
 
 
 def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[WriteTxnMarkersResponse, int]:
     """Read WriteTxnMarkersResponse at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(27, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -700,7 +816,7 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> WriteTxnMarkersResponse:
     """Read WriteTxnMarkersResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(27, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -712,7 +828,7 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> WriteTxn
 
 def write_response(version: int, response: WriteTxnMarkersResponse) -> list[Chunk]:
     """Chunks of WriteTxnMarkersResponse in `version`. Raises EncodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(27, version)
     parts: list = []
     chunks: list = []
