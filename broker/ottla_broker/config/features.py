@@ -24,7 +24,11 @@ Levels: TypeAlias = Mapping[str, int]
 GROUP_VERSION: Final = "group.version"
 """Level 1: the consumer rebalance protocol (KIP-848)."""
 
-SUPPORTED: Final[Ranges] = MappingProxyType({GROUP_VERSION: (0, 1)})
+TRANSACTION_VERSION: Final = "transaction.version"
+"""Level 1: flexible records in `__transaction_state`. Level 2: every transaction ends with a raised producer epoch, and
+producers leave it to brokers to add partitions (KIP-890)."""
+
+SUPPORTED: Final[Ranges] = MappingProxyType({GROUP_VERSION: (0, 1), TRANSACTION_VERSION: (0, 2)})
 """What this release supports. A feature is here when everything that its levels promise is complete."""
 
 

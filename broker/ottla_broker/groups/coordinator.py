@@ -389,9 +389,12 @@ class GroupCoordinator:
         producer: TransactionalProducer,
         member: CommittingMember,
         commits: Mapping[TopicPartition, CommittedOffset],
+        *,
+        adds_partition: bool = False,
     ) -> dict[TopicPartition, ErrorCode]:
         """TxnOffsetCommit: answered when the log has it; the offsets count when the producer's marker commits them.
 
+        With `adds_partition` the group's partition of `__consumer_offsets` is added to the transaction (KIP-890).
         First the transaction is verified, then the member: it may be fenced while the transaction coordinator is asked.
         Source: GroupCoordinator.handleTxnCommitOffsets.
         """
@@ -400,7 +403,8 @@ class GroupCoordinator:
             if self._find(group_id) is None:
                 self._create(group_id)  # whatever comes of the request, as Apache Kafka does
             index = self.partition_for(group_id)
-            verified = await self._log.verify_transaction(index, self._partitions[index].leader_epoch, producer)
+            leader_epoch = self._partitions[index].leader_epoch
+            verified = await self._log.verify_transaction(index, leader_epoch, producer, adds_partition=adds_partition)
             error = OF_OFFSET_COMMIT.get(verified.error, verified.error)
         if error is ErrorCode.NONE:
             error = self._check(group_id)  # it may have moved meanwhile

@@ -108,10 +108,11 @@ class TransactionalTopicLog(InternalTopicLog, Protocol):
     """The log of `__consumer_offsets`, in which producers commit offsets as part of their transactions."""
 
     def verify_transaction(
-        self, partition: int, leader_epoch: int, producer: TransactionalProducer
+        self, partition: int, leader_epoch: int, producer: TransactionalProducer, *, adds_partition: bool
     ) -> asyncio.Future[VerifiedTransaction]:
         """Asks the transaction coordinator whether the partition belongs to the producer's transaction, unless the
-        transaction has begun in the partition, or `transaction.partition.verification.enable` is off.
+        transaction has begun in the partition, or `transaction.partition.verification.enable` is off. With
+        `adds_partition` the coordinator adds the partition to the transaction, whatever that key says (KIP-890).
 
         Returns:
             A future of the answer: the coordinator's error, COORDINATOR_NOT_AVAILABLE or NETWORK_EXCEPTION when it does

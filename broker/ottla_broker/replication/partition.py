@@ -322,13 +322,15 @@ class Partition:
         self.messages_in(info.last_offset - info.first_offset + 1)
         return info
 
-    def append_marker(self, marker: EndTransactionMarker, producer_id: int, producer_epoch: int) -> AppendInfo:
+    def append_marker(
+        self, marker: EndTransactionMarker, producer_id: int, producer_epoch: int, transaction_version: int = 0
+    ) -> AppendInfo:
         """Appends a transaction marker, with the checks of `append` for acks=-1 (WriteTxnMarkers, KIP-98)."""
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self.is_under_min_isr:
             raise self._not_enough_replicas()
-        return self.log.append_marker(marker, producer_id, producer_epoch, self.leader_epoch)
+        return self.log.append_marker(marker, producer_id, producer_epoch, self.leader_epoch, transaction_version)
 
     def _not_enough_replicas(self) -> KafkaError:
         return KafkaError(

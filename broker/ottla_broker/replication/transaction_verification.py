@@ -32,9 +32,15 @@ class TransactionVerifier(Protocol):
     """Asks the coordinator of a transactional id."""
 
     def verify(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partition: TopicPartition,
+        *,
+        adds_partition: bool,
     ) -> asyncio.Future[ErrorCode]:
-        """Whether the partition belongs to the producer's open transaction.
+        """Whether the partition belongs to the producer's open transaction; with `adds_partition` it is added to it.
 
         Returns:
             A future of NONE, or of the coordinator's error, COORDINATOR_NOT_AVAILABLE when there is none,
@@ -53,6 +59,7 @@ class _Key(NamedTuple):
     log: Log
     producer_id: int
     producer_epoch: int
+    adds_partition: bool
 
 
 class _Question:
@@ -92,26 +99,30 @@ class TransactionVerification:
         on_verified: OnVerified,
         *,
         knows_abortable: bool,
+        adds_partition: bool = False,
     ) -> None:
         """Takes a batch for which `partition.append` raised VerificationNeeded.
 
         `on_verified` is called once, in the order of the calls of `add` for a partition and producer.
-        `knows_abortable`: the client understands TRANSACTION_ABORTABLE.
+        `knows_abortable`: the client understands TRANSACTION_ABORTABLE. `adds_partition`: the client leaves it to this
+        broker to add the partition to the transaction.
         """
         log = partition.log
         producer_id, epoch = needed.producer_id, needed.producer_epoch
         verification = log.begin_verification(producer_id, epoch, needed.base_sequence)
         if verification is None:
-            on_verified(TransactionalAppend())
+            on_verified(TransactionalAppend(adds_partition=adds_partition))
             return
-        key = _Key(log, producer_id, epoch)
+        key = _Key(log, producer_id, epoch, adds_partition)
         question = self._questions.get(key)
         if question is not None and question.verification is verification:
             question.waiting.append((on_verified, knows_abortable))
             return
         question = self._questions[key] = _Question(partition, verification)
         question.waiting.append((on_verified, knows_abortable))
-        answer = self._verifier.verify(transactional_id, producer_id, epoch, partition.topic_partition)
+        answer = self._verifier.verify(
+            transactional_id, producer_id, epoch, partition.topic_partition, adds_partition=adds_partition
+        )
         answer.add_done_callback(partial(self._on_answer, key, question))
 
     def _on_answer(self, key: _Key, question: _Question, answer: asyncio.Future[ErrorCode]) -> None:
@@ -120,7 +131,7 @@ class TransactionVerification:
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER if answer.cancelled() or question.is_outdated else answer.result()
         for on_verified, knows_abortable in question.waiting:
             on_verified(
-                TransactionalAppend(question.verification)
+                TransactionalAppend(question.verification, adds_partition=key.adds_partition)
                 if error is ErrorCode.NONE
                 else produce_refusal(error, knows_abortable=knows_abortable)
             )

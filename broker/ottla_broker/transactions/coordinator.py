@@ -95,8 +95,8 @@ class TransactionConfig:
         )
 
 
-class InitAnswer(NamedTuple):
-    """Of InitProducerId; with an error there is neither id nor epoch."""
+class ProducerAnswer(NamedTuple):
+    """Of InitProducerId and of EndTxn 5; with an error there is neither id nor epoch."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
@@ -131,6 +131,7 @@ class TransactionCoordinator:
         next_producer_id: gives an id that no producer has; raises KafkaError with the error for the producer.
         partition_count: how many partitions `__transaction_state` has, 0 while it does not exist (then
             `transaction.state.log.num.partitions` counts).
+        finalized_version: the level of transaction.version; from 1 on records have version 1.
     """
 
     def __init__(
@@ -143,12 +144,14 @@ class TransactionCoordinator:
         config: BrokerConfig,
         next_producer_id: Callable[[], Awaitable[int]],
         partition_count: Callable[[], int],
+        finalized_version: Callable[[], int],
     ) -> None:
         self._clock = clock
         self._log = log
         self._config = TransactionConfig.from_config(config)
         self._next_producer_id = next_producer_id
         self._partition_count = partition_count
+        self._finalized_version = finalized_version
         self._partitions: dict[int, _OwnedPartition] = {}
         self._epochs: dict[int, int] = {}
         self._loads = PartitionLoads(clock, logger, TRANSACTION_STATE, "transactional id")
@@ -227,36 +230,43 @@ class TransactionCoordinator:
 
     async def initialize(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
-    ) -> InitAnswer:
+    ) -> ProducerAnswer:
         """InitProducerId. Errors in order: INVALID_REQUEST (empty id), INVALID_TRANSACTION_TIMEOUT,
         UNKNOWN_SERVER_ERROR (an id that fits no record), COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, those of
         `Transaction.initialize`; CONCURRENT_TRANSACTIONS when an open transaction had to be aborted first;
         COORDINATOR_NOT_AVAILABLE when the record is not committed."""
         if not transactional_id:
-            return InitAnswer(ErrorCode.INVALID_REQUEST)
+            return ProducerAnswer(ErrorCode.INVALID_REQUEST)
         if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
-            return InitAnswer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+            return ProducerAnswer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         if not fits_a_record(transactional_id):
-            return InitAnswer(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return ProducerAnswer(ErrorCode.UNKNOWN_SERVER_ERROR)
         try:
             owned, transaction, decision = await self._decide_initialize(transactional_id, timeout_ms, expected)
             error = await self._carry_out(owned, transaction, decision)
         except KafkaError as failure:
-            return InitAnswer(failure.code)
+            return ProducerAnswer(failure.code)
         if error is not ErrorCode.NONE:
-            return InitAnswer(error)
+            return ProducerAnswer(error)
         if not isinstance(decision, Transition) or decision.is_fence:
-            return InitAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)
-        return InitAnswer(ErrorCode.NONE, decision.metadata.producer_id, decision.metadata.producer_epoch)
+            return ProducerAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return ProducerAnswer(ErrorCode.NONE, decision.metadata.producer_id, decision.metadata.producer_epoch)
 
     async def add_partitions(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        transaction_version: int = 0,
     ) -> ErrorCode:
         """AddPartitionsToTxn and AddOffsetsToTxn. Before the errors of `Transaction.add_partitions`: INVALID_REQUEST,
         COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING (unknown id)."""
         try:
             owned, transaction = self._known(transactional_id)
-            decision = transaction.add_partitions(producer_id, producer_epoch, partitions, self._clock.now_ms())
+            decision = transaction.add_partitions(
+                producer_id, producer_epoch, partitions, self._clock.now_ms(), transaction_version
+            )
             return await self._carry_out(owned, transaction, decision)
         except KafkaError as failure:
             return failure.code
@@ -281,6 +291,35 @@ class TransactionCoordinator:
             return await self._carry_out(owned, transaction, decision)
         except KafkaError as failure:
             return failure.code
+
+    async def end_with_next_epoch(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, *, is_commit: bool
+    ) -> ProducerAnswer:
+        """EndTxn 5 (KIP-890): the same, and what the producer has afterwards. Errors as `add_partitions`, and those of
+        `Transaction.end_with_next_epoch`."""
+        new_producer_id: int | None = None
+        try:
+            while True:
+                owned, transaction = self._known(transactional_id)
+                decision = transaction.end_with_next_epoch(
+                    producer_id,
+                    producer_epoch,
+                    is_commit=is_commit,
+                    now_ms=self._clock.now_ms(),
+                    new_producer_id=new_producer_id,
+                )
+                if not isinstance(decision, NeedsProducerId):
+                    break
+                # Decided anew then: everything may have changed meanwhile.
+                new_producer_id = await self._next_producer_id()
+            # A repeated request hears what the metadata say now; they may change while a record is stored.
+            metadata = decision.metadata if isinstance(decision, Transition) else transaction.metadata
+            error = await self._carry_out(owned, transaction, decision)
+        except KafkaError as failure:
+            return ProducerAnswer(failure.code)
+        if error is not ErrorCode.NONE:
+            return ProducerAnswer(error)
+        return ProducerAnswer(ErrorCode.NONE, *metadata.producer_after)
 
     def describe(self, transactional_id: str) -> tuple[ErrorCode, TransactionMetadata | None]:
         """DescribeTransactions (KIP-664), one id. Errors in order: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST,
@@ -454,7 +493,7 @@ class TransactionCoordinator:
     async def _append_metadata(
         self, owned: _OwnedPartition, transactional_id: str, metadata: TransactionMetadata
     ) -> ErrorCode:
-        record = transaction_record(transactional_id, metadata)
+        record = transaction_record(transactional_id, metadata, self._finalized_version())
         return (await self._append(owned, [record], metadata.timeout_ms)).error
 
     def _append(
@@ -498,6 +537,7 @@ class TransactionCoordinator:
             owned.leader_epoch,
             metadata.state is TransactionState.PREPARE_COMMIT,
             tuple(sorted(partitions)),
+            metadata.transaction_version,
         )
         if later:
             self._sender.send_later(marker)

@@ -29,6 +29,8 @@ class Marker:
     coordinator_epoch: int
     is_commit: bool
     partitions: tuple[TopicPartition, ...]
+    transaction_version: int = 0
+    """Of the transaction; from 2 on `producer_epoch` is above the epoch of its records (KIP-890)."""
 
 
 class PartitionOutcome(Enum):

@@ -66,7 +66,7 @@ class MemoryLog:
         return self._append(partition, leader_epoch, records, required_acks, timeout_ms).outcome
 
     def verify_transaction(
-        self, partition: int, leader_epoch: int, producer: TransactionalProducer
+        self, partition: int, leader_epoch: int, producer: TransactionalProducer, *, adds_partition: bool
     ) -> asyncio.Future[VerifiedTransaction]:
         self.verified.append((partition, producer))
         future: asyncio.Future[VerifiedTransaction] = self.clock.create_future()

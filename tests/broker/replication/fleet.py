@@ -75,12 +75,21 @@ class Coordinator:
         self.asked: list[tuple[str, int, int, TopicPartition]] = []
         self.error = ErrorCode.NONE
         self.is_silent = False
+        self.added: list[TopicPartition] = []
         self.unanswered: list[asyncio.Future[ErrorCode]] = []
 
     def verify(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partition: TopicPartition,
+        *,
+        adds_partition: bool,
     ) -> asyncio.Future[ErrorCode]:
         self.asked.append((transactional_id, producer_id, producer_epoch, partition))
+        if adds_partition:
+            self.added.append(partition)
         answer: asyncio.Future[ErrorCode] = self._clock.create_future()
         if self.is_silent:
             self.unanswered.append(answer)

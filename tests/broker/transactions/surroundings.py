@@ -15,7 +15,7 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import read_header
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import build_batch, build_records, decode_records
-from ottla_broker.transactions.coordinator import InitAnswer, TransactionCoordinator
+from ottla_broker.transactions.coordinator import ProducerAnswer, TransactionCoordinator
 from ottla_broker.transactions.decisions import ProducerIdAndEpoch, TransactionMetadata
 from ottla_broker.transactions.markers import Marker
 from ottla_broker.transactions.records import read_key, read_value
@@ -168,6 +168,7 @@ class Broker:
         self.leaders = leaders or Leaders(clock, self.log)
         self.metrics = Metrics()
         self.last_producer_id = first_producer_id - 1
+        self.finalized_version = 0
         self.coordinator = TransactionCoordinator(
             clock=clock,
             log=self.log,
@@ -176,6 +177,7 @@ class Broker:
             config=BrokerConfig.from_mapping({name.replace("__", "."): str(value) for name, value in config.items()}),
             next_producer_id=self.next_producer_id,
             partition_count=lambda: partitions,
+            finalized_version=lambda: self.finalized_version,
         )
         self.coordinator.start()
         for partition in range(partitions):
@@ -203,7 +205,7 @@ class Broker:
 
     async def initialize(
         self, transactional_id: str, timeout_ms: int = 60_000, expected: ProducerIdAndEpoch | None = None
-    ) -> InitAnswer:
+    ) -> ProducerAnswer:
         """Tries again as a producer does while an earlier transaction is being ended."""
         while True:
             answer = await self.coordinator.initialize(transactional_id, timeout_ms, expected)

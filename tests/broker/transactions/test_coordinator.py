@@ -531,3 +531,51 @@ async def test_the_time_of_a_load_is_measured(clock: Clock) -> None:
     broker = await started(clock, partitions=1)
     await broker.loaded()
     assert "kafka_server_transaction_coordinator_metrics_partition_load_time_seconds_count 1.0" in (broker.exposed())
+
+
+# transaction.version 2 (KIP-890)
+
+
+@virtual
+async def test_each_transaction_of_version_2_ends_with_a_raised_epoch(clock: Clock) -> None:
+    broker = await started(clock)
+    broker.finalized_version = 2
+    producer = await broker.begin("id", T0)
+    answer = await broker.coordinator.end_with_next_epoch("id", *producer, is_commit=True)
+    assert answer == (NONE, 1000, 1)
+    again = await broker.coordinator.end_with_next_epoch("id", *producer, is_commit=True)
+    assert again == (ErrorCode.CONCURRENT_TRANSACTIONS, -1, -1)
+    await broker.reaches("id", S.COMPLETE_COMMIT)
+    assert await broker.coordinator.end_with_next_epoch("id", *producer, is_commit=True) == (NONE, 1000, 1)
+    assert await broker.coordinator.add_partitions("id", *producer, [T1], 2) is ErrorCode.PRODUCER_FENCED
+    assert await broker.coordinator.add_partitions("id", 1000, 1, [T1], 2) is NONE
+    assert await broker.coordinator.end_with_next_epoch("id", 1000, 1, is_commit=False) == (NONE, 1000, 2)
+    await broker.reaches("id", S.COMPLETE_ABORT)
+    assert await broker.coordinator.end_with_next_epoch("id", 1000, 2, is_commit=False) == (NONE, 1000, 3)
+    await broker.reaches("id", S.COMPLETE_ABORT)
+    assert broker.leaders.written == {T0: [(1000, 1, True)], T1: [(1000, 2, False)]}
+    assert {marker.transaction_version for _, markers in broker.leaders.requests for marker in markers} == {2}
+
+
+@virtual
+async def test_the_epochs_of_a_producer_id_are_used_up_by_ends_of_version_2(clock: Clock) -> None:
+    """The next producer id is in the record: the next coordinator completes with it."""
+    log = MemoryLog(clock)
+    first = TransactionMetadata(7, LAST_GIVEN_EPOCH, 60_000, S.ONGOING, 0, 0, frozenset({T0}))
+    broker = Broker(clock, log)
+    index = broker.index("id")
+    log.append(index, 0, [transaction_record("id", first)], required_acks=-1, timeout_ms=1_000)
+    broker.coordinator.on_resignation(index, 1)
+    broker.elect(index, 2)
+    await broker.loaded()
+    broker.leaders.leaders[T0] = -1
+    answer = await broker.coordinator.end_with_next_epoch("id", 7, LAST_GIVEN_EPOCH, is_commit=True)
+    assert answer == (NONE, 1000, 0)
+    broker.coordinator.on_resignation(index, 3)
+    broker.leaders.leaders[T0] = 1
+    broker.elect(index, 4)
+    await broker.loaded()
+    await broker.reaches("id", S.COMPLETE_COMMIT)
+    assert broker.leaders.written == {T0: [(7, LAST_GIVEN_EPOCH + 1, True)]}
+    assert await broker.coordinator.end_with_next_epoch("id", 7, LAST_GIVEN_EPOCH, is_commit=True) == (NONE, 1000, 0)
+    assert await broker.coordinator.add_partitions("id", 1000, 0, [T0], 2) is NONE

@@ -53,7 +53,7 @@ class ReplicatedOffsetsLog:
         self.await_committed = self._log.await_committed
 
     def verify_transaction(
-        self, partition: int, leader_epoch: int, producer: TransactionalProducer
+        self, partition: int, leader_epoch: int, producer: TransactionalProducer, *, adds_partition: bool
     ) -> asyncio.Future[VerifiedTransaction]:
         future: asyncio.Future[VerifiedTransaction] = self._clock.create_future()
         try:
@@ -63,12 +63,13 @@ class ReplicatedOffsetsLog:
             return future
         log = replica.log
         verification = None
-        if log.config.verifies_transactions:
+        if log.config.verifies_transactions or adds_partition:
             verification = log.begin_verification(producer.producer_id, producer.producer_epoch, NO_SEQUENCE)
         if verification is None:
             future.set_result(VerifiedTransaction(ErrorCode.NONE))
             return future
-        answer = self._verifier.verify(*producer, TopicPartition(CONSUMER_OFFSETS, partition))
+        name = TopicPartition(CONSUMER_OFFSETS, partition)
+        answer = self._verifier.verify(*producer, name, adds_partition=adds_partition)
         answer.add_done_callback(partial(_pass_on, future, verification, replica, leader_epoch, log.producers))
         return future
 
@@ -91,7 +92,9 @@ class ReplicatedOffsetsLog:
             producer_epoch=producer.producer_epoch,
             base_sequence=0,  # as Apache Kafka's; nobody checks it
         )
-        transaction = TransactionalAppend(verification, AppendOrigin.COORDINATOR)
+        transaction = TransactionalAppend(
+            verification, AppendOrigin.COORDINATOR, adds_partition=verification is not None
+        )
         return self._log.append_batch(partition, leader_epoch, batch, transaction, required_acks, timeout_ms)
 
 

@@ -135,7 +135,14 @@ def make_serving(
     group_coordinator.start()
     producer_ids = ProducerIds(broker_id, coordination)
     transactions = make_transactions(
-        broker_id, config, ports, metrics, metadata, replica_manager, producer_ids.next_for_producer
+        broker_id,
+        config,
+        ports,
+        metrics,
+        metadata,
+        replica_manager,
+        producer_ids.next_for_producer,
+        lambda: fleet_features.view,
     )
     channels = NetworkControllerChannels(
         broker_id,

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ottla_broker.config import BrokerConfig
+from ottla_broker.config.features import TRANSACTION_VERSION
 from ottla_broker.config.topics import TRANSACTION_STATE
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.metrics import Metrics
@@ -13,6 +14,7 @@ from ottla_broker.ports import Ports
 from ottla_broker.records.compression import Codec
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog, follow_leadership
+from ottla_broker.server.peers.fleet_features import FleetView
 from ottla_broker.server.peers.marker_requests import MarkerRequests
 from ottla_broker.transactions.coordinator import TransactionCoordinator
 
@@ -37,9 +39,10 @@ def make_transactions(
     metadata: MetadataCache,
     replica_manager: ReplicaManager,
     next_producer_id: Callable[[], Awaitable[int]],
+    fleet: Callable[[], FleetView],
 ) -> TransactionParts:
     """Makes it and starts its background tasks; it coordinates what `replica_manager` leads from then on."""
-    marker_requests = MarkerRequests(broker_id, ports.network, ports.clock, metadata, config)
+    marker_requests = MarkerRequests(broker_id, ports.network, ports.clock, metadata, config, lambda: fleet().is_ours)
     coordinator = TransactionCoordinator(
         clock=ports.clock,
         log=ReplicatedTopicLog(
@@ -54,6 +57,7 @@ def make_transactions(
         config=config,
         next_producer_id=next_producer_id,
         partition_count=lambda: metadata.partition_count(TRANSACTION_STATE),
+        finalized_version=lambda: fleet().finalized.get(TRANSACTION_VERSION, 0),
     )
     follow_leadership(TRANSACTION_STATE, replica_manager, coordinator.on_election, coordinator.on_resignation)
     metadata.add_listener(coordinator.on_metadata)

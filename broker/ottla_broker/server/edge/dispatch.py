@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Set
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from ottla_broker.config.features import GROUP_VERSION, Levels
+from ottla_broker.config.features import GROUP_VERSION, TRANSACTION_VERSION, Levels
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.coordination import ConnectionLoss, SessionExpired
 from ottla_broker.protocol import codec
@@ -104,13 +104,14 @@ class FleetListing(NamedTuple):
     """A range that is listed only when every registered broker is one of ours, in place of a row before it.
 
     With `feature` it is listed once that feature is finalized at `level` or above; with `option` where this broker key
-    is not 0.
+    is not 0. With `stays_served` clients that have agreed on it keep it while the level is lower.
     """
 
     listing: Listing
     feature: str = ""
     level: int = 0
     option: str = ""
+    stays_served: bool = False
 
 
 CLIENT_METRICS: Final = "ottla.client.metrics.max.series"
@@ -134,6 +135,11 @@ ABOVE_KAFKA_3_9: tuple[FleetListing, ...] = (
     FleetListing(Listing(ApiKey.PUSH_TELEMETRY, 0, 0, "push_telemetry"), option=CLIENT_METRICS),
     FleetListing(Listing(ApiKey.LIST_CLIENT_METRICS_RESOURCES, 0, 0, "list_client_metrics_resources")),
     FleetListing(Listing(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "describe_topic_partitions")),
+    FleetListing(Listing(ApiKey.WRITE_TXN_MARKERS, 0, 2, "write_txn_markers", calls_back=True)),
+    FleetListing(Listing(ApiKey.END_TXN, 0, 5, "end_txn"), TRANSACTION_VERSION, 2, stays_served=True),
+    FleetListing(
+        Listing(ApiKey.TXN_OFFSET_COMMIT, 0, 5, "txn_offset_commit"), TRANSACTION_VERSION, 2, stays_served=True
+    ),
     FleetListing(Listing(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, "consumer_group_heartbeat"), GROUP_VERSION, 1),
     FleetListing(Listing(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, "consumer_group_describe"), GROUP_VERSION, 1),
 )
@@ -163,6 +169,20 @@ def listed(finalized: Levels, fleet_is_ours: bool, options: Set[str] = frozenset
     return tuple(sorted(found.values()))
 
 
+def served(finalized: Levels, options: Set[str] = frozenset()) -> tuple[Listing, ...]:
+    """What is served, by API key: what `listed` says of a fleet of ours, and what clients may have agreed on before a
+    downgrade.
+
+    >>> {listing.api_key: listing.highest for listing in listed({}, True)}[ApiKey.END_TXN]
+    4
+    >>> {listing.api_key: listing.highest for listing in served({})}[ApiKey.END_TXN]
+    5
+    """
+    kept = {row.feature: row.level for row in ABOVE_KAFKA_3_9 if row.stays_served}
+    levels = {feature: max(finalized.get(feature, 0), level) for feature, level in kept.items()}
+    return listed({**finalized, **levels}, True, options)
+
+
 WARM = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS)
 
 
@@ -190,10 +210,11 @@ class Dispatcher:
         """Lists what `listed` says from here on.
 
         What would be listed in a fleet of ours is served in any case: a client that has agreed on a version keeps its
-        connection when a broker of Apache Kafka joins.
+        connection when a broker of Apache Kafka joins, and a transaction that is open during a downgrade ends as it
+        began.
         """
         self._listed = listed(finalized, fleet_is_ours, self._options)
-        self._listings = {int(listing.api_key): listing for listing in listed(finalized, True, self._options)}
+        self._listings = {int(listing.api_key): listing for listing in served(finalized, self._options)}
         for api_key in list(self._loaded):
             if self._loaded[api_key].listing != self._listings.get(api_key):
                 del self._loaded[api_key]

@@ -3,7 +3,8 @@
 Behaviour
     Versions 0 to 3 come from producers and name one transaction. Versions 4 and above come from brokers and name any
     number; each is handled on its own, and with VerifyOnly nothing is added: the leader of a partition asks whether
-    it is in the transaction (KIP-890). One partition that does not exist keeps out all others of its transaction.
+    it is in the transaction; without VerifyOnly it adds the partition for a producer of transaction.version 2 (both
+    KIP-890). One partition that does not exist keeps out all others of its transaction.
 Errors, in this order, per partition
     UNKNOWN_TOPIC_OR_PARTITION, OPERATION_NOT_ATTEMPTED (another one of the transaction is unknown), INVALID_REQUEST,
     COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
@@ -31,6 +32,9 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.handler_api import RequestContext, Services
 from ottla_broker.server.handlers.shared.transaction_errors import error_code
 
+_FIRST_VERSION_2 = 5
+"""A broker that adds partitions with it does so for a producer of transaction.version 2."""
+
 
 async def handle(
     services: Services, context: RequestContext, request: AddPartitionsToTxnRequest
@@ -44,10 +48,12 @@ async def handle(
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        errors = await _handle_transaction(services, transaction)
+        errors = await _handle_transaction(services, transaction, version)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(errors, version))
     running = [
-        services.clock.spawn(_handle_transaction(services, transaction), name="add partitions to a transaction")
+        services.clock.spawn(
+            _handle_transaction(services, transaction, version), name="add partitions to a transaction"
+        )
         for transaction in request.transactions
     ]
     return AddPartitionsToTxnResponse(
@@ -61,7 +67,7 @@ async def handle(
 
 
 async def _handle_transaction(
-    services: Services, transaction: AddPartitionsToTxnTransaction
+    services: Services, transaction: AddPartitionsToTxnTransaction, version: int
 ) -> Mapping[TopicPartition, ErrorCode]:
     partitions = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
     unknown = _unknown(services, partitions)
@@ -73,10 +79,11 @@ async def _handle_transaction(
             for partition in partitions
         }
     coordinator = services.transaction_coordinator
+    transaction_version = 2 if version >= _FIRST_VERSION_2 else 0
     producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
         return coordinator.verify_partitions(*producer, partitions)
-    return dict.fromkeys(partitions, await coordinator.add_partitions(*producer, partitions))
+    return dict.fromkeys(partitions, await coordinator.add_partitions(*producer, partitions, transaction_version))
 
 
 def _unknown(services: Services, partitions: Sequence[TopicPartition]) -> set[TopicPartition]:

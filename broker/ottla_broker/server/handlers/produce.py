@@ -9,7 +9,8 @@ Behaviour
     Message formats 0 and 1 (v0-v2) are stored as format 2. They, and batches of topics with another codec or
     with checks of single records, go through `replication.append_queue`, where they may wait for a worker. A batch
     that begins a transaction in its partition goes through `replication.transaction_verification`, where it waits for
-    the transaction coordinator (KIP-890).
+    the transaction coordinator (KIP-890); from v12 on the coordinator adds the partition to the transaction, whatever
+    level of transaction.version is finalized: a client that sends these versions does not add it.
 Errors, in this order
     whole request: INVALID_REQUIRED_ACKS, INVALID_PRODUCER_ID_MAPPING (transactional batches of several producers).
     partition: INVALID_TOPIC_EXCEPTION (an internal topic, from another client than Kafka's admin client),
@@ -27,7 +28,7 @@ Versions
     4: KAFKA_STORAGE_ERROR. 5: log start offset, with most refusals too. 7: zstd (KIP-110). 8: record errors (KIP-467).
     9: flexible.
     10: CurrentLeader and NodeEndpoints (KIP-951). 11: TRANSACTION_ABORTABLE may be answered (KIP-890).
-    12: as 11. 13: topic ids (KIP-516).
+    12: partitions are added to the transaction (KIP-890). 13: topic ids (KIP-516).
 """
 
 from __future__ import annotations
@@ -56,7 +57,12 @@ from ottla_broker.replication.transaction_verification import not_in_transaction
 from ottla_broker.server.handler_api import RequestContext, Respond, Services
 from ottla_broker.server.handlers.shared.leader_hints import NodeHints, current_leader
 from ottla_broker.storage.log.append_checks import AppendInfo, PreparationNeeded
-from ottla_broker.storage.log.verification import FROM_CLIENT, TransactionalAppend, VerificationNeeded
+from ottla_broker.storage.log.verification import (
+    FROM_CLIENT,
+    FROM_CLIENT_THAT_ADDS_NOTHING,
+    TransactionalAppend,
+    VerificationNeeded,
+)
 
 logger = logging.getLogger("ottla.server")
 
@@ -72,6 +78,7 @@ _FIRST_VERSION_WITH_STORAGE_ERRORS = 4
 _FIRST_VERSION_WITH_ZSTD = 7
 _FIRST_VERSION_WITH_HINTS = 10
 _FIRST_VERSION_WITH_ABORTABLE = 11
+_FIRST_VERSION_THAT_ADDS = 12
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 _KNOWN_REFUSALS = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -103,7 +110,7 @@ def handle(
         return
     transaction = None
     if request.transactional_id is not None:
-        transaction = FROM_CLIENT
+        transaction = FROM_CLIENT if version < _FIRST_VERSION_THAT_ADDS else FROM_CLIENT_THAT_ADDS_NOTHING
         if _has_several_producers(request):
             if acks == 0:
                 context.close_connection("a produce request with acks=0 has transactional batches of several producers")
@@ -165,6 +172,7 @@ class _WaitingBatch(NamedTuple):
     entry: PartitionProduceResponse
     transaction: TransactionalAppend | None
     is_prepared: bool = False
+    is_verified: bool = False
 
 
 def _on_appended(
@@ -224,6 +232,7 @@ class _WaitingBatches:
                 reason,
                 partial(self._on_verified, batch),
                 knows_abortable=self._context.api_version >= _FIRST_VERSION_WITH_ABORTABLE,
+                adds_partition=self._context.api_version >= _FIRST_VERSION_THAT_ADDS,
             )
 
     def _on_prepared(self, batch: _WaitingBatch, outcome: memoryview | KafkaError) -> None:
@@ -236,7 +245,7 @@ class _WaitingBatches:
         if isinstance(outcome, KafkaError):
             self._end(batch, outcome)
         else:
-            self._append(batch._replace(transaction=outcome))
+            self._append(batch._replace(transaction=outcome, is_verified=True))
 
     def _append(self, batch: _WaitingBatch) -> None:
         partition, entry = batch.partition, batch.entry
@@ -247,10 +256,10 @@ class _WaitingBatches:
         except PreparationNeeded as needed:
             self._wait(batch, needed)
         except VerificationNeeded as needed:
-            if batch.transaction is FROM_CLIENT:
-                self._wait(batch, needed)
-            else:
+            if batch.is_verified:
                 self._end(batch, not_in_transaction())
+            else:
+                self._wait(batch, needed)
         except Exception as error:
             # The batches behind it in the queue are appended all the same.
             logger.exception("a batch of %s that had to wait cannot be appended", partition.topic_partition)

@@ -14,7 +14,8 @@ Errors, per partition, in this order
 Versions
     1: the client waits when it is throttled. 2: leader epoch (KIP-320); COORDINATOR_LOAD_IN_PROGRESS, which is
     COORDINATOR_NOT_AVAILABLE before. 3: member, group instance id and generation (KIP-447); flexible.
-    4: TRANSACTION_ABORTABLE, which is INVALID_TXN_STATE before (KIP-890).
+    4: TRANSACTION_ABORTABLE, which is INVALID_TXN_STATE before. 5: the coordinator of the transaction adds the group's
+    partition of `__consumer_offsets` to it (both KIP-890).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from ottla_broker.server.handler_api import RequestContext, Services
 
 _FIRST_VERSION_WITH_LOADING = 2
 _FIRST_VERSION_WITH_ABORTABLE = 4
+_FIRST_VERSION_THAT_ADDS = 5
 
 
 async def handle(
@@ -62,6 +64,7 @@ async def handle(
             TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch),
             CommittingMember(request.member_id, request.group_instance_id, request.generation_id),
             commits,
+            adds_partition=context.api_version >= _FIRST_VERSION_THAT_ADDS,
         )
         results.update((name, _of_version(error, context.api_version)) for name, error in errors.items())
     topics: dict[str, list[TxnOffsetCommitResponsePartition]] = {}

@@ -11,7 +11,7 @@ Errors, in this order, per partition
     INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; later REQUEST_TIMED_OUT,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER.
 Versions
-    1: flexible.
+    1: flexible. 2: TransactionVersion: a marker of a transaction of version 2 does not end the next one (KIP-1228).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _append(
     partition = services.replica_manager.partition_or_error(topic, index)
     if isinstance(partition, ErrorCode):
         raise KafkaError(partition)
-    info = partition.append_marker(end, marker.producer_id, marker.producer_epoch)
+    info = partition.append_marker(end, marker.producer_id, marker.producer_epoch, marker.transaction_version)
     if partition.log.high_watermark <= info.last_offset:
         partition.acks_all.add(info.last_offset + 1, waiting, written)
     else:

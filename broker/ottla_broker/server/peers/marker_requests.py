@@ -6,7 +6,7 @@ this broker reaches itself by the same path.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ottla_broker.config import BrokerConfig
@@ -24,13 +24,22 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.peers.broker_client import BrokerClient, BrokerDisconnected
 from ottla_broker.transactions.markers import NO_LEADER, Marker
 
+_WITH_TRANSACTION_VERSION = 2
+
 
 class MarkerRequests:
     """See `ottla_broker.transactions.marker_sender.PartitionLeaders`."""
 
     def __init__(
-        self, broker_id: int, network: Network, clock: Clock, metadata: MetadataCache, config: BrokerConfig
+        self,
+        broker_id: int,
+        network: Network,
+        clock: Clock,
+        metadata: MetadataCache,
+        config: BrokerConfig,
+        fleet_is_ours: Callable[[], bool],
     ) -> None:
+        """`fleet_is_ours`: every registered broker is one of ours, and reads the version of a transaction."""
         self._network = network
         self._clock = clock
         self._metadata = metadata
@@ -38,6 +47,7 @@ class MarkerRequests:
         self._listener = config.listeners.inter_broker
         self._timeout_s = config.request_timeout_ms / 1000
         self._version = inter_broker_versions(config.inter_broker_protocol_version).write_txn_markers
+        self._fleet_is_ours = fleet_is_ours
         self._clients: dict[int, BrokerClient] = {}
 
     def leader(self, partition: TopicPartition) -> int | None:
@@ -59,7 +69,10 @@ class MarkerRequests:
         client = self._client(broker_id, endpoint)
         await client.connect()
         request = WriteTxnMarkersRequest(markers=[_entry(marker) for marker in markers])
-        return _errors(await client.send(ApiKey.WRITE_TXN_MARKERS, self._version, request))
+        version = self._version
+        if self._fleet_is_ours() and any(marker.transaction_version for marker in markers):
+            version = _WITH_TRANSACTION_VERSION
+        return _errors(await client.send(ApiKey.WRITE_TXN_MARKERS, version, request))
 
     def close(self) -> None:
         for client in self._clients.values():
@@ -93,6 +106,7 @@ def _entry(marker: Marker) -> WritableTxnMarker:
         transaction_result=marker.is_commit,
         topics=[WritableTxnMarkerTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
         coordinator_epoch=marker.coordinator_epoch,
+        transaction_version=marker.transaction_version,
     )
 
 

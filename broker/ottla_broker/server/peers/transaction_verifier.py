@@ -1,4 +1,5 @@
-"""Asks transaction coordinators whether partitions belong to transactions (KIP-890): AddPartitionsToTxn, VerifyOnly.
+"""Asks transaction coordinators whether partitions belong to transactions, or has them added (KIP-890):
+AddPartitionsToTxn with and without VerifyOnly.
 
 Implements `replication.transaction_verification.TransactionVerifier`. Questions for one coordinator that come while a
 request to it is on its way go into the next one; a coordinator has at most one request in flight. Ports used: Network,
@@ -34,17 +35,20 @@ if TYPE_CHECKING:
 
 Answer = asyncio.Future[ErrorCode]
 
+_FIRST_VERSION_2 = 5
+"""Of AddPartitionsToTxn: without VerifyOnly it is of a transaction of version 2."""
 _METRICS = "kafka_server_addpartitionstotxnmanager"
 
 
 class _Transaction:
     """A producer's transaction, and who waits for which of its partitions."""
 
-    __slots__ = ("partitions", "producer_epoch", "producer_id")
+    __slots__ = ("adds_partitions", "partitions", "producer_epoch", "producer_id")
 
-    def __init__(self, producer_id: int, producer_epoch: int) -> None:
+    def __init__(self, producer_id: int, producer_epoch: int, adds_partitions: bool) -> None:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
+        self.adds_partitions = adds_partitions
         self.partitions: dict[TopicPartition, list[Answer]] = {}
 
     def answers(self) -> Iterator[Answer]:
@@ -58,21 +62,38 @@ class VerificationBatch:
     def __init__(self) -> None:
         self._transactions: dict[str, _Transaction] = {}
 
+    @property
+    def adds_partitions(self) -> bool:
+        """Of any of the transactions."""
+        return any(transaction.adds_partitions for transaction in self._transactions.values())
+
     def add(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition, answer: Answer
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partition: TopicPartition,
+        answer: Answer,
+        *,
+        adds_partition: bool = False,
     ) -> None:
-        """A request names a transactional id once: the older of two epochs is fenced, and answered at once."""
+        """A request names a transactional id once: the older of two epochs is fenced, and answered at once. Of two
+        questions of one producer that cannot go together, the first is to be asked again."""
         known = self._transactions.get(transactional_id)
         if known is not None and producer_epoch < known.producer_epoch:
             _tell(answer, ErrorCode.INVALID_PRODUCER_EPOCH)
             return
-        if known is None or (known.producer_id, known.producer_epoch) != (producer_id, producer_epoch):
+        if known is None or (known.producer_id, known.producer_epoch, known.adds_partitions) != (
+            producer_id,
+            producer_epoch,
+            adds_partition,
+        ):
             if known is not None:
                 is_fenced = known.producer_epoch < producer_epoch
                 error = ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else ErrorCode.NETWORK_EXCEPTION
                 for one in known.answers():
                     _tell(one, error)
-            known = self._transactions[transactional_id] = _Transaction(producer_id, producer_epoch)
+            known = self._transactions[transactional_id] = _Transaction(producer_id, producer_epoch, adds_partition)
         known.partitions.setdefault(partition, []).append(answer)
 
     def request(self) -> AddPartitionsToTxnRequest:
@@ -82,7 +103,7 @@ class VerificationBatch:
                     transactional_id=transactional_id,
                     producer_id=transaction.producer_id,
                     producer_epoch=transaction.producer_epoch,
-                    verify_only=True,
+                    verify_only=not transaction.adds_partitions,
                     topics=_topics(transaction.partitions),
                 )
                 for transactional_id, transaction in self._transactions.items()
@@ -93,7 +114,7 @@ class VerificationBatch:
         """Answers everybody. A coordinator that cannot verify leaves the check out, as Apache Kafka does."""
         if response.error_code:
             error = ErrorCode.of(response.error_code)
-            if error is ErrorCode.UNSUPPORTED_VERSION:
+            if error is ErrorCode.UNSUPPORTED_VERSION and not self.adds_partitions:
                 error = ErrorCode.NONE
             elif error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 error = ErrorCode.INVALID_TXN_STATE  # it is this broker that may not ask, not the client
@@ -162,11 +183,19 @@ class NetworkTransactionVerifier:
             f"{_METRICS}_verificationtime_seconds", "How long the verification of a partition in a transaction takes."
         )
 
-    def verify(self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition) -> Answer:
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partition: TopicPartition,
+        *,
+        adds_partition: bool = False,
+    ) -> Answer:
         answer: Answer = self._clock.create_future()
         answer.add_done_callback(partial(self._count, self._clock.monotonic()))
         coordinator = self._coordinator_of(transactional_id)
-        if self._api_version is None:
+        if self._api_version is None and not adds_partition:
             answer.set_result(ErrorCode.NONE)
             return answer
         if coordinator is None:
@@ -174,7 +203,9 @@ class NetworkTransactionVerifier:
             return answer
         if coordinator.next_batch is None:
             coordinator.next_batch = VerificationBatch()
-        coordinator.next_batch.add(transactional_id, producer_id, producer_epoch, partition, answer)
+        coordinator.next_batch.add(
+            transactional_id, producer_id, producer_epoch, partition, answer, adds_partition=adds_partition
+        )
         if not coordinator.is_sending:
             coordinator.is_sending = True
             # What is asked in this turn of the loop goes into one request.
@@ -206,12 +237,13 @@ class NetworkTransactionVerifier:
         try:
             while (batch := coordinator.next_batch) is not None:
                 coordinator.next_batch = None
-                assert self._api_version is not None
+                # Only a fleet of ours lists what asks for it, and the version tells the coordinator that the producer
+                # uses transaction.version 2.
+                version = _FIRST_VERSION_2 if batch.adds_partitions else self._api_version
+                assert version is not None
                 try:
                     await coordinator.client.connect()
-                    response = await coordinator.client.send(
-                        ApiKey.ADD_PARTITIONS_TO_TXN, self._api_version, batch.request()
-                    )
+                    response = await coordinator.client.send(ApiKey.ADD_PARTITIONS_TO_TXN, version, batch.request())
                 except BrokerDisconnected:
                     batch.fail(ErrorCode.NETWORK_EXCEPTION)
                 else:

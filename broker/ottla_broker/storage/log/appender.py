@@ -223,7 +223,7 @@ class LogAppender:
     ) -> bool:
         """Checks the transaction of a batch that is part of one; whether the sequence is to be checked then."""
         producers = self._state.producers
-        if self._state.config.verifies_transactions:
+        if self._state.config.verifies_transactions or transaction.adds_partition:
             producers.check_verified(producer_id, producer_epoch, sequence, transaction)
         if transaction.origin is AppendOrigin.CLIENT:
             return True
@@ -252,11 +252,17 @@ class LogAppender:
         return rules.before_max_ms != NO_BOUND or max_timestamp > now_ms + rules.after_max_ms
 
     def append_marker(
-        self, marker: EndTransactionMarker, producer_id: int, producer_epoch: int, leader_epoch: int
+        self,
+        marker: EndTransactionMarker,
+        producer_id: int,
+        producer_epoch: int,
+        leader_epoch: int,
+        transaction_version: int = 0,
     ) -> AppendInfo:
         """Appends a transaction coordinator's marker: a control batch of one record (WriteTxnMarkers, KIP-98).
 
         It ends the producer's open transaction in this log. A repeated marker is appended too, and ends nothing.
+        `transaction_version`: of the transaction; from 2 on the epoch is above that of its records (KIP-1228).
 
         Raises KafkaError KAFKA_STORAGE_ERROR, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
@@ -265,7 +271,7 @@ class LogAppender:
             raise state.storage_error()
         if state.is_truncating:
             raise state.truncating_error()
-        state.producers.check_marker(producer_id, producer_epoch, marker.coordinator_epoch)
+        state.producers.check_marker(producer_id, producer_epoch, marker.coordinator_epoch, transaction_version)
         now = self._clock.now_ms()
         is_append_time = state.config.is_log_append_time
         records = build_marker(

@@ -328,10 +328,15 @@ class Log:
     # -- appends (`LogAppender`) --------------------------------------------------------------------------------
 
     def append_marker(
-        self, marker: EndTransactionMarker, producer_id: int, producer_epoch: int, leader_epoch: int
+        self,
+        marker: EndTransactionMarker,
+        producer_id: int,
+        producer_epoch: int,
+        leader_epoch: int,
+        transaction_version: int = 0,
     ) -> AppendInfo:
         """See `LogAppender.append_marker`."""
-        return self._appender.append_marker(marker, producer_id, producer_epoch, leader_epoch)
+        return self._appender.append_marker(marker, producer_id, producer_epoch, leader_epoch, transaction_version)
 
     def begin_verification(self, producer_id: int, producer_epoch: int, sequence: int) -> Verification | None:
         """See `ProducerStates.begin_verification`."""

@@ -15,7 +15,11 @@ A batch that begins a transaction must be verified before (`verification.py`). T
 sequences of their own: of these rules 2 and 6 hold for them.
 
 A transaction marker has no sequence: an older epoch gets INVALID_PRODUCER_EPOCH, an older coordinator epoch
-TRANSACTION_COORDINATOR_FENCED; a repeated marker, which ends nothing, is appended.
+TRANSACTION_COORDINATOR_FENCED; a repeated marker, which ends nothing, is appended. With transaction.version 2 a
+marker has a higher epoch than the records of its transaction, and the next transaction has the marker's epoch: a
+marker of an open transaction's own epoch is a late one of the transaction before, and gets INVALID_PRODUCER_EPOCH.
+Apache Kafka 4.2 refuses each repeated marker of such a transaction; a coordinator whose response was lost then writes
+no more.
 
 In rule 4 Apache Kafka always answers OUT_OF_ORDER_SEQUENCE_NUMBER. We differ for this case: a producer that waits for a
 partitioned leader sends its next batches to the new leader, gets them acknowledged, then gives the old leader up and
@@ -50,6 +54,8 @@ _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
 _SNAPSHOT_VERSION = 1
 _CRC_START = 6
 NO_OFFSET = -1
+FIRST_VERSION_WITH_EPOCHS = 2
+"""The level of transaction.version from which on every transaction ends with a raised epoch (KIP-890)."""
 
 
 class ProducersDump(NamedTuple):
@@ -250,7 +256,9 @@ class ProducerStates:
         if not self.has_open_transaction(producer_id, producer_epoch):
             self.verifications.check(producer_id, producer_epoch, sequence, transaction)
 
-    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+    def check_marker(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int = 0
+    ) -> None:
         """Checks a marker before the append. Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
         entry = self._entries.get(producer_id)
         if entry is None:
@@ -259,6 +267,15 @@ class ProducerStates:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"producer {producer_id}: a marker of epoch {producer_epoch} is older than {entry.epoch}",
+            )
+        if (
+            transaction_version >= FIRST_VERSION_WITH_EPOCHS
+            and producer_epoch == entry.epoch
+            and entry.current_txn_first_offset != NO_OFFSET
+        ):
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id}: a marker of epoch {producer_epoch} is of the transaction before the open one",
             )
         if coordinator_epoch < entry.coordinator_epoch:
             raise KafkaError(

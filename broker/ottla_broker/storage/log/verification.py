@@ -60,14 +60,22 @@ class Verification:
 
 
 class TransactionalAppend(NamedTuple):
-    """What an append says about its transaction. `verification`: of the producer, None when there was no need."""
+    """What an append says about its transaction. `verification`: of the producer, None when there was no need.
+
+    `adds_partition`: the producer does not add the partition to its transaction, the leader has the coordinator do it
+    (KIP-890). So a first append needs the coordinator whatever transaction.partition.verification.enable says.
+    """
 
     verification: Verification | None = None
     origin: AppendOrigin = AppendOrigin.CLIENT
+    adds_partition: bool = False
 
 
 FROM_CLIENT = TransactionalAppend()
 """A produce request with a transactional id; nothing has been verified yet."""
+
+FROM_CLIENT_THAT_ADDS_NOTHING = TransactionalAppend(adds_partition=True)
+"""The same of Produce 12 or above: the partition is added to the transaction."""
 
 
 class VerificationNeeded(Exception):

@@ -98,7 +98,9 @@ def metadata(port: int, leaders: dict[TopicPartition, int]) -> MetadataCache:
 
 
 def requests(network: SocketNetwork, cache: MetadataCache, **config: str) -> MarkerRequests:
-    return MarkerRequests(1, network, LoopClock(), cache, BrokerConfig.from_mapping({**CONFIG, **config}))
+    return MarkerRequests(
+        1, network, LoopClock(), cache, BrokerConfig.from_mapping({**CONFIG, **config}), lambda: False
+    )
 
 
 async def test_a_partition_is_deleted_only_when_the_metadata_are_known(network: SocketNetwork) -> None:
