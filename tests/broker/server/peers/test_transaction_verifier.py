@@ -190,6 +190,24 @@ async def test_what_is_asked_meanwhile_goes_into_the_next_request(fleet: Fleet) 
     assert await asyncio.gather(*answers) == [NONE] * 3
 
 
+@pytest.mark.parametrize("api_version", [None, 4, 5])
+async def test_a_partition_that_the_producer_does_not_add_is_added(fleet: Fleet, api_version: int | None) -> None:
+    """Version 5 tells the coordinator that the producer uses transaction.version 2."""
+    verifier, first = fleet.verifier(api_version=api_version), fleet.coordinators[0]
+    answers = [verifier.verify(fleet.id_of(0), 7, 3, partition, adds_partition=True) for partition in (T0, T1)]
+    request = await first.next_request()
+    assert [(one.producer_id, one.producer_epoch, one.verify_only) for one in request.transactions] == [(7, 3, False)]
+    await first.answer({(fleet.id_of(0), T1): ErrorCode.CONCURRENT_TRANSACTIONS})
+    assert await asyncio.gather(*answers) == [NONE, ErrorCode.CONCURRENT_TRANSACTIONS]
+    assert first.versions == [5]
+
+
+async def test_a_partition_is_not_taken_as_added_when_the_coordinator_cannot_add(fleet: Fleet) -> None:
+    answer = fleet.verifier().verify(fleet.id_of(0), 7, 0, T0, adds_partition=True)
+    await fleet.coordinators[0].answer({}, ErrorCode.UNSUPPORTED_VERSION)
+    assert await answer is ErrorCode.UNSUPPORTED_VERSION
+
+
 async def test_a_coordinator_that_is_not_known_is_not_available(fleet: Fleet) -> None:
     verifier = fleet.verifier()
     fleet.elect(-1, 1)

@@ -68,6 +68,23 @@ async def test_a_marker_of_an_older_epoch_is_fenced(setup: LogSetup) -> None:
     assert log.assigned_offset == 4
 
 
+async def test_a_late_marker_of_version_2_does_not_end_the_next_transaction(setup: LogSetup) -> None:
+    """Its epoch is above that of its own transaction's records, and is the epoch of the next transaction (KIP-890)."""
+    log = await setup.open()
+    marker = EndTransactionMarker(COMMIT, 5)
+    begin(log)
+    log.append_marker(marker, 7, 1, 0, 2)
+    log.append_marker(marker, 7, 1, 0, 2)  # the response to the first one was lost
+    log.append_as_leader(transactional((7, 1, 0), b"v"), 0, transaction=FROM_CLIENT)
+    fails(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: log.append_marker(marker, 7, 1, 0, 2))
+    assert log.assigned_offset == 4
+    log.append_marker(marker, 7, 2, 0, 2)
+    assert log.first_unstable_offset == 0  # until the markers are replicated
+    await written(log)
+    log.maybe_advance_high_watermark(5)
+    assert log.last_stable_offset == 5
+
+
 async def test_a_batch_outside_of_the_producers_open_transaction_is_refused(setup: LogSetup) -> None:
     log = await setup.open()
     begin(log)

@@ -9,6 +9,7 @@ from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.verification import (
     FROM_CLIENT,
+    FROM_CLIENT_THAT_ADDS_NOTHING,
     AppendOrigin,
     TransactionalAppend,
     Verification,
@@ -57,6 +58,18 @@ async def test_the_first_append_of_a_transaction_needs_a_verification_and_later_
     assert append(log, 1) == 1
     assert log.producers.begin_verification(7, 0, 2, 1_000) is None
     assert len(log.producers.verifications) == 0
+
+
+async def test_a_partition_that_the_leader_adds_needs_the_coordinator_even_without_verification(log: Log) -> None:
+    """Produce 12: transaction.partition.verification.enable is about producers that add partitions themselves."""
+    log.configure(LogConfig(verifies_transactions=False))
+    assert log.append_as_leader(transactional((8, 0, 0), b"v"), 0, transaction=FROM_CLIENT).first_offset == 0
+    first = transactional((7, 0, 0), b"v")
+    with pytest.raises(VerificationNeeded):
+        log.append_as_leader(first, 0, transaction=FROM_CLIENT_THAT_ADDS_NOTHING)
+    verification = begin(log)
+    added = TransactionalAppend(verification, adds_partition=True)
+    assert log.append_as_leader(first, 0, transaction=added).first_offset == 1
 
 
 async def test_a_batch_that_is_part_of_no_transaction_needs_no_verification(log: Log) -> None:
