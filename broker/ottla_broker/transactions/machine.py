@@ -217,6 +217,8 @@ class Transaction:
             and metadata.producer_epoch == 0
             and metadata.state in ENDING_STATES.values()
         )
+        if self._has_next_producer_id(producer_id, producer_epoch):
+            return _concurrent(metadata.state)
         if producer_id != metadata.producer_id and not has_new_id:
             return Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"the producer id is {metadata.producer_id}")
         answers = (COMMIT_ANSWERS_2 if is_commit else ABORT_ANSWERS_2)[metadata.state]
@@ -225,6 +227,9 @@ class Transaction:
         elif producer_epoch == metadata.producer_epoch:
             answer = answers.current
         else:
+            answer = EndAnswer.FENCED
+        if metadata.producer_epoch >= MAX_PRODUCER_EPOCH and answer in (EndAnswer.PREPARE, EndAnswer.REPEATED):
+            # A fence has taken the epoch that no producer gets: only InitProducerId goes on from there.
             answer = EndAnswer.FENCED
         if answer is EndAnswer.FENCED:
             return _end_refused(answer, metadata)
@@ -235,9 +240,6 @@ class Transaction:
         is_last_epoch = metadata.producer_epoch >= LAST_GIVEN_EPOCH
         if is_last_epoch and new_producer_id is None:
             return NeedsProducerId(f"epoch {metadata.producer_epoch} of producer id {producer_id} is the last")
-        if metadata.producer_epoch >= MAX_PRODUCER_EPOCH:
-            # A fence that could not be stored has taken it; only InitProducerId goes on from there.
-            return Answer(ErrorCode.PRODUCER_FENCED, f"the producer epoch is {metadata.producer_epoch}")
         is_open = metadata.state is TransactionState.ONGOING
         return self._prepare(
             replace(
@@ -324,15 +326,25 @@ class Transaction:
         metadata = self.metadata
         if metadata.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_id == metadata.producer_id:
             return True
+        if self._has_next_producer_id(*expected):
+            return True
         return expected.producer_id == metadata.last_producer_id and expected.producer_epoch >= LAST_GIVEN_EPOCH
 
     def _refuse_producer(self, producer_id: int, producer_epoch: int) -> Answer | None:
         metadata = self.metadata
+        if self._has_next_producer_id(producer_id, producer_epoch):
+            return _concurrent(metadata.state)
         if producer_id != metadata.producer_id:
             return Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"the producer id is {metadata.producer_id}")
         if producer_epoch != metadata.producer_epoch:
             return Answer(ErrorCode.PRODUCER_FENCED, f"the producer epoch is {metadata.producer_epoch}")
         return None
+
+    def _has_next_producer_id(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer goes on with the producer id from the answer to its EndTxn, before that transaction has
+        its markers."""
+        metadata = self.metadata
+        return metadata.next_producer_id != NO_PRODUCER_ID and metadata.producer_after == (producer_id, producer_epoch)
 
     def _next_epoch(
         self, timeout_ms: int, expected: ProducerIdAndEpoch | None, now_ms: int, new_producer_id: int | None

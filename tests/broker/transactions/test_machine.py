@@ -355,3 +355,36 @@ def test_versions_may_change_between_two_transactions() -> None:
     stored(transaction, transaction.add_partitions(7, 4, [A], 3_000))
     prepared = stored(transaction, transaction.end(7, 4, is_commit=True, now_ms=4_000))
     assert (prepared.producer_epoch, prepared.transaction_version) == (4, 0)
+
+
+def test_a_producer_with_the_next_producer_id_waits_until_the_markers_are_written() -> None:
+    """It has the producer id from the answer to EndTxn; INVALID_PRODUCER_ID_MAPPING would be fatal to it."""
+    transaction = in_state(S.ONGOING, epoch=LAST_GIVEN_EPOCH)
+    ending = transaction.end_with_next_epoch(7, LAST_GIVEN_EPOCH, is_commit=True, now_ms=2_000, new_producer_id=9)
+    stored(transaction, ending)
+    completing = None
+    for _ in range(2):
+        assert outcome(transaction.add_partitions(9, 0, [B], 2_000, 2)) is CONCURRENT
+        assert transaction.verify(9, 0, [B]) == {B: CONCURRENT}
+        assert end_2(transaction, 0, is_commit=False, producer_id=9) is CONCURRENT
+        initialized = transaction.initialize(TIMEOUT_MS, ProducerIdAndEpoch(9, 0), 2_000)
+        assert isinstance(initialized, Answer) and initialized.error is CONCURRENT
+        if completing is None:
+            transaction.markers_written([A])
+            completing = transaction.complete(3_000)
+    stored(transaction, completing)
+    assert outcome(transaction.add_partitions(9, 0, [B], 4_000, 2)) is S.ONGOING
+
+
+def test_the_epoch_above_the_last_one_is_given_to_nobody() -> None:
+    """A fence takes it: a producer that repeats its abort afterwards hears that it is fenced."""
+    transaction = in_state(S.ONGOING, epoch=LAST_GIVEN_EPOCH)
+    stored(transaction, transaction.time_out(10**9))
+    transaction.markers_written([A])
+    assert stored(transaction, transaction.complete(10**9)).producer_epoch == LAST_GIVEN_EPOCH + 1
+    for epoch in (LAST_GIVEN_EPOCH, LAST_GIVEN_EPOCH + 1):
+        assert end_2(transaction, epoch, is_commit=False) is FENCED
+    initialized = transaction.initialize(TIMEOUT_MS, None, 10**9, 9)
+    assert not isinstance(initialized, NeedsProducerId)
+    metadata = stored(transaction, initialized)
+    assert (metadata.producer_id, metadata.producer_epoch) == (9, 0)

@@ -105,6 +105,7 @@ class Lives(RuleBasedStateMachine):
             self.on_commit = producer
         elif isinstance(decision, Answer) and decision.error is ErrorCode.NONE:
             assert before.state is (TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT)
+            assert before.producer_epoch <= LAST_GIVEN_EPOCH
             producer.id, producer.epoch = before.producer_id, before.producer_epoch
 
     @rule(passed_ms=st.sampled_from([1, 2 * TIMEOUT_MS]))
