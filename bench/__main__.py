@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from bench import plots, report
+from bench.coordinators.members import MemberFailed
 from bench.java import LoadFailed
 from bench.runner import BenchRunner
 from bench.scenarios import BY_NAME, FULL, QUICK, SCENARIOS
@@ -53,7 +54,7 @@ def main(
     failure: BaseException | None = None
     try:
         runner.run(chosen)
-    except (LoadFailed, SystemFailed, subprocess.TimeoutExpired, KeyboardInterrupt) as error:
+    except (LoadFailed, MemberFailed, SystemFailed, subprocess.TimeoutExpired, KeyboardInterrupt) as error:
         failure = error
     if runner.measured.values:
         report.write(out, runner.measured)

@@ -6,6 +6,7 @@ import statistics
 from pathlib import Path
 
 from bench.availability import outage_table as availability
+from bench.coordinators import coordinator_table as coordinators
 from bench.report import GOALS
 from bench.runner import FLOOR, METRICS, Measured
 from bench.scenarios import SCENARIOS
@@ -27,6 +28,7 @@ _TITLES = {
     "rows_per_s": "Rows read by Spark a second, our source and its own connector (higher is better)",
     **TITLES,
     **availability.TITLES,
+    **coordinators.TITLES,
 }
 _SYSTEMS = (
     (OURS, "Ottla", "#1b6ca8"),

@@ -8,12 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.availability import outage_table as availability
+from bench.coordinators import coordinator_table as coordinators
 from bench.runner import FLOOR, METRICS, Measured
 from bench.scenarios import SCENARIOS
 from bench.storage.storage_table import FLOOR_GOALS, RATIO_GOALS, STORAGE, VALUE_GOALS
 from bench.systems import APACHE_KAFKA, NULL_BROKER, OURS
 
-_WITHOUT_LOAD_GOALS = ("spark-read", "operator", *(item.name for item in (*STORAGE, *availability.AVAILABILITY)))
+_WITHOUT_LOAD_GOALS = (
+    "spark-read",
+    "operator",
+    *(item.name for item in (*STORAGE, *availability.AVAILABILITY, *coordinators.COORDINATORS)),
+)
 
 GOALS: dict[tuple[str, str], tuple[str, float]] = {
     ("produce-java-256k", "cpu_s_per_gb"): ("at most", 0.25),
@@ -43,6 +48,7 @@ GOALS: dict[tuple[str, str], tuple[str, float]] = {
     ("spark-read", "rows_per_s"): ("at least", 1.0),
     **RATIO_GOALS,
     **availability.RATIO_GOALS,
+    **coordinators.RATIO_GOALS,
 }
 """The ratio (ours / Apache Kafka) that each figure is held to."""
 

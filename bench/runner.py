@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from bench import failover, operator_at_rest, spark_read
 from bench.availability import outage_table as availability
+from bench.coordinators import coordinator_table as coordinators
 from bench.floor import write_plainly
 from bench.java import LoadResult
 from bench.page_cache import PageCache
@@ -41,7 +42,7 @@ from bench.systems import APACHE_KAFKA, NULL_BROKER, System
 
 METRICS = (
     "throughput_mb_s", "cpu_s_per_gb", "cpu_us_per_request", "p50_ms", "p99_ms", "rss_mb", "start_s", "rows_per_s",
-    *TITLES, *availability.TITLES, "writes_at_rest", "topics_ready_s", "failover_s", "election_s",
+    *TITLES, *availability.TITLES, *coordinators.TITLES, "writes_at_rest", "topics_ready_s", "failover_s", "election_s",
 )  # fmt: skip
 FLOOR = "floor"
 
@@ -266,7 +267,7 @@ class BenchRunner:
             measured=self.measured,
             step=self._step,
         )
-        for scenario in (*STORAGE, *availability.AVAILABILITY):
+        for scenario in (*STORAGE, *availability.AVAILABILITY, *coordinators.COORDINATORS):
             if scenario.name in names:
                 scenario.run(given)
                 self._progress.advance(self._total)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bench import java, librdkafka
 from bench.availability.outage_table import AVAILABILITY
+from bench.coordinators.coordinator_table import COORDINATORS
 from bench.java import LoadResult
 from bench.storage.storage_table import STORAGE
 from bench.systems import System
@@ -194,7 +195,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             item.name, item.description, _java(65536, "1", linger_ms=5),
             writes=False, with_null_broker=False, when_named=item.when_named,
         )
-        for item in (*STORAGE, *AVAILABILITY)
+        for item in (*STORAGE, *AVAILABILITY, *COORDINATORS)
     ),
     Scenario(
         OPERATOR, "the Kubernetes operator with 1 000 topics, in a cluster that is brought up for it, as make e2e does",
@@ -206,7 +207,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
 )  # fmt: skip
 
-RUN_ALONE = (IDLE, SPARK_READ, OPERATOR, FAILOVER, *(item.name for item in (*STORAGE, *AVAILABILITY)))
+RUN_ALONE = (IDLE, SPARK_READ, OPERATOR, FAILOVER, *(item.name for item in (*STORAGE, *AVAILABILITY, *COORDINATORS)))
 """Scenarios that start their own systems."""
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

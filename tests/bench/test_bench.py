@@ -112,7 +112,9 @@ def test_every_scenario_and_metric_of_the_report_is_there() -> None:
         "rf3-java-64k-half-rate", "idle", "spark-read",
         "partitions-5000", "partitions-1000", "append-read-1m", "append-read-64k", "append-read-1k", "append-roll",
         "recovery-64k", "recovery-1k", "compaction-1k", "compaction-100b", "log-growth",
-        "controlled-shutdown", "failover-6s", "failover-18s", "operator", "partitions-10000-failover",
+        "controlled-shutdown", "failover-6s", "failover-18s", "transactions-100ms", "transactions-10-records",
+        "transactions-10-records-many", "transactions-consumed", "transactions-consumed-paced", "groups-1000",
+        "operator", "partitions-10000-failover",
     ]  # fmt: skip
     named = [scenario.name for scenario in SCENARIOS if scenario.when_named]
     assert named == ["log-growth", "operator", "partitions-10000-failover"]

@@ -1,0 +1,1 @@
+"""Transactions and consumer groups beside Apache Kafka: the load is what their coordinators do."""
