@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bench import java, librdkafka
 from bench.availability.outage_table import AVAILABILITY
+from bench.coordinators import transactional
 from bench.coordinators.coordinator_table import COORDINATORS
 from bench.java import LoadResult
 from bench.storage.storage_table import STORAGE
@@ -130,6 +131,25 @@ def _requests(in_flight: int) -> Load:
     return load
 
 
+def _transactional(name: str) -> Load:
+    """What `bench.profile` samples the broker under; the benchmark runs these scenarios on systems of their own."""
+    load = next((item for item in transactional.LOADS if item.name == name), None)
+    if load is None:
+        return _java(65536, "1", linger_ms=5)
+
+    def run(request: Request) -> LoadResult:
+        system = request.system
+        seen, _ = transactional.drive(
+            load, system.bootstrap, request.topic, request.work, system.cpu_seconds, is_quick=False
+        )
+        sent = int(seen["records"]) * transactional.RECORD_BYTES
+        return LoadResult(
+            sent, seen["seconds"], int(seen["transactions"]), seen["commit_p50_ms"], seen["commit_p99_ms"]
+        )
+
+    return run
+
+
 IDLE = "idle"
 SPARK_READ = "spark-read"
 OPERATOR = "operator"
@@ -195,7 +215,13 @@ SCENARIOS: tuple[Scenario, ...] = (
             item.name, item.description, _java(65536, "1", linger_ms=5),
             writes=False, with_null_broker=False, when_named=item.when_named,
         )
-        for item in (*STORAGE, *AVAILABILITY, *COORDINATORS)
+        for item in (*STORAGE, *AVAILABILITY)
+    ),
+    *(
+        Scenario(
+            item.name, item.description, _transactional(item.name), writes=False, with_null_broker=False,
+        )
+        for item in COORDINATORS
     ),
     Scenario(
         OPERATOR, "the Kubernetes operator with 1 000 topics, in a cluster that is brought up for it, as make e2e does",

@@ -21,7 +21,7 @@ from bench.systems import System
 RECORD_BYTES = 1000
 PARTITIONS = 16
 _FOREVER = 2_000_000_000
-TOPIC = "transactions"
+_TOPIC = "transactions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def run(load: TransactionalLoad, given: Surroundings) -> None:
             system = System(name, given.work / f"{name}-{load.name}")
             ended.callback(system.stop)
             system.start()
-            system.create_topic(TOPIC, PARTITIONS, 1)
+            system.create_topic(_TOPIC, PARTITIONS, 1)
             systems.append(system)
         for number in range(-1, given.rounds):
             for system in systems if number % 2 == 0 else systems[::-1]:
@@ -95,13 +95,19 @@ def run(load: TransactionalLoad, given: Surroundings) -> None:
 
 def measure(load: TransactionalLoad, system: System, work: Path, *, is_quick: bool) -> dict[str, float]:
     """The metrics of one round. Raises LoadFailed."""
-    seen, cpu_s = drive(load, system.bootstrap, work, system.cpu_seconds, is_quick=is_quick)
+    seen, cpu_s = drive(load, system.bootstrap, _TOPIC, work, system.cpu_seconds, is_quick=is_quick)
     system.check()
     return figures(seen, cpu_s, system.resident_bytes())
 
 
 def drive(
-    load: TransactionalLoad, bootstrap: str, work: Path, cpu_seconds: Callable[[], float], *, is_quick: bool
+    load: TransactionalLoad,
+    bootstrap: str,
+    topic: str,
+    work: Path,
+    cpu_seconds: Callable[[], float],
+    *,
+    is_quick: bool,
 ) -> tuple[dict[str, float], float]:
     """Runs the clients: what they have counted, and the growth of `cpu_seconds` within the measured time.
 
@@ -110,7 +116,7 @@ def drive(
     program = Path(__file__).with_name("TransactionalLoad.java")
     arguments = {
         "bootstrap": bootstrap,
-        "topic": TOPIC,
+        "topic": topic,
         "producers": load.producers,
         "consumers": load.consumers,
         "record-bytes": RECORD_BYTES,

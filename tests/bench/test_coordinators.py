@@ -34,7 +34,7 @@ def test_transactional_clients_count_what_is_committed_and_consumed(tmp_path: Pa
     by_name = {load.name: load for load in LOADS}
     load = replace(by_name["transactions-consumed-paced"], producers=2)
     with cluster(brokers=1, config={"num.partitions": str(PARTITIONS)}) as fleet:
-        seen, cpu_s = drive(load, fleet.bootstrap, tmp_path, lambda: 1.0, is_quick=True)
+        seen, cpu_s = drive(load, fleet.bootstrap, "t", tmp_path, lambda: 1.0, is_quick=True)
         assert cpu_s == 0
         assert 0 < seen["transactions"] < seen["records"]
         assert seen["consumed"] > 0
@@ -49,4 +49,4 @@ def test_a_client_that_is_refused_ends_the_load_with_its_error(tmp_path: Path) -
         cluster(brokers=1, config={"transaction.max.timeout.ms": "1000"}) as fleet,
         pytest.raises(LoadFailed, match="transaction timeout"),
     ):
-        drive(LOADS[0], fleet.bootstrap, tmp_path, lambda: 0.0, is_quick=True)
+        drive(LOADS[0], fleet.bootstrap, "t", tmp_path, lambda: 0.0, is_quick=True)
