@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Fetches Apache Kafka 3.9.1, Kafka Streams, ZooKeeper 3.9 and Spark's own Kafka connector from Maven Central into
-# ${OTTLA_CACHE:-~/.cache/ottla}/jars, .../kafka-streams-jars, .../zookeeper-jars and .../spark-connector-jars (flat
-# folders). What is fetched stands in scripts/jars/*/pom.xml; nothing happens when the folders were made from the same
-# files. Needs mvn and java.
+# Fetches Apache Kafka 3.9.1, Kafka Streams, ZooKeeper 3.9, Spark's own Kafka connector, and the clients of Apache Kafka 4
+# and 0.8 from Maven Central into folders of ${OTTLA_CACHE:-~/.cache/ottla}: jars, kafka-streams-jars, zookeeper-jars,
+# spark-connector-jars, kafka-clients-4-jars and kafka-0.8-jars (flat). What is fetched stands in scripts/jars/*/pom.xml;
+# nothing happens when the folders were made from the same files. Needs mvn and java.
 set -euo pipefail
 cd "$(dirname "$0")/jars"
 cache=${OTTLA_CACHE:-$HOME/.cache/ottla}
@@ -61,5 +61,7 @@ fetch kafka jars
 fetch kafka-streams kafka-streams-jars
 fetch zookeeper zookeeper-jars
 fetch spark-connector spark-connector-jars
+fetch kafka-clients-4 kafka-clients-4-jars
+fetch kafka-0.8 kafka-0.8-jars
 echo "fetch-jars: $cache has Apache Kafka in jars, Kafka Streams in kafka-streams-jars, ZooKeeper in zookeeper-jars," \
-  "Spark's connector in spark-connector-jars"
+  "Spark's connector in spark-connector-jars, Kafka's other clients in kafka-clients-4-jars and kafka-0.8-jars"

@@ -80,6 +80,7 @@ REASONS: dict[str, Callable[[], str]] = {
 
 EXTENDED = (
     "tests/beside",
+    "tests/compatibility",
     "tests/integration",
     "tests/kills",
     "tests/mixed",

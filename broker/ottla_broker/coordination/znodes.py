@@ -467,7 +467,16 @@ def encode_config_change(entity_path: str) -> bytes:
 
 
 def decode_config_change(path: str, data: bytes) -> str:
-    """The entity path; in version 1 (before 0.10.1) type and name are separate members. ZnodeError."""
+    """The entity path. ZnodeError.
+
+    Version 1 (0.9 and 0.10.0) has the type and the name in members of their own. The tools of 0.8 write the name of a
+    topic as a JSON string, which Apache Kafka 3.9 refuses.
+    """
+    if data.lstrip().startswith(b'"'):
+        try:
+            return f"topics/{json.loads(data)}"
+        except ValueError as error:
+            raise ZnodeError(f"{path}: not JSON ({error})") from None
     value = decode_object(path, data)
     if member(path, value, "version", int) == 1:
         return f"{member(path, value, 'entity_type', str)}/{member(path, value, 'entity_name', str)}"

@@ -208,6 +208,9 @@ def test_nodes_of_older_versions_are_read() -> None:
     assert ControllerZnode.decode(b'{"version":1,"brokerid":3,"timestamp":"9"}') == ControllerZnode(3, 9)
     change = b'{"version":1,"entity_type":"topics","entity_name":"t"}'
     assert znodes.decode_config_change("/config/changes/config_change_0", change) == "topics/t"
+    assert znodes.decode_config_change("/config/changes/config_change_0", b'"t"') == "topics/t"
+    with pytest.raises(ZnodeError, match="config_change_0: not JSON"):
+        znodes.decode_config_change("/config/changes/config_change_0", b'"t')
     assert security.ResourcePattern.decode_change("/kafka-acl-changes/acl_changes_0", b"Topic:a:b") == (
         security.ResourcePattern("TOPIC", "a:b")
     )

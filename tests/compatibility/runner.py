@@ -1,0 +1,96 @@
+"""Runs scenarios with clients against one fleet and collects the outcomes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ottla_broker.local.zookeeper_server import ZooKeeperServer
+from ottla_broker.testing import RunningCluster, cluster
+from tests.compatibility.clients import ENVIRONMENT, Client, Setup
+from tests.compatibility.protocol import ClientError, Program, Unsupported
+from tests.compatibility.scenarios import Bench, Scenario
+from tests.integration.clients.test_consumer_protocol import finalize_group_version
+
+CONFIG = {
+    "group.min.session.timeout.ms": "500",
+    "min.insync.replicas": "2",
+    "transaction.state.log.num.partitions": "4",
+    "group.coordinator.rebalance.protocols": "classic,consumer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one scenario with one client. `reason` is empty when it passed."""
+
+    client: Client
+    scenario: Scenario
+    reason: str
+    is_unsupported: bool = False
+
+    @property
+    def passed(self) -> bool:
+        return not self.reason
+
+    @property
+    def is_expected(self) -> bool:
+        """Passed, or failed where the table of clients gives the reason, or the client has no means for it."""
+        return self.is_unsupported or self.passed != (self.scenario.name in self.client.reasons)
+
+    @property
+    def shown_reason(self) -> str:
+        return self.client.reasons.get(self.scenario.name, self.reason)
+
+
+@contextmanager
+def fleet() -> Iterator[tuple[RunningCluster, Setup]]:
+    """Three brokers on a real ZooKeeper, which the clients of Kafka 0.8 use; group.version is finalized (KIP-848)."""
+    with (
+        tempfile.TemporaryDirectory(prefix="ottla-compatibility-") as directory,
+        ZooKeeperServer(Path(directory, "zookeeper")) as server,
+    ):
+        chroot = f"{server.connect}/compatibility"
+        with cluster(brokers=3, racks=3, config=CONFIG, zookeeper=chroot) as found:
+            finalize_group_version(found)
+            yield found, Setup(chroot)
+
+
+def run(
+    clients: Sequence[Client],
+    scenarios: Sequence[Scenario],
+    logs: Path,
+    report: Callable[[Outcome], None] = lambda _outcome: None,
+) -> list[Outcome]:
+    """Runs every scenario with every client, one after the other; `logs` takes what the clients log."""
+    outcomes = []
+    with fleet() as (brokers, setup):
+        for client in clients:
+            program: Program | None = None
+            for number, scenario in enumerate(scenarios):
+                if scenario.name in client.not_tried:
+                    outcome = Outcome(client, scenario, client.not_tried[scenario.name], is_unsupported=True)
+                    outcomes.append(outcome)
+                    report(outcome)
+                    continue
+                if program is None or not program.is_running:
+                    program = Program(client.command(setup), logs / f"{client.name}.log", ENVIRONMENT)
+                outcome = _try(client, scenario, Bench(program, brokers, f"{client.name}.{scenario.name}-{number}"))
+                outcomes.append(outcome)
+                report(outcome)
+            if program is not None:
+                program.close()
+    return outcomes
+
+
+def _try(client: Client, scenario: Scenario, bench: Bench) -> Outcome:
+    try:
+        scenario.run(bench)
+    except Unsupported as error:
+        return Outcome(client, scenario, str(error), is_unsupported=True)
+    except (AssertionError, ClientError) as error:
+        return Outcome(client, scenario, " ".join(str(error).split()) or repr(error))
+    return Outcome(client, scenario, "")
