@@ -46,6 +46,27 @@ async def test_each_transaction_is_verified_once_in_each_partition(one: Fleet) -
     assert asked(one) == [(7, 0, 0), (7, 0, 1), (7, 0, 0)]
 
 
+@pytest.mark.parametrize("is_verified", ["true", "false"])
+async def test_produce_12_has_its_partition_added_whether_or_not_others_are_verified(
+    tmp_path: Path, is_verified: str
+) -> None:
+    """transaction.partition.verification.enable is about producers that add partitions themselves."""
+    fleet = Fleet(tmp_path, {"transaction.partition.verification.enable": is_verified})
+    await fleet.start(1)
+    await fleet.create("orders", (1,))
+    client = await fleet.client(1)
+    assert outcome(await send(client, part(8, 0, "a"))) == (NONE, 0)
+    assert fleet.coordinator.added == []
+    fleet.coordinator.error = ErrorCode.CONCURRENT_TRANSACTIONS
+    assert outcome(await send(client, part(7, 0, "a"), version=12)) == (RETRIABLE, -1)
+    fleet.coordinator.error = ErrorCode.NONE
+    assert outcome(await send(client, part(7, 0, "a"), version=12)) == (NONE, 1)
+    assert outcome(await send(client, part(7, 1, "a"), version=12)) == (NONE, 2)
+    assert fleet.coordinator.added == [TopicPartition("orders", 0)] * 2
+    client.close()
+    fleet.stop()
+
+
 async def test_batches_without_a_transaction_are_not_verified(one: Fleet) -> None:
     assert (await produce(one, part(7, 0, "a", attributes=0))).error_code == NONE
     await one.produce(1, "orders", "plain")
