@@ -36,7 +36,7 @@ def run(given: Surroundings) -> None:
             system.start()
             members = Members(system.ports[0], _QUICK_GROUPS if given.is_quick else _GROUPS, _MEMBERS)
             ended.callback(members.close)
-            members.rebalance()
+            members.form()
             measured.append((system, members))
         for number in range(-1, given.rounds):
             for system, members in measured if number % 2 == 0 else measured[::-1]:

@@ -24,6 +24,7 @@ _REBALANCE_TIMEOUT_MS = 300_000
 _JOIN_VERSION, _SYNC_VERSION, _HEARTBEAT_VERSION, _FIND_VERSION = 9, 5, 4, 1
 _TOPIC = "members"
 _CONNECTS_AT_ONCE = 100
+_FORMING_INTERVAL_S = 0.2
 _LIMIT_S = 300.0
 
 
@@ -95,6 +96,7 @@ class BenchMember:
         self.connection = connection
         self.member_id = ""
         self.assigned = b""
+        self.generation_id = 0
         self._heartbeat = b""
 
     async def rebalance(self, version: int) -> None:
@@ -111,6 +113,7 @@ class BenchMember:
                 break
         self._check(synced.error_code, "SyncGroup")
         self.assigned = bytes(synced.assignment)
+        self.generation_id = joined.generation_id
         module = codec.module(ApiKey.HEARTBEAT)
         message = module.HeartbeatRequest(
             group_id=self.group_id, generation_id=joined.generation_id, member_id=self.member_id
@@ -120,10 +123,22 @@ class BenchMember:
     async def heartbeat(self) -> float:
         """One heartbeat: seconds until its response. Raises MemberFailed."""
         asked = time.perf_counter()
-        answer = await self.connection.ask(self._heartbeat)
+        error_code = await self._beat()
         seconds = time.perf_counter() - asked
-        self._check(codec.read_response_frame(ApiKey.HEARTBEAT, _HEARTBEAT_VERSION, answer)[1].error_code, "Heartbeat")
+        self._check(error_code, "Heartbeat")
         return seconds
+
+    async def must_rejoin(self) -> bool:
+        """Whether the response to a heartbeat says that the group rebalances. Raises MemberFailed."""
+        error_code = await self._beat()
+        if error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+            return True
+        self._check(error_code, "Heartbeat")
+        return False
+
+    async def _beat(self) -> int:
+        answer = await self.connection.ask(self._heartbeat)
+        return int(codec.read_response_frame(ApiKey.HEARTBEAT, _HEARTBEAT_VERSION, answer)[1].error_code)
 
     async def _join(self, version: int) -> Any:
         module = codec.module(ApiKey.JOIN_GROUP)
@@ -184,6 +199,26 @@ class Members:
         for member in self._members:
             found.setdefault(member.group_id, set()).add(member.assigned)
         return found
+
+    def form(self) -> None:
+        """All members join for the first time. One that comes after the initial rebalance delay begins another
+        rebalance, of which the others learn from their heartbeats."""
+        groups: dict[str, list[BenchMember]] = {}
+        for member in self._members:
+            groups.setdefault(member.group_id, []).append(member)
+
+        def is_formed(group: list[BenchMember]) -> bool:
+            generations = {member.generation_id for member in group}
+            return len(generations) == 1 and 0 not in generations
+
+        async def join(member: BenchMember) -> None:
+            await member.rebalance(self._version)
+            while not is_formed(groups[member.group_id]):
+                await asyncio.sleep(_FORMING_INTERVAL_S)
+                if await member.must_rejoin():
+                    await member.rebalance(self._version)
+
+        self._runner.run(_all(join(member) for member in self._members))
 
     def rebalance(self) -> float:
         """All members of all groups join again with another subscription: seconds until each is assigned."""
