@@ -241,7 +241,8 @@ def test_broker_api_versions(tools: Tools, name: str) -> None:
     assert len(re.findall(r"^127\.0\.0\.1:\d+ \(id: [012] rack: rack-[012]\) -> \(", printed, re.MULTILINE)) == 3
     assert re.search(r"Produce\(0\): 0 to 13 \[usable: 11\]", printed)
     assert re.search(r"Fetch\(1\): 0 to 18 \[usable: 17\]", printed)
-    assert re.search(r"AddPartitionsToTxn\(24\): UNSUPPORTED", printed)
+    assert re.search(r"AddPartitionsToTxn\(24\): 0 to 5 \[usable: 5\]", printed)
+    assert re.search(r"ShareFetch\(78\): UNSUPPORTED", printed)
 
 
 def test_the_formatter_reads_the_consumer_offsets(tools: Tools, name: str) -> None:
@@ -371,9 +372,16 @@ def test_the_files_of_the_consumer_offsets_are_decoded(tools: Tools, fleet: Runn
     assert re.search(rf'"group":"{name}","topic":"{name}","partition":0.*"offset":3', dumped), dumped[-2000:]
 
 
+def test_the_features_of_a_fleet_without_brokers_of_another_kind(tools: Tools) -> None:
+    described = [line.split("\t") for line in tools(FEATURES, "describe").splitlines()]
+    assert [[cell.split(": ")[1] for cell in line[:4]] for line in described] == [
+        ["group.version", "0", "1", "0"],
+        ["transaction.version", "0", "2", "0"],
+    ]
+
+
 def test_the_tools_of_what_does_not_exist_say_so(tools: Tools) -> None:
     """As they do beside a broker of Apache Kafka without an authorizer and SCRAM users."""
-    assert tools(FEATURES, "describe").strip() == ""
     allowed = ("--allow-principal", "User:a", "--operation", "Read", "--topic", "t", "--force")
     for arguments, reason in (
         (("--list",), "SecurityDisabledException: No Authorizer is configured on the broker"),
