@@ -125,8 +125,7 @@ class Requests:
     token without a type. Not drawn either: records in transactions, offsets with a newer epoch than that of the open
     transaction, which Apache Kafka 3.9 appends, so that the transaction hangs, requests about one that is being ended,
     fetch sessions, whose ids are random, what creates topics anew, whose ids are, and the offset of the largest
-    timestamp, where Apache Kafka names records that have been deleted. Nor for how long a transaction has been open:
-    of a producer that has initialized since, Apache Kafka tells the beginning of the last one until it fails over.
+    timestamp, where Apache Kafka names records that have been deleted.
     """
 
     def __init__(self, seed: int) -> None:
@@ -326,7 +325,7 @@ _POOLS: dict[str, Sequence[Any]] = {
     "verify_only": (False, False, True),
     "state_filters": ("Ongoing", "Empty", "CompleteCommit", "CompleteAbort", "nope", ""),
     "producer_id_filters": (1, 2, -5),
-    "duration_filter": (-1,),
+    "duration_filter": (-1, -1, 3_600_000, 2**63 - 1),
     "group_ids": _GROUPS,
     "key_type": (0, 0, 1),
     "committed_metadata": ("", "a"),

@@ -35,7 +35,9 @@ class TransactionMetadata:
     state: TransactionState
     last_update_timestamp_ms: int
     start_timestamp_ms: int = NO_TIMESTAMP
-    """When the first partition was added."""
+    """When the first partition was added to the transaction, or to the last one of a producer that has initialized
+    since: then only in memory, as with Apache Kafka (TransactionMetadata.completeTransitionTo). The record of an empty
+    one has NO_TIMESTAMP."""
     partitions: frozenset[TopicPartition] = frozenset()
     """Those in the transaction; while markers are written, those without one."""
     last_producer_id: int = NO_PRODUCER_ID

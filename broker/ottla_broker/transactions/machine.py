@@ -49,7 +49,6 @@ from ottla_broker.transactions.decisions import (
     MAX_PRODUCER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    NO_TIMESTAMP,
     Answer,
     Decision,
     NeedsProducerId,
@@ -375,6 +374,7 @@ class Transaction:
                 timeout_ms,
                 TransactionState.EMPTY,
                 now_ms,
+                metadata.start_timestamp_ms,
                 last_producer_id=metadata.producer_id,
                 last_producer_epoch=last_epoch,
             ),
@@ -394,7 +394,6 @@ class Transaction:
     def _prepare(self, target: TransactionMetadata, reason: str) -> Transition:
         assert self.pending is None, self
         assert can_enter(target.state, self.metadata.state), (self.metadata.state, target.state)
-        assert target.state is not TransactionState.EMPTY or target.start_timestamp_ms == NO_TIMESTAMP, target
         self.pending = target.state
         return Transition(target, reason)
 

@@ -17,7 +17,7 @@ from ottla_broker.internal_topics.topic_log import StateRecord
 from ottla_broker.protocol.codec import Chunk, EncodeError
 from ottla_broker.protocol.generated import transaction_records as schema
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.transactions.decisions import TransactionMetadata
+from ottla_broker.transactions.decisions import NO_TIMESTAMP, TransactionMetadata
 from ottla_broker.transactions.states import STORED_STATES, TransactionState
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -57,15 +57,16 @@ def transaction_record(
     """
     level = max(transaction_version, metadata.transaction_version)
     version = FLEXIBLE_VALUE_VERSION if level >= 1 else 0
+    is_empty = metadata.state is TransactionState.EMPTY
     value = schema.TransactionLogValue(
         producer_id=metadata.producer_id,
         producer_epoch=metadata.producer_epoch,
         transaction_timeout_ms=metadata.timeout_ms,
         transaction_status=int(metadata.state),
         # Null where there can be none, as Apache Kafka writes it.
-        transaction_partitions=None if metadata.state is TransactionState.EMPTY else _by_topic(metadata.partitions),
+        transaction_partitions=None if is_empty else _by_topic(metadata.partitions),
         transaction_last_update_timestamp_ms=metadata.last_update_timestamp_ms,
-        transaction_start_timestamp_ms=metadata.start_timestamp_ms,
+        transaction_start_timestamp_ms=NO_TIMESTAMP if is_empty else metadata.start_timestamp_ms,
     )
     if version >= FLEXIBLE_VALUE_VERSION:
         value.previous_producer_id = metadata.last_producer_id

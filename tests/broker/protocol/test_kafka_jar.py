@@ -67,6 +67,7 @@ HIGHEST_IN_3_9 = {
     "UpdateFeatures": 1,
     "WriteTxnMarkers": 1,
     "EndTxn": 4,
+    "ListTransactions": 1,
     "TxnOffsetCommit": 4,
     "DescribeCluster": 1,
     "ConsumerGroupHeartbeat": 0,

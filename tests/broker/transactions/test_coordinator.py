@@ -527,6 +527,28 @@ async def test_transactions_are_listed_by_producer_id_state_and_duration(clock: 
 
 
 @virtual
+async def test_a_duration_leaves_out_a_producer_whose_last_transaction_began_since(clock: Clock) -> None:
+    """Apache Kafka compares with the beginning of the last transaction, until the coordinator loads again."""
+    broker = await started(clock)
+    producer = await broker.begin("used", T0)
+    await broker.end("used", producer, is_commit=True)
+    await broker.reaches("used", S.COMPLETE_COMMIT)
+    await broker.initialize("used")
+    await broker.initialize("never used")
+
+    def names(duration_ms: int) -> set[str]:
+        return {one.transactional_id for one in broker.coordinator.list((), {S.EMPTY}, duration_ms)[1]}
+
+    assert names(-1) == {"used", "never used"}
+    assert names(3_600_000) == {"never used"}
+    index = broker.index("used")
+    broker.coordinator.on_resignation(index, 1)
+    broker.elect(index, 2)
+    await broker.loaded()
+    assert names(3_600_000) == {"used", "never used"}
+
+
+@virtual
 async def test_the_time_of_a_load_is_measured(clock: Clock) -> None:
     broker = await started(clock, partitions=1)
     await broker.loaded()

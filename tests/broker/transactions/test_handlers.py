@@ -20,13 +20,13 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import add_partitions_to_txn as add
 from ottla_broker.protocol.generated import update_metadata as um
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.server.edge.dispatch import LISTED
+from ottla_broker.server.edge.dispatch import listed
 from ottla_broker.transactions.states import TransactionState
 from tests.broker.groups.surroundings import in_virtual_time
 from tests.broker.transactions.surroundings import T0, Broker, started
 
 PARTITIONS = 4
-LISTINGS = {listing.api_key: listing for listing in LISTED}
+LISTINGS = {listing.api_key: listing for listing in listed({}, fleet_is_ours=True)}
 
 
 class Server:
@@ -267,6 +267,15 @@ def test_transactions_are_listed_by_filters(version: int) -> None:
         assert (response.unknown_state_filters, response.transaction_states) == (["nope", "ongoing"], [])
         if version >= 1:
             assert await listed(duration_filter=3_600_000, state_filters=["Ongoing"]) == []
+        if version >= 2:
+            await server.broker.initialize("ab")
+            for pattern, names in (("a", ["a"]), ("a.*", ["a", "ab"]), ("[ab]", ["a", "b"]), ("x", []), ("", None)):
+                found = await listed(transactional_id_pattern=pattern)
+                assert sorted(name for name, _, _ in found) == (["a", "ab", "b"] if names is None else names)
+            found = await listed(transactional_id_pattern="a.*", state_filters=["Empty"])
+            assert [name for name, _, _ in found] == ["ab"]
+            response = await server.call(ApiKey.LIST_TRANSACTIONS, version, transactional_id_pattern="(?=a)")
+            assert (response.error_code, response.transaction_states) == (ErrorCode.INVALID_REGULAR_EXPRESSION, [])
         server.broker.log.read_delay_s = 1.0
         server.broker.coordinator.on_resignation(0, 1)
         server.broker.elect(0, 2)

@@ -52,6 +52,11 @@ def test_an_empty_one_has_null_partitions_and_no_start() -> None:
     assert transaction_record("payments", EMPTY).value == expected + struct.pack(">qq", STARTED_MS, -1)
 
 
+def test_an_empty_one_does_not_store_when_the_last_transaction_began() -> None:
+    began = replace(EMPTY, start_timestamp_ms=STARTED_MS - 5)
+    assert transaction_record("payments", began) == transaction_record("payments", EMPTY)
+
+
 def test_a_tombstone_has_a_key_alone() -> None:
     assert transaction_tombstone("payments") == (transaction_key("payments"), None)
 

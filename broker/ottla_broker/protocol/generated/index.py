@@ -60,7 +60,7 @@ APIS: tuple[tuple[int, str, str, int, int, int | None], ...] = (
     (60, "DescribeCluster", "describe_cluster", 0, 2, 0),
     (61, "DescribeProducers", "describe_producers", 0, 0, 0),
     (65, "DescribeTransactions", "describe_transactions", 0, 0, 0),
-    (66, "ListTransactions", "list_transactions", 0, 1, 0),
+    (66, "ListTransactions", "list_transactions", 0, 2, 0),
     (67, "AllocateProducerIds", "allocate_producer_ids", 0, 0, 0),
     (68, "ConsumerGroupHeartbeat", "consumer_group_heartbeat", 0, 1, 0),
     (69, "ConsumerGroupDescribe", "consumer_group_describe", 0, 1, 0),

@@ -9,10 +9,12 @@ Behaviour
 Errors, in the order of checking
 - COORDINATOR_NOT_AVAILABLE (15): the coordinator is not running
 - COORDINATOR_LOAD_IN_PROGRESS (14): the coordinator still loads
+- INVALID_REGULAR_EXPRESSION (128): TransactionalIdPattern is no expression of RE2 (from version 2)
 
 Versions
 0  First version (KIP-664), flexible.
 1  DurationFilter (KIP-994).
+2  TransactionalIdPattern (KIP-1152): null and empty mean all.
 """
 
 from __future__ import annotations
@@ -51,12 +53,13 @@ W_qx = Struct(">qx").pack
 
 
 class ListTransactionsRequest:
-    """ListTransactionsRequest, versions 0-1."""
+    """ListTransactionsRequest, versions 0-2."""
 
-    __slots__ = ("state_filters", "producer_id_filters", "duration_filter")
+    __slots__ = ("state_filters", "producer_id_filters", "duration_filter", "transactional_id_pattern")
     state_filters: list[str]  # v0+
     producer_id_filters: list[int]  # v0+
     duration_filter: int  # v1+
+    transactional_id_pattern: str | None  # v2+, null v2+
 
     def __init__(
         self,
@@ -64,20 +67,22 @@ class ListTransactionsRequest:
         state_filters: list[str] = _EMPTY,
         producer_id_filters: list[int] = _EMPTY,
         duration_filter: int = -1,
+        transactional_id_pattern: str | None = None,
     ) -> None:
         self.state_filters = [] if state_filters is _EMPTY else state_filters
         self.producer_id_filters = [] if producer_id_filters is _EMPTY else producer_id_filters
         self.duration_filter = duration_filter
+        self.transactional_id_pattern = transactional_id_pattern
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not ListTransactionsRequest:
             return NotImplemented
-        return self.state_filters == other.state_filters and self.producer_id_filters == other.producer_id_filters and self.duration_filter == other.duration_filter
+        return self.state_filters == other.state_filters and self.producer_id_filters == other.producer_id_filters and self.duration_filter == other.duration_filter and self.transactional_id_pattern == other.transactional_id_pattern
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"ListTransactionsRequest(state_filters={self.state_filters!r}, producer_id_filters={self.producer_id_filters!r}, duration_filter={self.duration_filter!r})"
+        return f"ListTransactionsRequest(state_filters={self.state_filters!r}, producer_id_filters={self.producer_id_filters!r}, duration_filter={self.duration_filter!r}, transactional_id_pattern={self.transactional_id_pattern!r})"
 
 
 class TransactionState:
@@ -111,7 +116,7 @@ class TransactionState:
 
 
 class ListTransactionsResponse:
-    """ListTransactionsResponse, versions 0-1."""
+    """ListTransactionsResponse, versions 0-2."""
 
     __slots__ = ("throttle_time_ms", "error_code", "unknown_state_filters", "transaction_states")
     throttle_time_ms: int  # v0+
@@ -179,6 +184,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ListTransactionsRequest, int
     m.producer_id_filters = list(unpack_from(f">{n2}q", b, o))
     o += n2 * 8
     m.duration_filter = -1
+    m.transactional_id_pattern = None
     t0 = b[o]
     o += 1
     if t0 > 127:
@@ -194,6 +200,8 @@ def _write_request_0(m: ListTransactionsRequest, parts: list, chunks: list) -> N
     add = parts.append
     if m.duration_filter != -1:
         not_in_version('duration_filter', m.duration_filter)
+    if m.transactional_id_pattern is not None:
+        not_in_version('transactional_id_pattern', m.transactional_id_pattern)
     s0 = m.state_filters
     if s0 is None:
         null_not_allowed('state_filters')
@@ -252,6 +260,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ListTransactionsRequest, int
         too_many('producer_id_filters', n2, end - o)
     m.producer_id_filters = list(unpack_from(f">{n2}q", b, o))
     o += n2 * 8
+    m.transactional_id_pattern = None
     m.duration_filter, t0 = R_qB(b, o)
     o += 9
     if t0 > 127:
@@ -265,6 +274,8 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ListTransactionsRequest, int
 
 def _write_request_1(m: ListTransactionsRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.transactional_id_pattern is not None:
+        not_in_version('transactional_id_pattern', m.transactional_id_pattern)
     s0 = m.state_filters
     if s0 is None:
         null_not_allowed('state_filters')
@@ -288,13 +299,105 @@ def _write_request_1(m: ListTransactionsRequest, parts: list, chunks: list) -> N
     add(W_qx(m.duration_filter))
 
 
-_REQUEST_READERS = (_read_request_0, _read_request_1,)
-_REQUEST_WRITERS = (_write_request_0, _write_request_1,)
+def _read_request_2(b: memoryview, o: int) -> tuple[ListTransactionsRequest, int]:
+    end = len(b)
+    m = new(ListTransactionsRequest)
+    n0 = b[o]
+    o += 1
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+    n0 -= 1
+    if n0 < 0 or n0 > end - o:
+        too_many('state_filters', n0, end - o)
+    l0 = []
+    for _ in range(n0):
+        n1 = b[o]
+        o += 1
+        if n1 > 127:
+            n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('state_filters[]', n1 - 1)
+        if n1:
+            e0 = o + n1 - 1
+            v0 = b[o:e0].tobytes().decode()
+            o = e0
+        else:
+            negative_length('state_filters[]', -1)
+        l0.append(v0)
+    m.state_filters = l0
+    n2 = b[o]
+    o += 1
+    if n2 > 127:
+        n2, o = read_uvarint_rest(b, o, n2)
+    n2 -= 1
+    if n2 < 0 or n2 * 8 > end - o:
+        too_many('producer_id_filters', n2, end - o)
+    m.producer_id_filters = list(unpack_from(f">{n2}q", b, o))
+    o += n2 * 8
+    m.duration_filter, n3 = R_qB(b, o)
+    o += 9
+    if n3 > 127:
+        n3, o = read_uvarint_rest(b, o, n3)
+        if n3 > COMPACT_STRING_LIMIT:
+            too_long('transactional_id_pattern', n3 - 1)
+    if n3:
+        e1 = o + n3 - 1
+        m.transactional_id_pattern = b[o:e1].tobytes().decode()
+        o = e1
+    else:
+        m.transactional_id_pattern = None
+    t0 = b[o]
+    o += 1
+    if t0 > 127:
+        t0, o = read_uvarint_rest(b, o, t0)
+    if t0:
+        o = skip_tags(b, o, t0)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_request_2(m: ListTransactionsRequest, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.state_filters
+    if s0 is None:
+        null_not_allowed('state_filters')
+    n0 = len(s0) + 1
+    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    for v0 in s0:
+        s1 = v0
+        if s1 is None:
+            null_not_allowed('state_filters[]')
+        s2 = s1.encode()
+        n1 = len(s2) + 1
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'state_filters[]'))
+        add(s2)
+    s3 = m.producer_id_filters
+    if s3 is None:
+        null_not_allowed('producer_id_filters')
+    n2 = len(s3) + 1
+    add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+    if s3:
+        add(pack(f">{len(s3)}q", *s3))
+    s4 = m.transactional_id_pattern
+    if s4 is None:
+        add(W_qx(m.duration_filter))
+    else:
+        s5 = s4.encode()
+        add(W_q(m.duration_filter))
+        n3 = len(s5) + 1
+        add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'transactional_id_pattern'))
+        add(s5)
+    add(b"\0")
+
+
+_REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2,)
+_REQUEST_WRITERS = (_write_request_0, _write_request_1, _write_request_2,)
 
 
 def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ListTransactionsRequest, int]:
     """Read ListTransactionsRequest at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(66, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -306,7 +409,7 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> ListTransactionsRequest:
     """Read ListTransactionsRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(66, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -318,7 +421,7 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> ListTrans
 
 def write_request(version: int, request: ListTransactionsRequest) -> list[Chunk]:
     """Chunks of ListTransactionsRequest in `version`. Raises EncodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(66, version)
     parts: list = []
     chunks: list = []
@@ -451,13 +554,13 @@ def _write_response_0(m: ListTransactionsResponse, parts: list, chunks: list) ->
     add(b"\0")
 
 
-_RESPONSE_READERS = (_read_response_0, _read_response_0,)
-_RESPONSE_WRITERS = (_write_response_0, _write_response_0,)
+_RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_0,)
+_RESPONSE_WRITERS = (_write_response_0, _write_response_0, _write_response_0,)
 
 
 def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[ListTransactionsResponse, int]:
     """Read ListTransactionsResponse at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(66, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -469,7 +572,7 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> ListTransactionsResponse:
     """Read ListTransactionsResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(66, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -481,7 +584,7 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> ListTran
 
 def write_response(version: int, response: ListTransactionsResponse) -> list[Chunk]:
     """Chunks of ListTransactionsResponse in `version`. Raises EncodeError."""
-    if not 0 <= version <= 1:
+    if not 0 <= version <= 2:
         raise UnsupportedVersionError(66, version)
     parts: list = []
     chunks: list = []

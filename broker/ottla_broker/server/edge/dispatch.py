@@ -134,6 +134,7 @@ ABOVE_KAFKA_3_9: tuple[FleetListing, ...] = (
     ),
     FleetListing(Listing(ApiKey.PUSH_TELEMETRY, 0, 0, "push_telemetry"), option=CLIENT_METRICS),
     FleetListing(Listing(ApiKey.LIST_CLIENT_METRICS_RESOURCES, 0, 0, "list_client_metrics_resources")),
+    FleetListing(Listing(ApiKey.LIST_TRANSACTIONS, 0, 2, "list_transactions")),
     FleetListing(Listing(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "describe_topic_partitions")),
     FleetListing(Listing(ApiKey.WRITE_TXN_MARKERS, 0, 2, "write_txn_markers", calls_back=True)),
     FleetListing(Listing(ApiKey.END_TXN, 0, 5, "end_txn"), TRANSACTION_VERSION, 2, stays_served=True),

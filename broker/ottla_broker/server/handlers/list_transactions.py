@@ -1,17 +1,19 @@
 """ListTransactions (key 66, KIP-664): the transactional ids that this broker coordinates.
 
 Behaviour
-    The filters are joined by "and". States that are unknown are named in the response, and match nothing.
+    The filters are joined by "and". States that are unknown are named in the response, and match nothing. The
+    transactional id has to match the expression as a whole; null and empty match every one.
 Errors, in this order
-    COORDINATOR_NOT_AVAILABLE (the broker is stopping), COORDINATOR_LOAD_IN_PROGRESS.
+    COORDINATOR_NOT_AVAILABLE (the broker is stopping), COORDINATOR_LOAD_IN_PROGRESS, INVALID_REGULAR_EXPRESSION.
 Versions
-    0: flexible. 1: DurationFilter (KIP-994).
+    0: flexible. 1: DurationFilter (KIP-994). 2: TransactionalIdPattern (KIP-1152), an expression of RE2.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from ottla_broker.groups.consumer.topic_expressions import InvalidExpression, compiled
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.list_transactions import (
     ListTransactionsRequest,
@@ -35,6 +37,12 @@ async def handle(
     )
     if error is not ErrorCode.NONE:
         return ListTransactionsResponse(error_code=int(error))
+    if request.transactional_id_pattern:
+        try:
+            pattern = compiled(request.transactional_id_pattern)
+        except InvalidExpression:
+            return ListTransactionsResponse(error_code=int(ErrorCode.INVALID_REGULAR_EXPRESSION))
+        found = [one for one in found if pattern.fullmatch(one.transactional_id) is not None]
     return ListTransactionsResponse(
         unknown_state_filters=sorted(names - _STATES.keys()),
         transaction_states=[
