@@ -17,6 +17,7 @@ from ottla_operator.api.fleet import (
     DynamicValue,
     LogDirectoryReport,
     PartitionReport,
+    RecreationReport,
     ServerReport,
 )
 from ottla_operator.api.objects import (
@@ -77,6 +78,8 @@ class InMemoryKafka:
         self.behind: set[int] = set()
         self.unregistered: set[int] = set()
         self.leaders: dict[tuple[str, int], int] = {}
+        self.leaderless: set[tuple[str, int]] = set()
+        """Partitions whose only replica in sync is on a failed log directory."""
         self.elections: list[tuple[tuple[str, int], ...]] = []
         """What was asked for, one item for each request."""
         self.elects = True
@@ -123,7 +126,7 @@ class InMemoryKafka:
             PartitionReport(
                 topic,
                 index,
-                self._leader(topic, index, replicas, now, in_sync),
+                -1 if (topic, index) in self.leaderless else self._leader(topic, index, replicas, now, in_sync),
                 replicas,
                 tuple(r for r in replicas if r in in_sync),
             )
@@ -244,6 +247,9 @@ class InMemorySurroundings:
     fleet: InMemoryKafka
     directories: dict[str, str] = field(default_factory=dict)
     offline: set[str] = field(default_factory=set)
+    """Claims whose log directory is offline, since NOW."""
+    recreation: dict[int, RecreationReport] = field(default_factory=dict)
+    """By broker, where replicas are being recreated."""
     sessions: dict[str, str] = field(default_factory=dict)
     """State of a broker's session with ZooKeeper, by the name of its pod, where it is not connected."""
     reported: list[str] = field(default_factory=list)
@@ -267,9 +273,13 @@ class InMemorySurroundings:
             if claim is not None:
                 identity = self.directories.setdefault(claim, f"directory-of-{claim}")
                 state = "offline" if claim in self.offline else "online"
-                found.append(LogDirectoryReport(log_dir(volume["name"]), state, identity))
+                since_ms = int(datetime.fromisoformat(NOW).timestamp() * 1000)
+                found.append(LogDirectoryReport(log_dir(volume["name"]), state, identity, since_ms))
         session = self.sessions.get(pod["metadata"]["name"], "connected")
-        return BrokerReport(uid_of(pod), "cluster-1", "running", tuple(found), session, 60_000, 1767225600000)
+        recreation = self.recreation.get(int(pod["metadata"]["labels"][names.BROKER_ID]), RecreationReport())
+        return BrokerReport(
+            uid_of(pod), "cluster-1", "running", tuple(found), session, 60_000, 1767225600000, recreation
+        )
 
     async def server_report(self, pod: Obj) -> ServerReport | None:
         ready = [

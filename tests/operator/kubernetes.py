@@ -22,6 +22,7 @@ from ottla_operator.api.objects import (
     NODE,
     POD,
     STATEFUL_SET,
+    VOLUME,
     Obj,
     ResourceKind,
     dig,
@@ -51,6 +52,8 @@ class InMemoryKubernetes:
         self.on_change: Callable[[str, Obj], None] | None = None
         self.resizes = True
         """Whether anything makes volumes larger whose claims ask for more."""
+        self.local_volumes = False
+        """Whether a volume is on the node of the first pod that has it, and pods are only started there."""
         self.refuses_pods = ""
         """Why no pod is admitted."""
         self.not_starting: set[str] = set()
@@ -266,7 +269,7 @@ class InMemoryKubernetes:
         status: Obj = claim.get("status") or {}
         if self.resizes or dig(status, "capacity") is None:
             size = str(dig(claim, "spec", "resources", "requests", "storage"))
-            return {"phase": "Bound", "capacity": {"storage": size}}
+            return {**status, "phase": "Bound", "capacity": {"storage": size}}
         return status
 
     def _is_mounted(self, claim: str) -> bool:
@@ -303,6 +306,35 @@ class InMemoryKubernetes:
         if pod is not None and not is_terminating(pod):
             self._start(_copy(pod))
 
+    def _node_of_volumes(self, pod: Obj) -> str | None:
+        """The node that has the volumes of a pod, "" when any will do; None when it does not exist."""
+        place = ""
+        for name in _claims(pod):
+            volume = self.objects.get((VOLUME.kind, "", str(dig(self._claim(name), "spec", "volumeName"))))
+            term = dig(volume, "spec", "nodeAffinity", "required", "nodeSelectorTerms", 0, "matchExpressions", 0)
+            if term is not None:
+                place = term["values"][0]
+        if place and (NODE.kind, "", place) not in self.objects:
+            return None
+        return place
+
+    def _claim(self, name: str) -> Obj | None:
+        return self.objects.get((CLAIM.kind, "default", name))
+
+    def _place_volumes(self, pod: Obj) -> None:
+        """A volume on the node of the pod for each of its claims that has none."""
+        for name in _claims(pod):
+            claim = self._claim(name)
+            if claim is None or dig(claim, "spec", "volumeName"):
+                continue
+            expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": [pod["spec"]["nodeName"]]}
+            affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+            volume = f"pv-{uid_of(claim)}"
+            metadata = {"name": volume, "labels": {}}
+            spec = {"nodeAffinity": affinity, "storageClassName": dig(claim, "spec", "storageClassName")}
+            self.put({"apiVersion": "v1", "kind": VOLUME.kind, "metadata": metadata, "spec": spec})
+            self.put({**claim, "spec": {**claim["spec"], "volumeName": volume}})
+
     def _refuse(self, stateful_set: Obj) -> None:
         """Creates the Event of the StatefulSet controller for a pod that it cannot create."""
         name = name_of(stateful_set)
@@ -332,6 +364,12 @@ class InMemoryKubernetes:
         needs += [(CONFIG_MAP, v["configMap"]["name"]) for v in volumes if "configMap" in v]
         if any((kind.kind, "default", name) not in self.objects for kind, name in needs):
             return
+        place = self._node_of_volumes(pod) if self.local_volumes else ""
+        if place is None:
+            unscheduled = {"type": "PodScheduled", "status": "False", "message": "volume node affinity conflict"}
+            if (status := {"phase": "Pending", "conditions": [unscheduled]}) != pod.get("status"):
+                self.put({**pod, "status": status})
+            return
         config = next((v["configMap"]["name"] for v in volumes if v["name"] == "config"), "")
         container = None if self.container_status is None else self.container_status(pod)
         ready = "False" if config in self.not_starting or container is not None else "True"
@@ -340,9 +378,11 @@ class InMemoryKubernetes:
             status["containerStatuses"] = [container]
         if config in self.not_starting:
             status["containerStatuses"] = [{"name": "broker", "ready": False, "state": self.container_state}]
-        spec = {**pod["spec"], "nodeName": pod["spec"].get("nodeName") or self._node_for(pod)}
+        spec = {**pod["spec"], "nodeName": pod["spec"].get("nodeName") or place or self._node_for(pod)}
         if pod.get("status") != status or pod["spec"] != spec:
             self.put({**pod, "spec": spec, "status": status})
+        if self.local_volumes:
+            self._place_volumes({**pod, "spec": spec})
 
     def _node_for(self, pod: Obj) -> str:
         affinity = dig(pod, "spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
@@ -437,7 +477,7 @@ def _fault(obj: Obj) -> str:
 
 
 def node(name: str, zone: str) -> Obj:
-    labels = {"topology.kubernetes.io/zone": zone}
+    labels = {"topology.kubernetes.io/zone": zone, "kubernetes.io/hostname": name}
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
 
 

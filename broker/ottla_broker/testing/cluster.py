@@ -26,7 +26,8 @@ from typing import Any, TypeVar
 from ottla_broker.adapters.process import prepare
 from ottla_broker.local.fleet import Fleet
 from ottla_broker.local.layout import Layout
-from ottla_operator.model.kafka_cluster import BrokersSpec, DiskSpec, KafkaCluster, ZooKeeperSpec
+from ottla_operator.model.disk_spec import DiskSpec
+from ottla_operator.model.kafka_cluster import BrokersSpec, KafkaCluster, ZooKeeperSpec
 
 T = TypeVar("T")
 

@@ -272,6 +272,24 @@ _OF_CLUSTERS = (
         "Repair or replace the disk that the message names. Its partitions are served by other replicas.",
     ),
     _cluster(
+        DISKS_READY, "False", "Replacing",
+        "A volume has failed and is being replaced by an empty one (spec.brokers.disks[].onFailure); its broker then "
+        "fetches from the others what it had.",
+        _WAIT,
+    ),
+    _cluster(
+        DISKS_READY, "False", "ReplacementBlocked",
+        "A log directory is offline and is to be replaced (spec.brokers.disks[].onFailure), which is not safe now.",
+        "Remove the obstacle that the message names. For a last copy: repair the disk, or give its data up with "
+        "`ottla disk forget`.",
+    ),
+    _cluster(
+        DISKS_READY, "False", "NodeGone",
+        "Volumes of a broker are on a node that does not exist any more or is out of service. With "
+        "spec.brokers.disks[].onFailure Replace they are replaced once nothing on them is a last copy.",
+        "Bring the node back, or set onFailure to Replace; remove the obstacle that the message names.",
+    ),
+    _cluster(
         DISKS_READY, "False", "DirectoryIdChanged",
         "A claim shows another directory.id (KIP-858) than it held: its volume has been exchanged or formatted.",
         "Bring the volume back that belongs to the claim.",

@@ -46,9 +46,23 @@ class DynamicValue:
 
 @dataclass(frozen=True, slots=True)
 class LogDirectoryReport:
+    """`state`: online, full or offline, since `since_ms` of the broker's wall clock; 0 where that is not known."""
+
     path: str
     state: str
     directory_id: str
+    since_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecreationReport:
+    """The replicas of failed log directories: how many wait, catch up, and have their only copy on a dead disk."""
+
+    waiting: int = 0
+    catching_up: int = 0
+    lost: int = 0
+    lost_partitions: tuple[str, ...] = ()
+    """Some of the lost ones, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +80,7 @@ class BrokerReport:
     session: str = ""
     session_for_ms: int = 0
     session_since_ms: int = 0
+    recreation: RecreationReport = RecreationReport()
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,13 @@ APPLIED = f"{GROUP}/applied"
 REMOVED = f"{GROUP}/removed"
 """Label of a claim: "true" once its empty broker was removed. Such a claim counts for no broker."""
 
+REPLACED_BY = f"{GROUP}/replaced-by"
+"""Annotation of a claim: the claim that takes its place. It is written before that claim is created."""
+REPLACED_BECAUSE = f"{GROUP}/replaced-because"
+"""Annotation of a claim: why it is replaced, a `planning.disk_replacement.Cause` and a text."""
+RETIRED = f"{GROUP}/retired"
+"""Label of a claim: "true" once its broker has served with the claim that replaced it, or without the disk."""
+
 TOPIC_FINALIZER = f"{GROUP}/topic"
 MAIN_POOL = "main"
 APPLICATION = "ottla"

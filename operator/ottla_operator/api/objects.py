@@ -30,6 +30,7 @@ SECRET = ResourceKind("v1", "Secret", "secrets")
 SERVICE = ResourceKind("v1", "Service", "services")
 POD = ResourceKind("v1", "Pod", "pods")
 CLAIM = ResourceKind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+VOLUME = ResourceKind("v1", "PersistentVolume", "persistentvolumes", namespaced=False)
 NODE = ResourceKind("v1", "Node", "nodes", namespaced=False)
 EVENT = ResourceKind("v1", "Event", "events")
 NAMESPACE = ResourceKind("v1", "Namespace", "namespaces", namespaced=False)
@@ -42,7 +43,7 @@ KAFKA_TOPIC = ResourceKind(f"{GROUP}/v1alpha1", "KafkaTopic", "kafkatopics")
 KINDS = {
     kind.kind: kind
     for kind in (
-        CONFIG_MAP, SECRET, SERVICE, POD, CLAIM, NODE, EVENT, NAMESPACE, STATEFUL_SET, DISRUPTION_BUDGET,
+        CONFIG_MAP, SECRET, SERVICE, POD, CLAIM, VOLUME, NODE, EVENT, NAMESPACE, STATEFUL_SET, DISRUPTION_BUDGET,
         STORAGE_CLASS, LEASE, KAFKA_CLUSTER, KAFKA_TOPIC,
     )
 }  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 
-from ottla_operator.api.fleet import BrokerReport, LogDirectoryReport, ServerReport
+from ottla_operator.api.fleet import BrokerReport, LogDirectoryReport, RecreationReport, ServerReport
 from ottla_operator.api.objects import Obj, dig, uid_of
 from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
 from ottla_operator.effects.ports import KafkaAdmin
@@ -66,12 +66,19 @@ def read_report(pod_uid: str, status: Any) -> BrokerReport | None:
     if not isinstance(status, dict):
         return None
     directories = tuple(
-        LogDirectoryReport(str(item.get("path")), str(item.get("state")), str(item.get("directory_id") or ""))
+        LogDirectoryReport(
+            str(item.get("path")),
+            str(item.get("state")),
+            str(item.get("directory_id") or ""),
+            max(0, _whole(item.get("since_ms"))),
+        )
         for item in status.get("log_dirs") or []
         if isinstance(item, dict)
     )
     session = status.get("session")
     session = session if isinstance(session, dict) else {}
+    recreation = status.get("recreation")
+    recreation = recreation if isinstance(recreation, dict) else {}
     return BrokerReport(
         pod_uid,
         str(status.get("cluster") or ""),
@@ -80,6 +87,12 @@ def read_report(pod_uid: str, status: Any) -> BrokerReport | None:
         str(session.get("state") or ""),
         _whole(session.get("for_ms")),
         _whole(session.get("since_ms")),
+        RecreationReport(
+            _whole(recreation.get("waiting")),
+            _whole(recreation.get("catching_up")),
+            _whole(recreation.get("lost")),
+            tuple(map(str, recreation.get("lost_partitions") or ())),
+        ),
     )
 
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, cast, get_args
 
 from ottla_broker.config import unknown_broker_keys
+from ottla_operator.model.disk_spec import DiskSpec, parse_broker_disk, parse_ensemble_disk
 from ottla_operator.model.fields import Fields, Problem
 from ottla_operator.model.quantity import quantity
 
-NAME = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 CLUSTER_NAME = r"[a-z]([a-z0-9-]*[a-z0-9])?"
 """Names of Services begin with the name of the cluster, and have to begin with a letter."""
 CLUSTER_NAME_LENGTH = 40
-DISK_NAME_LENGTH = 12
 DEFAULT_REPLICAS = 3
 DEFAULT_ZOOKEEPER_REPLICAS = 3
 DEFAULT_RACK_KEY = "topology.kubernetes.io/zone"
 MOST_INTERNAL_REPLICAS = 3
+ClaimDeletionPolicy = Literal["Retain", "Delete"]
+CLAIM_DELETION_POLICIES: tuple[str, ...] = get_args(ClaimDeletionPolicy)
 
 OWNED_KEYS = (
     "broker.id",
@@ -35,15 +36,6 @@ OWNED_KEYS = (
     "ottla.log.dirs.format",
 )
 """Broker keys that the operator sets; `config` must not have them."""
-
-
-@dataclass(frozen=True, slots=True)
-class DiskSpec:
-    """One log directory of every broker. `size` is a Kubernetes quantity or ""."""
-
-    name: str
-    size: str = ""
-    storage_class_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +62,8 @@ class BrokersSpec:
     disks: tuple[DiskSpec, ...]
     config: Mapping[str, str]
     resources: Resources = DEFAULT_BROKER_RESOURCES
+    claim_deletion_policy: ClaimDeletionPolicy = "Retain"
+    """What happens to a claim that no broker has any more because its disk was replaced or removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +134,7 @@ def default_broker_config(cluster: KafkaCluster) -> dict[str, str]:
 def _parse_brokers(fields: Fields) -> BrokersSpec:
     disks: list[DiskSpec] = []
     for item in fields.items("disks"):
-        disk = _parse_disk(item, needs_name=True)
+        disk = parse_broker_disk(item)
         if any(disk.name == other.name for other in disks):
             item.problem("name", f"{disk.name!r} names two disks")
         disks.append(disk)
@@ -159,6 +153,9 @@ def _parse_brokers(fields: Fields) -> BrokersSpec:
         disks=tuple(disks) or (DiskSpec("d0"),),
         config=config,
         resources=_parse_resources(fields, DEFAULT_BROKER_RESOURCES),
+        claim_deletion_policy=cast(
+            ClaimDeletionPolicy, fields.choice("claimDeletionPolicy", CLAIM_DELETION_POLICIES, "Retain")
+        ),
     )
     fields.finish()
     return brokers
@@ -172,8 +169,8 @@ def _parse_zookeeper(spec: Fields) -> ZooKeeperSpec:
     replicas = fields.whole("replicas", DEFAULT_ZOOKEEPER_REPLICAS, lowest=1, highest=9)
     if replicas % 2 == 0:
         fields.problem("replicas", f"must be odd, not {replicas}: an even ensemble survives no more failures")
-    disk = _parse_disk(fields.child("disk"), needs_name=False)
-    log_disk = _parse_disk(fields.child("logDisk"), needs_name=False) if fields.has("logDisk") else None
+    disk = parse_ensemble_disk(fields.child("disk"))
+    log_disk = parse_ensemble_disk(fields.child("logDisk")) if fields.has("logDisk") else None
     resources = _parse_resources(fields, DEFAULT_ZOOKEEPER_RESOURCES)
     fields.finish()
     return ZooKeeperSpec(connect, replicas, disk, log_disk, resources)
@@ -190,12 +187,3 @@ def _parse_resources(parent: Fields, default: Resources) -> Resources:
             fields.problem(f"requests.{name}", f"{requests[name]} is more than the limit {limit}")
     fields.finish()
     return Resources(requests, limits)
-
-
-def _parse_disk(fields: Fields, *, needs_name: bool) -> DiskSpec:
-    name = fields.text("name", None if needs_name else "", pattern=NAME if needs_name else None)
-    if len(name) > DISK_NAME_LENGTH:
-        fields.problem("name", f"is longer than {DISK_NAME_LENGTH} characters")
-    disk = DiskSpec(name, fields.size("size"), fields.text("storageClassName", ""))
-    fields.finish()
-    return disk

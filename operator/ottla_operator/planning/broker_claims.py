@@ -5,12 +5,13 @@ A broker has one claim for each disk. What is wrong with claims is reported by `
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ottla_operator.api import names
 from ottla_operator.api.objects import (
     CLAIM,
+    POD,
     STATEFUL_SET,
     Obj,
     annotation,
@@ -20,9 +21,9 @@ from ottla_operator.api.objects import (
     name_of,
     new,
 )
-from ottla_operator.model.kafka_cluster import DiskSpec
+from ottla_operator.model.disk_spec import DiskSpec
 from ottla_operator.planning.snapshot import Snapshot
-from ottla_operator.planning.volume_expansion import size_to_request
+from ottla_operator.planning.volume_expansion import requested_size, size_to_request
 
 DATA_ROOT = "/var/lib/ottla"
 FIRST_GENERATION = 1
@@ -56,20 +57,24 @@ def claims_of(snapshot: Snapshot, broker_id: int) -> Iterable[Obj]:
     return (claim for claim in snapshot.all(CLAIM) if label(claim, names.BROKER_ID) == str(broker_id))
 
 
-def _generation(claim: Obj) -> int:
+def generation_of(claim: Obj) -> int:
     text = label(claim, names.GENERATION) or ""
     return int(text) if text.isdecimal() else 0
 
 
 def live_claim(snapshot: Snapshot, broker_id: int, disk: str) -> Obj | None:
-    """The claim of a disk with the highest generation, None when there is none."""
-    mine = [claim for claim in claims_of(snapshot, broker_id) if label(claim, names.DISK) == disk]
-    return max(mine, key=_generation, default=None)
+    """The claim of a disk with the highest generation, None when there is none. Retired claims do not count."""
+    mine = [
+        claim
+        for claim in claims_of(snapshot, broker_id)
+        if label(claim, names.DISK) == disk and label(claim, names.RETIRED) != "true"
+    ]
+    return max(mine, key=generation_of, default=None)
 
 
 def read_claim(claim: Obj, disk: str) -> Claim:
     state = "Terminating" if is_terminating(claim) else str(dig(claim, "status", "phase") or "Pending")
-    return Claim(name_of(claim), disk, _generation(claim), state, annotation(claim, names.DIRECTORY_ID) or "")
+    return Claim(name_of(claim), disk, generation_of(claim), state, annotation(claim, names.DIRECTORY_ID) or "")
 
 
 def existing_claims(snapshot: Snapshot, broker_id: int) -> tuple[Claim, ...]:
@@ -83,13 +88,30 @@ def recorded_name(snapshot: Snapshot, broker_id: int, disk: str) -> str | None:
 
     Claims are created before the StatefulSet that names them, so a name in a template proves that the claim existed.
     """
+    if named := named_claim(snapshot, broker_id, disk):
+        return named
     name = names.broker_claim(snapshot.cluster.name, broker_id, disk, FIRST_GENERATION)
-    stateful_set = snapshot.get(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id))
-    for volume in dig(stateful_set, "spec", "template", "spec", "volumes") or []:
-        if volume.get("name") == disk and "persistentVolumeClaim" in volume:
-            return str(volume["persistentVolumeClaim"]["claimName"])
     recorded = [(annotation(claim, names.DISKS) or "").split(",") for claim in claims_of(snapshot, broker_id)]
     return name if any(disk in disks for disks in recorded) else None
+
+
+def named_claim(snapshot: Snapshot, broker_id: int, disk: str) -> str:
+    """The claim of a disk that the broker's StatefulSet names; "" when it names none."""
+    stateful_set = snapshot.get(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id))
+    return _volume_claim(dig(stateful_set, "spec", "template", "spec", "volumes"), disk)
+
+
+def mounted_claim(snapshot: Snapshot, broker_id: int, disk: str) -> str:
+    """The claim of a disk that the broker's pod has; "" without a pod. What the broker reports is of that claim."""
+    pod = snapshot.get(POD, names.pod_of(names.broker_name(snapshot.cluster.name, broker_id)))
+    return _volume_claim(dig(pod, "spec", "volumes"), disk)
+
+
+def _volume_claim(volumes: Iterable[Obj] | None, disk: str) -> str:
+    for volume in volumes or []:
+        if volume.get("name") == disk and "persistentVolumeClaim" in volume:
+            return str(volume["persistentVolumeClaim"]["claimName"])
+    return ""
 
 
 def build_claim(
@@ -100,17 +122,27 @@ def build_claim(
     name: str,
     live: Obj | None,
     *,
+    generation: int = FIRST_GENERATION,
     is_released: bool = False,
 ) -> Obj:
-    """The claim as it should be. Of an existing one only labels, annotations and a larger size can change."""
+    """The claim as it should be. Of an existing one only labels, annotations and a larger size can change.
+
+    Args:
+        generation: that of a new claim.
+    """
     cluster = snapshot.cluster
-    generation = _generation(live) if live is not None else FIRST_GENERATION
+    generation = generation_of(live) if live is not None else generation
     annotations: dict[str, str] = {}
     for key in (names.CLUSTER_ID, names.DIRECTORY_ID):
         if live is not None and (known := annotation(live, key)):
             annotations[key] = known
     report = snapshot.reports.get(number)
-    if live is not None and report is not None and report.cluster_id:
+    if (
+        live is not None
+        and report is not None
+        and report.cluster_id
+        and mounted_claim(snapshot, number, disk.name) == name
+    ):
         annotations.setdefault(names.CLUSTER_ID, report.cluster_id)
         for directory in report.log_dirs:
             if directory.path == log_dir(disk.name) and directory.directory_id:
@@ -142,3 +174,35 @@ def build_claim(
     if live is not None and (storage_class := dig(live, "spec", "storageClassName")):
         spec["storageClassName"] = storage_class
     return claim
+
+
+def marked_claim(live: Obj, annotations: Mapping[str, str] | None, *, is_retired: bool = False) -> Obj:
+    """An existing claim with everything that is ours as it is, and other marks of a replacement.
+
+    Args:
+        annotations: its marks; None for those that it has.
+    """
+    kept = {
+        key: value
+        for key in (names.CLUSTER_ID, names.DIRECTORY_ID, names.DISKS)
+        if (value := annotation(live, key)) is not None
+    }
+    if annotations is None:
+        marks = (names.REPLACED_BY, names.REPLACED_BECAUSE)
+        annotations = {key: value for key in marks if (value := annotation(live, key)) is not None}
+    labels = {
+        key: str(value)
+        for key, value in (dig(live, "metadata", "labels") or {}).items()
+        if key.startswith((f"{names.GROUP}/", "app.kubernetes.io/"))
+    }
+    if is_retired:
+        labels[names.RETIRED] = "true"
+    spec: Obj = {
+        "accessModes": dig(live, "spec", "accessModes") or ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": requested_size(live)}},
+    }
+    if storage_class := dig(live, "spec", "storageClassName"):
+        spec["storageClassName"] = storage_class
+    marked = new(CLAIM, str(live["metadata"]["namespace"]), name_of(live), labels, spec=spec)
+    marked["metadata"]["annotations"] = {**kept, **annotations}
+    return marked

@@ -1,8 +1,9 @@
 """The disks of brokers: claims, the permission to format, and the condition DisksReady.
 
-Claims are created before the broker and never deleted here. A claim that a broker's StatefulSet names and that is gone
-is a lost disk: it is reported and not created again, because an empty volume in its place could be taken for the data.
-A broker has the permission to format a volume until the volume's directory.id is known.
+Claims are created before the broker. A claim that a broker's StatefulSet names and that is gone is a lost disk: it is
+reported and not created again, because an empty volume in its place could be taken for the data. A claim whose volume
+has failed may get a successor (`disk_replacement`). A broker has the permission to format a volume until the volume's
+directory.id is known.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import DISKS_READY
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
 from ottla_operator.api.objects import (
+    CLAIM,
     CONFIG_MAP,
     Obj,
     dig,
@@ -22,7 +24,7 @@ from ottla_operator.api.objects import (
     new,
     owned,
 )
-from ottla_operator.model.kafka_cluster import DiskSpec
+from ottla_operator.model.disk_spec import DiskSpec
 from ottla_operator.model.quantity import quantity
 from ottla_operator.planning.broker_claims import (
     FIRST_GENERATION,
@@ -32,9 +34,13 @@ from ottla_operator.planning.broker_claims import (
     existing_claims,
     live_claim,
     log_dir,
+    marked_claim,
+    mounted_claim,
+    named_claim,
     read_claim,
     recorded_name,
 )
+from ottla_operator.planning.disk_replacement import NO_PROVISIONER, Replacement, decide_replacements
 from ottla_operator.planning.identity import Identities
 from ottla_operator.planning.snapshot import ConcernDecision, Snapshot
 from ottla_operator.planning.volume_expansion import (
@@ -46,9 +52,8 @@ from ottla_operator.planning.volume_expansion import (
     why_not_expandable,
 )
 
-NO_PROVISIONER = "kubernetes.io/no-provisioner"
 PERMISSION_KEY = "dirs"
-FROM_REPORTS = ("LogDirNotOnline", "DirectoryIdChanged")
+FROM_REPORTS = ("LogDirNotOnline", "DirectoryIdChanged", "ReplacementBlocked")
 """The reasons of DisksReady that follow from what brokers report."""
 
 
@@ -75,9 +80,20 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
     claims = {}
     faults: list[Condition] = []
     growing: list[VolumeExpansion] = []
+    replacing = decide_replacements(snapshot, list(identities.racks))
+    if replacing.condition is not None:
+        faults.append(replacing.condition)
     for number, rack in identities.racks.items():
         mine: list[Claim] = []
         for index, disk in enumerate(spec.disks):
+            if (step := replacing.under_way.get((number, disk.name))) is not None:
+                claim, objects = _replaced(snapshot, step, rack, disk)
+                mine.append(claim)
+                desired += objects
+                if claim.state == "Lost":
+                    message = f"claim {claim.name} of broker {number} is gone, and no claim replaces it"
+                    faults.append(condition_false(DISKS_READY, "ClaimLost", message))
+                continue
             live = live_claim(snapshot, number, disk.name)
             if live is None:
                 lost = recorded_name(snapshot, number, disk.name)
@@ -104,6 +120,8 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
                     "delete the claim and create one in its place"
                 )
                 faults.append(condition_false(DISKS_READY, "ClaimLost", message))
+            elif (marks := replacing.begin.get(claim.name)) is not None:
+                desired.append(marked_claim(live, marks))
             else:
                 desired.append(
                     build_claim(snapshot, number, rack, disk, claim.name, live, is_released=number in released)
@@ -115,8 +133,26 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
     faults += [condition_false(DISKS_READY, "ResizeFailed", one.message) for one in growing if one.has_failed]
     waiting = _waiting(snapshot, claims) or _unanswered(snapshot) or resizing_condition(growing)
     condition = faults[0] if faults else waiting or condition_true(DISKS_READY)
-    wake = 5.0 if any(_waits_for_id(claim) for mine in claims.values() for claim in mine) else None
-    return DisksDecision(ConcernDecision((condition,), tuple(desired), requeue_after_s=wake), claims, can_use=True)
+    is_replacing = bool(replacing.begin or replacing.under_way)
+    wake = 5.0 if is_replacing or any(_waits_for_id(claim) for mine in claims.values() for claim in mine) else None
+    decision = ConcernDecision((condition,), tuple(desired), replacing.delete, requeue_after_s=wake)
+    return DisksDecision(decision, claims, can_use=True)
+
+
+def _replaced(snapshot: Snapshot, step: Replacement, rack: str, disk: DiskSpec) -> tuple[Claim, list[Obj]]:
+    """The claim that the broker's template gets while a disk is being replaced, and the claims to write."""
+    number = step.broker_id
+    live = snapshot.get(CLAIM, step.successor)
+    if step.phase == "call off":
+        marks = {names.REPLACED_BY: "", names.REPLACED_BECAUSE: ""}
+        return read_claim(step.old, step.disk), [marked_claim(step.old, None if live is not None else marks)]
+    if live is None and named_claim(snapshot, number, step.disk) == step.successor:
+        return Claim(step.successor, step.disk, step.generation, "Lost", ""), []
+    successor = build_claim(snapshot, number, rack, disk, step.successor, live, generation=step.generation)
+    old = marked_claim(step.old, None, is_retired=step.phase == "retire")
+    if step.uses_successor and live is not None:
+        return read_claim(live, step.disk), [successor, old]
+    return read_claim(step.old, step.disk), [successor, old]
 
 
 def brokers_not_to_stop(disks: DisksDecision) -> frozenset[int]:
@@ -199,7 +235,7 @@ def _reported(snapshot: Snapshot, number: int, claims: Iterable[Claim]) -> list[
     found: list[Condition] = []
     for claim in claims:
         directory = by_path.get(log_dir(claim.disk))
-        if directory is None:
+        if directory is None or mounted_claim(snapshot, number, claim.disk) != claim.name:
             continue
         if directory.state != "online":
             message = f"log directory {claim.disk} of broker {number} (claim {claim.name}) is {directory.state}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from ottla_operator.api.conditions import Condition
 from ottla_operator.api.fleet import BrokerReport, ClusterMetadata, DynamicValue, ServerReport
-from ottla_operator.api.names import BROKER, BROKER_ID, REMOVED, SERVER_ID
+from ottla_operator.api.names import BROKER, BROKER_ID, REMOVED, RETIRED, SERVER_ID
 from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, Obj, ResourceKind, dig, is_owned_by, label
 from ottla_operator.model.fields import Problem
 from ottla_operator.model.kafka_cluster import KafkaCluster
@@ -63,6 +63,8 @@ class Snapshot:
     """By kind and name."""
     surplus_replicas: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """The replicas in the log directories of the brokers to remove, of those that answered."""
+    volumes: Mapping[str, Obj] = field(default_factory=dict)
+    """PersistentVolumes by name: those of pods that have no node, and all while a volume is looked for."""
     refused_elections: frozenset[tuple[str, int]] = frozenset()
     """Partitions whose preferred leader election the controller refused a short time ago."""
 
@@ -90,13 +92,13 @@ class Snapshot:
     def broker_ids(self) -> dict[int, str | None]:
         """Every broker that has a StatefulSet or a claim, with its rack as they record it.
 
-        Claims of removed brokers do not count (`removed_ids`).
+        Claims of removed brokers (`removed_ids`) and retired claims do not count.
         """
         found: dict[int, str | None] = {}
         for kind in (STATEFUL_SET, CLAIM):
             for obj in self.all(kind):
                 number = label(obj, BROKER_ID)
-                if label(obj, REMOVED) == "true":
+                if label(obj, REMOVED) == "true" or label(obj, RETIRED) == "true":
                     continue
                 if label(obj, "app.kubernetes.io/component") == BROKER and number is not None and number.isdecimal():
                     found[int(number)] = found.get(int(number)) or label(obj, "kafka.ottla.dev/rack")

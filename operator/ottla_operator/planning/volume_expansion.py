@@ -16,7 +16,7 @@ from ottla_operator.api.objects import (
     is_terminating,
     name_of,
 )
-from ottla_operator.model.kafka_cluster import DiskSpec
+from ottla_operator.model.disk_spec import DiskSpec
 from ottla_operator.model.quantity import quantity
 from ottla_operator.planning.snapshot import Snapshot
 

@@ -22,7 +22,8 @@ from ottla_operator.api.objects import (
     dig,
     has_condition,
 )
-from ottla_operator.model.kafka_cluster import DEFAULT_ZOOKEEPER_REPLICAS, DiskSpec
+from ottla_operator.model.disk_spec import DiskSpec
+from ottla_operator.model.kafka_cluster import DEFAULT_ZOOKEEPER_REPLICAS
 from ottla_operator.model.quantity import quantity_bytes
 from ottla_operator.planning.ensemble_volumes import (
     claim_name,

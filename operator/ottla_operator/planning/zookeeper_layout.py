@@ -16,7 +16,8 @@ from ottla_operator.api.objects import (
     label,
     name_of,
 )
-from ottla_operator.model.kafka_cluster import DiskSpec, KafkaCluster
+from ottla_operator.model.disk_spec import DiskSpec
+from ottla_operator.model.kafka_cluster import KafkaCluster
 from ottla_operator.planning.ensemble_volumes import (
     stored_record,
 )

@@ -18,7 +18,8 @@ from ottla_operator.api.objects import (
     owned,
     short_hash,
 )
-from ottla_operator.model.kafka_cluster import DiskSpec, KafkaCluster
+from ottla_operator.model.disk_spec import DiskSpec
+from ottla_operator.model.kafka_cluster import KafkaCluster
 from ottla_operator.planning.ensemble_volumes import (
     FIRST_GENERATION,
     VolumesDecision,

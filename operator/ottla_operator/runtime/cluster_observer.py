@@ -22,6 +22,7 @@ from ottla_operator.api.objects import (
     SECRET,
     STATEFUL_SET,
     STORAGE_CLASS,
+    VOLUME,
     Obj,
     dig,
     has_condition,
@@ -33,7 +34,9 @@ from ottla_operator.api.objects import (
 from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
 from ottla_operator.model.kafka_cluster import parse_cluster
 from ottla_operator.planning.config import internal_address
+from ottla_operator.planning.disk_replacement import needs_all_volumes
 from ottla_operator.planning.identity import adds_brokers, decide_identities
+from ottla_operator.planning.lost_nodes import volumes_to_read
 from ottla_operator.planning.snapshot import ContainerImages, ContestedFields, Snapshot
 from ottla_operator.planning.zookeeper import needs_reports
 from ottla_operator.runtime.kafka_connection import KafkaConnection
@@ -114,13 +117,13 @@ class ClusterObserver:
             # labelled just before a cluster is applied, all brokers would get the racks that were seen first.
             snapshot = replace(snapshot, nodes=tuple(await self._api.list(NODE, None, "")))
         servers, (reports, kafka) = await asyncio.gather(self._ask_servers(snapshot), self._ask_brokers(snapshot))
-        snapshot = replace(snapshot, creation_failures=await self._creation_failures(snapshot))
+        snapshot = replace(snapshot, creation_failures=await self._creation_failures(snapshot), reports=reports)
+        snapshot = await self._read_volumes(snapshot)
         if kafka is not None:
             await self._read_dynamic_values(kafka, snapshot)
         return replace(
             snapshot,
             servers=servers,
-            reports=reports,
             kafka=kafka,
             dynamic_values=self._dynamic_values,
             surplus_replicas=await self._read_surplus_replicas(snapshot, kafka),
@@ -152,6 +155,25 @@ class ClusterObserver:
                 newest = max(found_events, key=_last_seen)
                 found[name_of(obj)] = str(newest.get("message", "")).rpartition(" error: ")[2][:MESSAGE_LENGTH]
         return found
+
+    async def _read_volumes(self, snapshot: Snapshot) -> Snapshot:
+        """The PersistentVolumes that decisions about failed volumes need; none is read at rest.
+
+        With volumes of pods that have no node the nodes are read again: the watch may be behind.
+        """
+        try:
+            if needs_all_volumes(snapshot):
+                found = {name_of(volume): volume for volume in await self._api.list(VOLUME, None, "")}
+                snapshot = replace(snapshot, volumes=found)
+            if wanted := volumes_to_read(snapshot):
+                read = [await self._api.get(VOLUME, "", name) for name in wanted if name not in snapshot.volumes]
+                known = {name_of(volume): volume for volume in read if volume is not None}
+                nodes = tuple(await self._api.list(NODE, None, ""))
+                snapshot = replace(snapshot, volumes={**snapshot.volumes, **known}, nodes=nodes)
+        except ApiError as error:
+            if error.status != 403:
+                raise  # without the right to read volumes no node counts as gone
+        return snapshot
 
     async def _read_dynamic_values(self, view: ClusterMetadata, snapshot: Snapshot) -> None:
         """Asks the registered brokers for their dynamic values; of the others the last answer counts."""

@@ -1,0 +1,423 @@
+"""Which claims of brokers get a successor, an empty volume in their place, and how far that is.
+
+    a volume has failed      its log directory is offline for REPLACE_AFTER_S, or the only node that has it is gone
+    the old claim is marked  annotation replaced-by with the name of the successor, and replaced-because
+    the successor is created the next generation of the claim, with the permission to format it
+    the broker restarts      in a roll, with the successor; it fetches from the leaders what it has to have
+    the old claim retires    label retired, once the broker has reported a directory on the successor
+    it stays, or is deleted  spec.brokers.claimDeletionPolicy
+
+Each line is written before the next begins, so an operator that crashes reads from the claims how far it was. A volume
+is replaced only while `obstacle` finds nothing: one broker at a time, nothing on it is the last copy of anything, and
+all replicas of the other brokers are in sync. When the old log directory serves again before the broker has restarted,
+the replacement is called off: records may be in it by then that are nowhere else.
+
+Nothing is replaced by itself unless spec.brokers.disks[].onFailure is Replace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from ottla_operator.api import names
+from ottla_operator.api.condition_reasons import DISKS_READY
+from ottla_operator.api.conditions import Condition, condition_false
+from ottla_operator.api.objects import (
+    CLAIM,
+    POD,
+    STATEFUL_SET,
+    Obj,
+    annotation,
+    dig,
+    has_condition,
+    is_terminating,
+    label,
+    name_of,
+    uid_of,
+)
+from ottla_operator.api.times import seconds_between
+from ottla_operator.model.disk_spec import DiskSpec
+from ottla_operator.model.quantity import quantity
+from ottla_operator.planning.broker_claims import (
+    claims_of,
+    generation_of,
+    live_claim,
+    log_dir,
+    mounted_claim,
+    named_claim,
+)
+from ottla_operator.planning.lost_nodes import fits, pods_without_node, why_out_of_reach
+from ottla_operator.planning.snapshot import Deletion, Snapshot
+
+REPLACE_AFTER_S = 300.0
+"""How long a log directory has to be offline: until then it may come back, as when a path to the storage was lost."""
+NODE_GONE_AFTER_S = 60.0
+"""How long a node has to be gone, as the condition shows it: a kubelet that registers again is back by then."""
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+SHOWN = 5
+
+Cause = Literal["LogDirOffline", "NodeGone"]
+Phase = Literal["create", "wait for volume", "restart", "retire", "call off"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A claim that is being replaced. `old`: the marked claim. `successor`: the name of the next one."""
+
+    broker_id: int
+    disk: str
+    old: Obj
+    successor: str
+    generation: int
+    phase: Phase
+
+    @property
+    def uses_successor(self) -> bool:
+        """Whether the broker's template names the successor."""
+        return self.phase in ("restart", "retire")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A broker with volumes that have failed, and are to be replaced together. `claims`: each with what is wrong."""
+
+    broker_id: int
+    cause: Cause
+    claims: Mapping[str, str]
+    keeps: tuple[str, ...] = ()
+    """Claims that have failed and whose policy is Keep."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacementDecision:
+    """`under_way`: by broker id and disk. `begin`: the annotations of the claims to mark, by name.
+
+    `condition`: what is under way, what prevents it, or what has failed for good; None when nothing has.
+    """
+
+    under_way: Mapping[tuple[int, str], Replacement] = field(default_factory=dict)
+    begin: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    condition: Condition | None = None
+    delete: Deletion | None = None
+
+
+def decide_replacements(snapshot: Snapshot, broker_ids: Sequence[int]) -> ReplacementDecision:
+    """The replacements under way, and the claims to mark for the next one."""
+    under_way = {(one.broker_id, one.disk): one for number in broker_ids for one in _under_way(snapshot, number)}
+    begin: dict[str, Mapping[str, str]] = {}
+    condition = _progress(under_way)
+    for candidate in _candidates(snapshot, broker_ids, under_way):
+        why = _not_yet(snapshot, candidate, broker_ids, under_way)
+        if why is None:
+            begin = _marks(snapshot, candidate)
+            break
+        condition = condition or why
+    return ReplacementDecision(under_way, begin, condition, _deletion(snapshot, broker_ids, under_way))
+
+
+def obstacle(snapshot: Snapshot, broker_id: int, broker_ids: Sequence[int], *, is_running: bool) -> str:
+    """Why a volume of this broker must not be replaced now; "" when it may. Ordered checks.
+
+    Args:
+        is_running: whether the broker serves its other log directories; else all that it has may be lost.
+    """
+    roll = snapshot.status("roll")
+    batch = snapshot.status("roll", "batch") or []
+    if roll is not None and (is_running or set(batch) - {broker_id}):
+        return "a roll is under way"
+    if snapshot.kafka is None:
+        return "no broker answers which replicas are in sync"
+    if lost := _last_copies(snapshot, broker_id, is_running=is_running):
+        more = ", …" if len(lost) > SHOWN else ""
+        return f"it has the last copy of {', '.join(lost[:SHOWN])}{more}"
+    for other in broker_ids:
+        if other == broker_id:
+            continue
+        if not _is_ready(snapshot, other):
+            return f"broker {other} is not ready"
+        if other not in snapshot.kafka.brokers:
+            return f"broker {other} is not registered"
+    for partition in snapshot.kafka.partitions:
+        missing = [str(r) for r in partition.replicas if r != broker_id and r not in partition.in_sync]
+        if missing:
+            return f"{partition}: replica {', '.join(missing)} is not in sync"
+        if not is_running and broker_id in partition.in_sync:
+            return f"{partition}: broker {broker_id} still counts as in sync"
+    report = snapshot.reports.get(broker_id)
+    if report is not None and report.recreation.catching_up:
+        return f"{report.recreation.catching_up} replicas that broker {broker_id} has recreated catch up"
+    return ""
+
+
+def _last_copies(snapshot: Snapshot, broker_id: int, *, is_running: bool) -> list[str]:
+    """The partitions that would lose all that was acknowledged, with what has failed on this broker.
+
+    A running broker leads what it alone has on its good disks; nobody leads what was on the dead one.
+    """
+    assert snapshot.kafka is not None, "the caller has looked"
+    alone = [
+        str(partition)
+        for partition in snapshot.kafka.partitions
+        if partition.in_sync == (broker_id,) and not (is_running and partition.leader == broker_id)
+    ]
+    only = [str(part) for part in snapshot.kafka.partitions if not part.in_sync and broker_id in part.replicas]
+    report = snapshot.reports.get(broker_id)
+    reported = list(report.recreation.lost_partitions) if report is not None else []
+    if report is not None and report.recreation.lost and not reported:
+        reported = [f"{report.recreation.lost} partitions"]
+    return list(dict.fromkeys([*alone, *only, *reported]))
+
+
+def _under_way(snapshot: Snapshot, broker_id: int) -> list[Replacement]:
+    found = []
+    for claim in claims_of(snapshot, broker_id):
+        successor, disk = annotation(claim, names.REPLACED_BY), label(claim, names.DISK)
+        if not successor or disk is None or label(claim, names.RETIRED) == "true":
+            continue
+        phase = _phase(snapshot, broker_id, disk, claim, successor)
+        found.append(Replacement(broker_id, disk, claim, successor, generation_of(claim) + 1, phase))
+    return found
+
+
+def _phase(snapshot: Snapshot, broker_id: int, disk: str, old: Obj, successor: str) -> Phase:
+    if _serves_again(snapshot, broker_id, disk, old):
+        return "call off"
+    live = snapshot.get(CLAIM, successor)
+    if live is None:
+        return "create"
+    if mounted_claim(snapshot, broker_id, disk) == successor:
+        return "retire" if annotation(live, names.DIRECTORY_ID) else "restart"
+    return (
+        "restart" if dig(live, "status", "phase") == "Bound" or _binds_with_pod(snapshot, live) else "wait for volume"
+    )
+
+
+def _serves_again(snapshot: Snapshot, broker_id: int, disk: str, old: Obj) -> bool:
+    """Whether the broker, on the old claim, reports the log directory as usable."""
+    report = snapshot.reports.get(broker_id)
+    if report is None or mounted_claim(snapshot, broker_id, disk) != name_of(old) or is_terminating(old):
+        return False
+    return any(one.path == log_dir(disk) and one.state != "offline" for one in report.log_dirs)
+
+
+def _binds_with_pod(snapshot: Snapshot, claim: Obj) -> bool:
+    """Whether a claim is bound only when a pod that uses it is scheduled. A class that cannot be read may be such."""
+    storage_class = snapshot.storage_classes.get(str(dig(claim, "spec", "storageClassName") or ""))
+    return not storage_class or storage_class.get("volumeBindingMode") == "WaitForFirstConsumer"
+
+
+def _is_ready(snapshot: Snapshot, broker_id: int) -> bool:
+    pod = _pod(snapshot, broker_id)
+    return pod is not None and has_condition(pod, "Ready") and not is_terminating(pod)
+
+
+def _pod(snapshot: Snapshot, broker_id: int) -> Obj | None:
+    return snapshot.get(POD, names.pod_of(names.broker_name(snapshot.cluster.name, broker_id)))
+
+
+def _candidates(
+    snapshot: Snapshot, broker_ids: Sequence[int], under_way: Mapping[tuple[int, str], Replacement]
+) -> list[Candidate]:
+    """The brokers with failed volumes that are not being replaced yet; those whose node is gone first."""
+    gone, offline = [], []
+    pods = [(number, _pod(snapshot, number)) for number in broker_ids]
+    for number in pods_without_node(snapshot, pods):
+        gone += _candidate(snapshot, number, "NodeGone", under_way)
+    for number in broker_ids:
+        if number in snapshot.reports:
+            offline += _candidate(snapshot, number, "LogDirOffline", under_way)
+    return [*gone, *offline]
+
+
+def _candidate(
+    snapshot: Snapshot, number: int, cause: Cause, under_way: Mapping[tuple[int, str], Replacement]
+) -> list[Candidate]:
+    failed, keeps = {}, []
+    for disk in snapshot.cluster.brokers.disks:
+        live = live_claim(snapshot, number, disk.name)
+        if live is None or (number, disk.name) in under_way or is_terminating(live):
+            continue
+        wrong = why_out_of_reach(snapshot, live) if cause == "NodeGone" else _offline(snapshot, number, disk, live)
+        if not wrong:
+            continue
+        if disk.on_failure == "Keep":
+            keeps.append(name_of(live))
+        if disk.on_failure == "Replace" or cause == "NodeGone":  # that of a kept one is reported all the same
+            failed[name_of(live)] = wrong
+    return [Candidate(number, cause, failed, tuple(keeps))] if failed else []
+
+
+def _offline(snapshot: Snapshot, number: int, disk: DiskSpec, live: Obj) -> str:
+    """What is wrong with a disk that the broker reports as offline; "" when it is not, or runs on another claim."""
+    if mounted_claim(snapshot, number, disk.name) != name_of(live):
+        return ""
+    for one in snapshot.reports[number].log_dirs:
+        if one.path == log_dir(disk.name) and one.state == "offline":
+            return f"log directory {disk.name} of broker {number} (claim {name_of(live)}) is offline"
+    return ""
+
+
+def _not_yet(
+    snapshot: Snapshot,
+    candidate: Candidate,
+    broker_ids: Sequence[int],
+    under_way: Mapping[tuple[int, str], Replacement],
+) -> Condition | None:
+    """Why the claims of a candidate are not marked in this reconciliation; None when they are."""
+    number = candidate.broker_id
+    what = "; ".join(f"claim {name} of broker {number}: {text}" for name, text in candidate.claims.items())
+    if candidate.cause == "LogDirOffline":
+        what = "; ".join(candidate.claims.values())
+    if candidate.cause == "NodeGone":
+        if candidate.keeps:
+            return condition_false(
+                DISKS_READY, "NodeGone", f"{what}; spec.brokers.disks[].onFailure of these disks is Keep"
+            )
+        since = _since(snapshot, "NodeGone", what)
+        if since is None or since < NODE_GONE_AFTER_S:
+            return condition_false(DISKS_READY, "NodeGone", what)
+    elif not _is_offline_for_long(snapshot, candidate):
+        return condition_false(DISKS_READY, "LogDirNotOnline", what)
+    elif candidate.keeps:
+        text = f"{what}; {', '.join(candidate.keeps)} has failed too, and its onFailure is Keep"
+        return condition_false(DISKS_READY, "ReplacementBlocked", text)
+    others = sorted({broker for broker, _ in under_way} - {number})
+    why = f"a disk of broker {others[0]} is being replaced" if others else ""
+    why = why or obstacle(snapshot, number, broker_ids, is_running=candidate.cause == "LogDirOffline")
+    why = why or _no_volume(snapshot, candidate)
+    if not why:
+        return None
+    reason = "NodeGone" if candidate.cause == "NodeGone" else "ReplacementBlocked"
+    return condition_false(DISKS_READY, reason, f"{what}; not replaced yet: {why}")
+
+
+def _since(snapshot: Snapshot, reason: str, message: str) -> float | None:
+    """For how many seconds DisksReady has said this; None when it does not."""
+    for item in snapshot.status("conditions") or []:
+        is_it = item.get("type") == DISKS_READY and item.get("reason") == reason
+        if is_it and str(item.get("message", "")).startswith(message):
+            return seconds_between(str(item.get("lastTransitionTime") or ""), snapshot.now)
+    return None
+
+
+def _is_offline_for_long(snapshot: Snapshot, candidate: Candidate) -> bool:
+    report = snapshot.reports[candidate.broker_id]
+    now_ms = datetime.fromisoformat(snapshot.now).timestamp() * 1000
+    disks = {disk.name for disk in snapshot.cluster.brokers.disks}
+    failed = [
+        one
+        for disk in disks
+        for one in report.log_dirs
+        if one.path == log_dir(disk)
+        and one.state == "offline"
+        and mounted_claim(snapshot, candidate.broker_id, disk) in candidate.claims
+    ]
+    return all(0 < one.since_ms <= now_ms - REPLACE_AFTER_S * 1000 for one in failed)
+
+
+def _no_volume(snapshot: Snapshot, candidate: Candidate) -> str:
+    """Why no volume is available for a broker that runs, where nothing provisions volumes; "" when there is one.
+
+    Its pod would not start without, and its good disks would be missing too.
+    """
+    if candidate.cause == "NodeGone":
+        return ""
+    node = dig(_pod(snapshot, candidate.broker_id), "spec", "nodeName")
+    taken: set[str] = set()
+    for disk in snapshot.cluster.brokers.disks:
+        live = live_claim(snapshot, candidate.broker_id, disk.name)
+        if live is None or name_of(live) not in candidate.claims or not has_no_provisioner(snapshot, disk, live):
+            continue
+        wanted = disk.storage_class_name or str(dig(live, "spec", "storageClassName") or "")
+        found = [
+            name
+            for name, volume in sorted(snapshot.volumes.items())
+            if name not in taken
+            and dig(volume, "status", "phase") == "Available"
+            and dig(volume, "spec", "storageClassName") == wanted
+            and quantity(dig(volume, "spec", "capacity", "storage") or "0") >= quantity(disk.size)
+            and _is_on(snapshot, volume, str(node))
+        ]
+        if not found:
+            return f"no PersistentVolume of class {wanted} with {disk.size} is available on node {node}"
+        taken.add(found[0])
+    return ""
+
+
+def has_no_provisioner(snapshot: Snapshot, disk: DiskSpec, live: Obj) -> bool:
+    name = disk.storage_class_name or str(dig(live, "spec", "storageClassName") or "")
+    return bool(dig(snapshot.storage_classes.get(name), "provisioner") == NO_PROVISIONER)
+
+
+def needs_all_volumes(snapshot: Snapshot) -> bool:
+    """Whether a disk that is to be replaced can only get a PersistentVolume that exists already."""
+    for number, report in snapshot.reports.items():
+        offline = {one.path for one in report.log_dirs if one.state == "offline"}
+        for disk in snapshot.cluster.brokers.disks:
+            if disk.on_failure == "Keep" or log_dir(disk.name) not in offline:
+                continue
+            live = live_claim(snapshot, number, disk.name)
+            if live is not None and has_no_provisioner(snapshot, disk, live):
+                return True
+    return False
+
+
+def _is_on(snapshot: Snapshot, volume: Obj, node: str) -> bool:
+    terms = dig(volume, "spec", "nodeAffinity", "required", "nodeSelectorTerms") or []
+    nodes = [one for one in snapshot.nodes or () if name_of(one) == node]
+    return not terms or snapshot.nodes is None or any(fits(term, one) for term in terms for one in nodes)
+
+
+def _marks(snapshot: Snapshot, candidate: Candidate) -> dict[str, Mapping[str, str]]:
+    found: dict[str, Mapping[str, str]] = {}
+    for name, text in candidate.claims.items():
+        claim = snapshot.get(CLAIM, name)
+        assert claim is not None, "candidates are existing claims"
+        disk, generation = label(claim, names.DISK) or "", generation_of(claim) + 1
+        successor = names.broker_claim(snapshot.cluster.name, candidate.broker_id, disk, generation)
+        found[name] = {names.REPLACED_BY: successor, names.REPLACED_BECAUSE: f"{candidate.cause}: {text}"}
+    return found
+
+
+def _progress(under_way: Mapping[tuple[int, str], Replacement]) -> Condition | None:
+    texts = {
+        "create": "it is created",
+        "wait for volume": "it waits for a volume",
+        "restart": "the broker restarts with it",
+        "retire": "the broker has it",
+        "call off": "the log directory serves again, and the replacement is called off",
+    }
+    found = [
+        f"claim {name_of(one.old)} of broker {one.broker_id} is replaced by {one.successor}: {texts[one.phase]} "
+        f"({annotation(one.old, names.REPLACED_BECAUSE)})"
+        for one in under_way.values()
+    ]
+    return condition_false(DISKS_READY, "Replacing", "; ".join(found[:SHOWN])) if found else None
+
+
+def _deletion(
+    snapshot: Snapshot, broker_ids: Sequence[int], under_way: Mapping[tuple[int, str], Replacement]
+) -> Deletion | None:
+    """The successor of a replacement that was called off; else, with claimDeletionPolicy Delete, a retired claim."""
+    for one in under_way.values():
+        live = snapshot.get(CLAIM, one.successor)
+        if one.phase != "call off" or live is None or is_terminating(live) or annotation(live, names.DIRECTORY_ID):
+            continue
+        if named_claim(snapshot, one.broker_id, one.disk) != one.successor:
+            return Deletion(CLAIM, one.successor, uid_of(live), f"claim {name_of(one.old)} serves again")
+    if snapshot.cluster.brokers.claim_deletion_policy != "Delete":
+        return None
+    for number in broker_ids:
+        for claim in claims_of(snapshot, number):
+            disk = label(claim, names.DISK) or ""
+            if label(claim, names.RETIRED) != "true" or is_terminating(claim):
+                continue
+            if name_of(claim) in (mounted_claim(snapshot, number, disk), named_claim(snapshot, number, disk)):
+                continue
+            if snapshot.get(STATEFUL_SET, names.broker_name(snapshot.cluster.name, number)) is not None:
+                reason = f"spec.brokers.claimDeletionPolicy is Delete, and broker {number} has {disk} on another claim"
+                return Deletion(CLAIM, name_of(claim), uid_of(claim), reason)
+    return None

@@ -1,0 +1,367 @@
+"""A failed disk, or a node that is gone with its disks: replaced once nothing on it is a last copy, and not before."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla_operator.api import names
+from ottla_operator.api.fleet import RecreationReport
+from ottla_operator.api.objects import CLAIM, CONFIG_MAP, NODE, POD, STORAGE_CLASS, VOLUME, annotation, dig, label, new
+from tests.operator.fleet import CLUSTER, Fleet
+from tests.operator.kubernetes import Killed, node
+
+FAILED, SUCCESSOR = "orders-broker-1-d1-1", "orders-broker-1-d1-2"
+PARTITIONS: list[tuple[str, int, tuple[int, ...]]] = [("t", 0, (0, 1, 2)), ("t", 1, (1, 2, 0)), ("t", 2, (2, 0, 1))]
+
+
+async def _running(policy: str = "Replace", deletion: str | None = None, **options: Any) -> Fleet:
+    document = copy.deepcopy(CLUSTER)
+    for disk in document["spec"]["brokers"]["disks"]:
+        disk["onFailure"] = policy
+    if deletion is not None:
+        document["spec"]["brokers"]["claimDeletionPolicy"] = deletion
+    fleet = Fleet(document)
+    fleet.kubernetes.local_volumes = bool(options.get("local_volumes"))
+    fleet.kafka.partitions = list(PARTITIONS)
+    await fleet.converge()
+    fleet.kubernetes.writes.clear()
+    return fleet
+
+
+def _pod_claims(fleet: Fleet, broker_id: int) -> list[str]:
+    pod = fleet.kubernetes.there(POD, f"orders-broker-{broker_id}-0")
+    return [v["persistentVolumeClaim"]["claimName"] for v in pod["spec"]["volumes"] if "persistentVolumeClaim" in v]
+
+
+def _deleted(fleet: Fleet) -> list[tuple[str, str]]:
+    return [(kind, name) for verb, kind, name in fleet.kubernetes.writes if verb == "delete" and kind != "ConfigMap"]
+
+
+async def _fail(fleet: Fleet, *claims: str, for_s: int = 301) -> None:
+    fleet.environment.offline = set(claims or (FAILED,))
+    fleet.environment.passed_s += for_s
+    await fleet.converge()
+
+
+async def test_a_failed_disk_is_replaced_and_the_broker_gets_the_permission_to_format_it() -> None:
+    fleet = await _running()
+    fleet.environment.offline = {FAILED}
+    fleet.environment.passed_s = 301
+    permission = []
+    for _ in range(40):
+        await fleet.step()
+        permission.append(fleet.kubernetes.there(CONFIG_MAP, names.format_permission("orders", 1))["data"]["dirs"])
+    await fleet.converge()
+    assert _pod_claims(fleet, 1) == ["orders-broker-1-d0-1", SUCCESSOR]
+    assert fleet.condition("DisksReady")[:2] == ("True", "AsDeclared")
+    assert fleet.condition("Ready")[0] == "True" and fleet.condition("Rolled")[0] == "True"
+    assert "/var/lib/ottla/d1/log" in permission and permission[-1] == ""
+    assert _deleted(fleet) == [("Pod", "orders-broker-1-0")], "one restart, and the old claim stays"
+    old = fleet.kubernetes.there(CLAIM, FAILED)
+    assert annotation(old, names.REPLACED_BY) == SUCCESSOR and label(old, names.RETIRED) == "true"
+    assert (annotation(old, names.REPLACED_BECAUSE) or "").startswith("LogDirOffline: ")
+    assert annotation(fleet.kubernetes.there(CLAIM, SUCCESSOR), names.DIRECTORY_ID) == f"directory-of-{SUCCESSOR}"
+    fleet.kubernetes.writes.clear()
+    fleet.restart_operator()
+    await fleet.converge()
+    assert fleet.kubernetes.writes == []
+
+
+async def test_the_claim_is_marked_before_its_successor_is_created() -> None:
+    fleet = await _running()
+    await _fail(fleet)
+    claims = [name for _, kind, name in fleet.kubernetes.writes if kind == "PersistentVolumeClaim"]
+    assert claims[:2] == [FAILED, SUCCESSOR]
+
+
+async def test_the_replaced_claim_is_deleted_when_the_policy_says_so_after_the_broker_has_the_new_one() -> None:
+    fleet = await _running(deletion="Delete")
+    await _fail(fleet)
+    assert _deleted(fleet) == [("Pod", "orders-broker-1-0"), ("PersistentVolumeClaim", FAILED)]
+    assert FAILED not in fleet.claims() and fleet.condition("DisksReady")[0] == "True"
+
+
+async def test_a_second_failure_of_the_same_disk_gets_the_next_generation() -> None:
+    fleet = await _running()
+    await _fail(fleet)
+    await _fail(fleet, SUCCESSOR)
+    assert _pod_claims(fleet, 1)[1] == "orders-broker-1-d1-3"
+    assert fleet.condition("DisksReady")[0] == "True"
+
+
+async def test_a_failed_disk_is_kept_without_the_policy() -> None:
+    fleet = await _running("Keep")
+    await _fail(fleet, for_s=10_000)
+    assert SUCCESSOR not in fleet.claims() and _deleted(fleet) == []
+    assert fleet.condition("DisksReady")[1] == "LogDirNotOnline"
+
+
+async def test_a_directory_that_was_offline_for_a_short_time_is_not_replaced() -> None:
+    fleet = await _running()
+    await _fail(fleet, for_s=299)
+    assert fleet.condition("DisksReady")[1] == "LogDirNotOnline" and SUCCESSOR not in fleet.claims()
+    fleet.environment.offline = set()
+    await fleet.converge()
+    assert fleet.condition("DisksReady")[0] == "True"
+
+
+def _another_is_behind(fleet: Fleet) -> None:
+    fleet.kafka.behind = {2}
+
+
+def _a_replica_is_lost(fleet: Fleet) -> None:
+    fleet.environment.recreation = {1: RecreationReport(lost=1, lost_partitions=("only-here-0",))}
+
+
+def _replicas_catch_up(fleet: Fleet) -> None:
+    fleet.environment.recreation = {1: RecreationReport(catching_up=3)}
+
+
+def _it_alone_is_in_sync(fleet: Fleet) -> None:
+    fleet.kafka.partitions.append(("alone", 0, (1,)))
+    fleet.kafka.leaderless = {("alone", 0)}
+
+
+def _nobody_answers(fleet: Fleet) -> None:
+    fleet.kafka.answers = False
+
+
+def _another_broker_is_down(fleet: Fleet) -> None:
+    def down(pod: dict[str, Any]) -> dict[str, Any] | None:
+        is_it = pod["metadata"]["name"] == "orders-broker-2-0"
+        return {"name": "broker", "ready": False, "state": {"running": {}}} if is_it else None
+
+    fleet.kubernetes.container_status = down
+
+
+@pytest.mark.parametrize(
+    ("happens", "named"),
+    [
+        (_another_is_behind, "replica 2 is not in sync"),
+        (_a_replica_is_lost, "it has the last copy of only-here-0"),
+        (_replicas_catch_up, "3 replicas that broker 1 has recreated catch up"),
+        (_it_alone_is_in_sync, "it has the last copy of alone-0"),
+        (_nobody_answers, "no broker answers which replicas are in sync"),
+        (_another_broker_is_down, "broker 2 is not ready"),
+    ],
+)
+async def test_a_failed_disk_is_not_replaced_while_that_is_not_safe(
+    happens: Callable[[Fleet], None], named: str
+) -> None:
+    fleet = await _running()
+    happens(fleet)
+    fleet.kubernetes.settle()
+    await _fail(fleet)
+    status, reason, message = fleet.condition("DisksReady")
+    assert (status, reason) == ("False", "ReplacementBlocked")
+    assert named in message and "log directory d1 of broker 1 (claim orders-broker-1-d1-1) is offline" in message
+    assert SUCCESSOR not in fleet.claims() and _deleted(fleet) == []
+    assert not annotation(fleet.kubernetes.there(CLAIM, FAILED), names.REPLACED_BY)
+
+
+async def test_disks_of_two_brokers_are_replaced_one_after_the_other() -> None:
+    fleet = await _running()
+    fleet.environment.offline = {FAILED, "orders-broker-2-d0-1"}
+    fleet.environment.passed_s = 301
+    most = 0
+    for _ in range(60):
+        await fleet.step()
+        claims = [fleet.kubernetes.there(CLAIM, name) for name in fleet.claims()]
+        begun = [c for c in claims if annotation(c, names.REPLACED_BY) and label(c, names.RETIRED) != "true"]
+        most = max(most, len(begun))
+    assert most == 1
+    assert _pod_claims(fleet, 1)[1] == SUCCESSOR and _pod_claims(fleet, 2)[0] == "orders-broker-2-d0-2"
+    assert fleet.condition("DisksReady")[0] == "True"
+
+
+async def test_both_failed_disks_of_a_broker_are_replaced_in_one_restart() -> None:
+    """A pod does not start while one of its volumes cannot be mounted."""
+    fleet = await _running()
+    await _fail(fleet, FAILED, "orders-broker-1-d0-1")
+    assert _pod_claims(fleet, 1) == ["orders-broker-1-d0-2", SUCCESSOR]
+    assert _deleted(fleet) == [("Pod", "orders-broker-1-0")]
+
+
+async def test_a_replacement_is_called_off_when_the_directory_serves_again_before_the_restart() -> None:
+    """Records may be in it by then that are nowhere else."""
+    fleet = await _running()
+    fleet.kubernetes.put(
+        {**new(STORAGE_CLASS, "", "local", {}), "provisioner": "csi.example", "volumeBindingMode": "Immediate"}
+    )
+    fleet.restart_operator()
+    bound = fleet.kubernetes._bound
+    fleet.kubernetes._bound = lambda claim: (  # type: ignore[method-assign]
+        {"phase": "Pending"} if claim["metadata"]["name"] == SUCCESSOR else bound(claim)
+    )
+    await _fail(fleet)
+    assert SUCCESSOR in fleet.claims() and "it waits for a volume" in fleet.condition("DisksReady")[2]
+    assert _pod_claims(fleet, 1)[1] == FAILED, "the pod would not start with a claim that has no volume"
+    fleet.environment.offline = set()
+    await fleet.converge()
+    assert _deleted(fleet) == [("PersistentVolumeClaim", SUCCESSOR)]
+    assert not annotation(fleet.kubernetes.there(CLAIM, FAILED), names.REPLACED_BY)
+    assert _pod_claims(fleet, 1)[1] == FAILED and fleet.condition("DisksReady")[0] == "True"
+
+
+async def test_a_broker_on_volumes_that_nothing_provisions_is_not_restarted_before_there_is_one() -> None:
+    """Its pod would not start, and its good disks would be missing too."""
+    fleet = await _running()
+    fleet.kubernetes.put({**new(STORAGE_CLASS, "", "local", {}), "provisioner": "kubernetes.io/no-provisioner"})
+    fleet.restart_operator()
+    await fleet.converge()
+    fleet.kubernetes.writes.clear()
+    await _fail(fleet)
+    assert "no PersistentVolume of class local with 100Gi is available on node n2" in fleet.condition("DisksReady")[2]
+    assert SUCCESSOR not in fleet.claims() and _deleted(fleet) == []
+    spec = {"storageClassName": "local", "capacity": {"storage": "100Gi"}}
+    fleet.kubernetes.put({**new(VOLUME, "", "spare", {}), "spec": spec, "status": {"phase": "Available"}})
+    await fleet.converge()
+    assert _pod_claims(fleet, 1)[1] == SUCCESSOR
+
+
+async def test_a_successor_that_is_deleted_is_not_created_again() -> None:
+    """It may have held data by then."""
+    fleet = await _running()
+    await _fail(fleet)
+    fleet.kubernetes.remove(CLAIM, SUCCESSOR)
+    fleet.kubernetes.remove(POD, "orders-broker-1-0")
+    await fleet.converge()
+    assert fleet.condition("DisksReady")[1] == "ClaimLost" and SUCCESSOR not in fleet.claims()
+
+
+@pytest.mark.parametrize("killed_after", range(14))
+async def test_a_replacement_ends_in_the_same_state_when_the_operator_is_killed_after_any_write(
+    killed_after: int,
+) -> None:
+    fleet = await _running(deletion="Delete")
+    fleet.environment.offline = {FAILED}
+    fleet.environment.passed_s = 301
+    fleet.kubernetes.kill_after = killed_after
+    try:
+        await fleet.converge()
+    except Killed:
+        fleet.kubernetes.kill_after = None
+        fleet.kubernetes.settle()
+        fleet.restart_operator()
+    fleet.kubernetes.kill_after = None
+    await fleet.converge()
+    assert _pod_claims(fleet, 1) == ["orders-broker-1-d0-1", SUCCESSOR] and FAILED not in fleet.claims()
+    assert [kind for kind, _ in _deleted(fleet)].count("Pod") == 1
+    assert fleet.condition("Ready")[0] == "True"
+
+
+async def test_a_retired_claim_does_not_keep_an_empty_broker_from_being_removed() -> None:
+    document = copy.deepcopy(CLUSTER)
+    document["spec"]["brokers"]["replicas"] = 4
+    document["spec"]["brokers"]["disks"][1]["onFailure"] = "Replace"
+    fleet = Fleet(document)
+    fleet.kafka.partitions = list(PARTITIONS)
+    await fleet.converge()
+    await _fail(fleet, "orders-broker-3-d1-1")
+    assert _pod_claims(fleet, 3)[1] == "orders-broker-3-d1-2"
+    fleet.edit("spec.brokers.replicas", 3)
+    await fleet.converge()
+    assert list(fleet.racks()) == ["orders-broker-0", "orders-broker-1", "orders-broker-2"]
+    assert fleet.condition("Ready")[0] == "True"
+
+
+# A node that is gone
+
+
+async def _with_spare_node(policy: str = "Replace") -> Fleet:
+    fleet = await _running(policy, local_volumes=True)
+    fleet.kubernetes.put(node("n4", "zone-b"))
+    await fleet.converge()
+    fleet.kubernetes.writes.clear()
+    return fleet
+
+
+def _lose_node(fleet: Fleet, name: str = "n2") -> None:
+    """The node object is deleted, and the garbage collector of pods deletes the pods that were on it."""
+    fleet.kubernetes.remove(NODE, name)
+    for pod in fleet.kubernetes.names(POD):
+        if dig(fleet.kubernetes.there(POD, pod), "spec", "nodeName") == name:
+            fleet.kubernetes.remove(POD, pod)
+
+
+async def _until_replaced(fleet: Fleet) -> None:
+    await fleet.converge()
+    fleet.environment.passed_s += 61
+    await fleet.converge()
+
+
+async def test_a_broker_whose_node_is_gone_gets_new_volumes_on_another_node_and_keeps_its_id() -> None:
+    fleet = await _with_spare_node()
+    _lose_node(fleet)
+    await fleet.converge()
+    status, reason, message = fleet.condition("DisksReady")
+    assert (status, reason) == ("False", "NodeGone")
+    assert "its volume is on node n2, which does not exist" in message and "orders-broker-1-d0-1" in message
+    assert "orders-broker-1-d0-2" not in fleet.claims(), "a kubelet that registers again is back within a minute"
+    await _until_replaced(fleet)
+    assert _pod_claims(fleet, 1) == ["orders-broker-1-d0-2", SUCCESSOR]
+    assert dig(fleet.kubernetes.there(POD, "orders-broker-1-0"), "spec", "nodeName") == "n4"
+    assert _deleted(fleet) == [("Pod", "orders-broker-1-0")]
+    assert fleet.condition("DisksReady")[0] == "True"
+    assert FAILED in fleet.claims(), "the data of the node stays where it is"
+
+
+async def test_a_node_declared_out_of_service_counts_as_gone() -> None:
+    fleet = await _with_spare_node()
+    taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
+    fleet.kubernetes.put({**node("n2", "zone-b"), "spec": {"taints": [taint]}})
+    fleet.kubernetes.container_status = lambda pod: (
+        {"name": "x", "ready": False, "state": {"running": {}}} if dig(pod, "spec", "nodeName") == "n2" else None
+    )
+    await fleet.converge()
+    assert "which is out of service" in fleet.condition("DisksReady")[2]
+
+
+async def test_a_node_that_is_back_within_a_minute_is_not_replaced() -> None:
+    fleet = await _with_spare_node()
+    _lose_node(fleet)
+    await fleet.converge()
+    fleet.environment.passed_s += 30
+    fleet.kubernetes.put(node("n2", "zone-b"))
+    await fleet.converge()
+    fleet.environment.passed_s += 600
+    await fleet.converge()
+    assert _pod_claims(fleet, 1) == ["orders-broker-1-d0-1", FAILED] and fleet.condition("DisksReady")[0] == "True"
+
+
+@pytest.mark.parametrize("reason", ["kept", "last copy", "behind", "relabelled"])
+async def test_a_broker_whose_node_is_gone_keeps_its_volumes_while_replacing_them_is_not_safe(reason: str) -> None:
+    fleet = await _with_spare_node("Keep" if reason == "kept" else "Replace")
+    if reason == "last copy":
+        fleet.kafka.partitions.append(("alone", 0, (1,)))
+    if reason == "behind":
+        fleet.kafka.behind = {0}
+    _lose_node(fleet)
+    if reason == "relabelled":
+        fleet.kubernetes.put({**node("n2", "zone-b"), "metadata": {"name": "n2", "labels": {}}})
+        fleet.kubernetes.container_status = lambda pod: (
+            {"name": "broker", "ready": False, "state": {"running": {}}}
+            if pod["metadata"]["name"] == "orders-broker-1-0"
+            else None
+        )
+    await _until_replaced(fleet)
+    fleet.environment.passed_s += 600
+    await fleet.converge()
+    assert "orders-broker-1-d0-2" not in fleet.claims() and _deleted(fleet) == []
+    said = {"kept": "is Keep", "last copy": "it has the last copy of alone-0", "behind": "replica 0 is not in sync"}
+    if reason in said:
+        assert fleet.condition("DisksReady")[1] == "NodeGone" and said[reason] in fleet.condition("DisksReady")[2]
+
+
+async def test_brokers_of_two_lost_nodes_are_not_replaced_while_the_other_one_is_down() -> None:
+    fleet = await _with_spare_node()
+    fleet.kubernetes.put(node("n5", "zone-c"))
+    _lose_node(fleet, "n2")
+    _lose_node(fleet, "n3")
+    await _until_replaced(fleet)
+    assert "is not ready" in fleet.condition("DisksReady")[2]
+    assert not [name for name in fleet.claims() if name.startswith("orders-broker") and name.endswith("-2")]
