@@ -92,7 +92,7 @@ def _of_every_concern() -> tuple[ConditionReason, ...]:
     )  # fmt: skip
     invalid = tuple(
         _cluster(type_, "False", INVALID_SPEC, "Fields of spec have values that cannot be used.", _CORRECT)
-        for type_ in (READY, ZOOKEEPER_READY, RACKS_READY, BROKERS_READY, DISKS_READY, CONFIG_VALID)
+        for type_ in (READY, ZOOKEEPER_READY, RACKS_READY, BROKERS_READY, DISKS_READY, CONFIG_VALID, ROLLED)
     )
     failed = tuple(
         _cluster(type_, "Unknown", INTERNAL_ERROR, "The operator has a bug; it changes nothing here.", _REPORT)
@@ -311,6 +311,11 @@ _OF_CLUSTERS = (
     _cluster(
         ROLLED, "False", "Blocked", "A rolling restart has waited for two minutes or longer in one step.",
         "Remove the obstacle that the message names. The roll then goes on by itself.",
+    ),
+    _cluster(
+        ROLLED, "False", "Held",
+        "spec.brokers.overrides holds brokers that have a change pending. All others run with the declared template.",
+        "Set their state to Active, or remove their entries, when they may be restarted.",
     ),
     _cluster(
         ROLLED, "False", "DesiredStateUnknown",

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast, get_args
 from ottla_broker.config import unknown_broker_keys
 from ottla_operator.model.disk_spec import DiskSpec, parse_broker_disk, parse_ensemble_disk
 from ottla_operator.model.fields import Fields, Problem
+from ottla_operator.model.overrides import BrokerOverride, parse_overrides
 from ottla_operator.model.quantity import quantity
 
 CLUSTER_NAME = r"[a-z]([a-z0-9-]*[a-z0-9])?"
@@ -64,6 +65,8 @@ class BrokersSpec:
     resources: Resources = DEFAULT_BROKER_RESOURCES
     claim_deletion_policy: ClaimDeletionPolicy = "Retain"
     """What happens to a claim that no broker has any more because its disk was replaced or removed."""
+    overrides: tuple[BrokerOverride, ...] = ()
+    """`ottla local` ignores them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,7 @@ def _parse_brokers(fields: Fields) -> BrokersSpec:
         claim_deletion_policy=cast(
             ClaimDeletionPolicy, fields.choice("claimDeletionPolicy", CLAIM_DELETION_POLICIES, "Retain")
         ),
+        overrides=parse_overrides(fields),
     )
     fields.finish()
     return brokers

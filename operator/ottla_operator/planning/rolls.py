@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import ROLLED
-from ottla_operator.api.conditions import Condition, condition_false, condition_true
+from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
 from ottla_operator.api.objects import (
     POD,
     STATEFUL_SET,
@@ -23,6 +23,7 @@ from ottla_operator.api.objects import (
     name_of,
     uid_of,
 )
+from ottla_operator.model.overrides import with_state
 from ottla_operator.planning.brokers import (
     BrokersDecision,
     has_current_revision,
@@ -68,9 +69,10 @@ def decide_roll(
     for role, wanted in ((names.ZOOKEEPER, servers), (names.BROKER, brokers.stateful_sets)):
         if recorded is not None and recorded.role != role:
             continue
+        kept = not_to_stop[role] | (held(snapshot) if role == names.BROKER else frozenset())
         facts = machine.RollFacts(
             role=role,
-            members=_members(snapshot, wanted, not_to_stop[role]),
+            members=_members(snapshot, wanted, kept),
             kafka=snapshot.kafka,
             has_partitions=role == names.BROKER,
             now=snapshot.now,
@@ -93,6 +95,13 @@ def decide_roll(
     return RollPlan(
         ConcernDecision((condition,), desired, deletion, decided.requeue_after_s), decided.roll, decided.elect
     )
+
+
+def held(snapshot: Snapshot) -> frozenset[int]:
+    """The brokers that spec.brokers.overrides leaves out of rolls: all of them while it cannot be read."""
+    if snapshot.problems_below("spec.brokers.overrides"):
+        return frozenset(snapshot.broker_ids())
+    return with_state(snapshot.cluster.brokers.overrides, "Hold")
 
 
 def _deletion(facts: machine.RollFacts, wanted: Mapping[int, Obj], number: int, uid: str) -> Deletion:
@@ -165,6 +174,11 @@ def _rolled(
         if unknown:
             shown = "; ".join(unknown[: machine.BLOCKERS_SHOWN])
             return condition_false(ROLLED, "DesiredStateUnknown", f"what runs is kept as it is: {shown}")
+        if wrong := snapshot.problems_below("spec.brokers.overrides"):
+            return invalid_spec(ROLLED, wrong)
+        if waiting := sorted(held(snapshot) & brokers.pending.keys()):
+            shown = "; ".join(f"broker {number}: {', '.join(brokers.pending[number])}" for number in waiting)
+            return condition_false(ROLLED, "Held", f"spec.brokers.overrides holds {shown}")
         return condition_true(ROLLED)
     where = f"{roll.role} {', '.join(map(str, roll.batch))}: {roll.step}" if roll.batch else roll.step
     waits = f"; waits for: {'; '.join(roll.blocked_by)}" if roll.blocked_by else ""

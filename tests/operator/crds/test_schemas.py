@@ -76,6 +76,9 @@ def test_the_manifests_are_accepted(path: Path) -> None:
         ("spec.brokers.resources", {"requests": {"memory": "much"}}),
         ("spec.brokers.resources", {"limits": {"memory": "-1"}}),
         ("spec.zookeeper.resources", {"claims": []}),
+        ("spec.brokers.overrides", [{"state": "Hold"}]),
+        ("spec.brokers.overrides", [{"id": 1, "state": "hold"}]),
+        ("spec.brokers.overrides", [{"id": 1}, {"id": 1, "state": "Hold"}]),
         ("spec.brokers.disc", []),
         ("spec.brokers.config", ["min.insync.replicas=2"]),
         ("spec.zookeeper.replicas", 11),
@@ -165,7 +168,7 @@ def test_cluster_fields_are_the_ones_the_model_reads() -> None:
         "metadata": {"name": "c"},
         "spec": {
             "x": 1,
-            "brokers": {"x": 1, "disks": [disk], "resources": {"x": 1}},
+            "brokers": {"x": 1, "disks": [disk], "resources": {"x": 1}, "overrides": [{"id": 0, "x": 1}]},
             "zookeeper": {"x": 1, "disk": disk, "logDisk": disk, "resources": {"x": 1}},
         },
     }

@@ -257,6 +257,32 @@ async def test_a_change_that_is_undone_while_its_roll_is_blocked_restarts_no_bro
     assert uid_of(fleet.kubernetes.there(POD, "orders-broker-1-0")) == before
 
 
+async def test_a_held_broker_keeps_its_pod_and_its_template_until_it_is_active_again() -> None:
+    fleet = await _running()
+    before = uid_of(fleet.kubernetes.there(POD, "orders-broker-1-0"))
+    fleet.edit("spec.brokers.overrides", [{"id": 1, "state": "Hold"}, {"id": 9, "state": "Hold"}])
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    await fleet.converge()
+    assert fleet.condition("Rolled") == ("False", "Held", "spec.brokers.overrides holds broker 1: ConfigChanged")
+    assert fleet.condition("Ready")[0] == "True" and fleet.status("roll") is None
+    assert uid_of(fleet.kubernetes.there(POD, "orders-broker-1-0")) == before
+    assert "min.insync.replicas=1\n" in fleet.properties(0) and "min.insync.replicas=1\n" in fleet.properties(2)
+    fleet.edit("spec.brokers.overrides", [{"id": 1, "state": "Active"}])
+    await fleet.converge()
+    assert "min.insync.replicas=1\n" in fleet.properties(1) and fleet.condition("Rolled")[0] == "True"
+
+
+async def test_an_override_that_cannot_be_read_holds_every_broker() -> None:
+    """It may be a Hold that is written wrong."""
+    fleet = await _running(_changed("spec.brokers.overrides", [{"id": 1, "state": "hold"}]))
+    fleet.kubernetes.writes.clear()
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    await fleet.converge()
+    assert fleet.condition("Rolled")[:2] == ("False", "InvalidSpec")
+    assert "spec.brokers.overrides[0].state" in fleet.condition("Ready")[2]
+    assert not [write for write in fleet.kubernetes.writes if write[0] == "delete"]
+
+
 async def test_a_pod_that_cannot_be_deleted_stops_the_roll_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = await _running()
 
