@@ -161,6 +161,12 @@ _OF_CLUSTERS = (
         "with the command in the message.",
     ),
     _cluster(
+        ZOOKEEPER_READY, "False", "NodeGone",
+        "The volumes of a server are on a node that does not exist any more or is out of service. With "
+        "spec.zookeeper.disk.onFailure Replace the server gets new ones while all other servers serve.",
+        "Bring the node back, or set onFailure to Replace; get the servers that the message names to run.",
+    ),
+    _cluster(
         ZOOKEEPER_READY, "False", "ReplacingServer",
         "A server starts on new volumes and copies the data of the others; one server at a time.", _WAIT,
     ),

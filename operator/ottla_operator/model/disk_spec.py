@@ -36,11 +36,16 @@ def parse_broker_disk(fields: Fields) -> DiskSpec:
     return disk
 
 
-def parse_ensemble_disk(fields: Fields) -> DiskSpec:
-    """A disk of the ZooKeeper servers; its name has no effect."""
+def parse_ensemble_disk(fields: Fields, *, has_policy: bool) -> DiskSpec:
+    """A disk of the ZooKeeper servers; its name has no effect.
+
+    Args:
+        has_policy: whether onFailure may be written here; it is for all volumes of a server.
+    """
     name = fields.text("name", "")
     _check_length(fields, name)
-    disk = DiskSpec(name, fields.size("size"), fields.text("storageClassName", ""))
+    on_failure = cast(OnFailure, fields.choice("onFailure", ON_FAILURE, "Keep")) if has_policy else "Keep"
+    disk = DiskSpec(name, fields.size("size"), fields.text("storageClassName", ""), on_failure)
     fields.finish()
     return disk
 

@@ -173,8 +173,8 @@ def _parse_zookeeper(spec: Fields) -> ZooKeeperSpec:
     replicas = fields.whole("replicas", DEFAULT_ZOOKEEPER_REPLICAS, lowest=1, highest=9)
     if replicas % 2 == 0:
         fields.problem("replicas", f"must be odd, not {replicas}: an even ensemble survives no more failures")
-    disk = parse_ensemble_disk(fields.child("disk"))
-    log_disk = parse_ensemble_disk(fields.child("logDisk")) if fields.has("logDisk") else None
+    disk = parse_ensemble_disk(fields.child("disk"), has_policy=True)
+    log_disk = parse_ensemble_disk(fields.child("logDisk"), has_policy=False) if fields.has("logDisk") else None
     resources = _parse_resources(fields, DEFAULT_ZOOKEEPER_RESOURCES)
     fields.finish()
     return ZooKeeperSpec(connect, replicas, disk, log_disk, resources)

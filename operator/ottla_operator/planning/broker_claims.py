@@ -176,20 +176,13 @@ def build_claim(
     return claim
 
 
-def marked_claim(live: Obj, annotations: Mapping[str, str] | None, *, is_retired: bool = False) -> Obj:
-    """An existing claim with everything that is ours as it is, and other marks of a replacement.
-
-    Args:
-        annotations: its marks; None for those that it has.
-    """
+def marked_claim(live: Obj, annotations: Mapping[str, str] | None = None, *, is_retired: bool = False) -> Obj:
+    """An existing claim with everything that is ours as it is, and the marks of a replacement in addition."""
     kept = {
-        key: value
-        for key in (names.CLUSTER_ID, names.DIRECTORY_ID, names.DISKS)
-        if (value := annotation(live, key)) is not None
+        key: str(value)
+        for key, value in (dig(live, "metadata", "annotations") or {}).items()
+        if key.startswith(f"{names.GROUP}/")
     }
-    if annotations is None:
-        marks = (names.REPLACED_BY, names.REPLACED_BECAUSE)
-        annotations = {key: value for key in marks if (value := annotation(live, key)) is not None}
     labels = {
         key: str(value)
         for key, value in (dig(live, "metadata", "labels") or {}).items()
@@ -204,5 +197,5 @@ def marked_claim(live: Obj, annotations: Mapping[str, str] | None, *, is_retired
     if storage_class := dig(live, "spec", "storageClassName"):
         spec["storageClassName"] = storage_class
     marked = new(CLAIM, str(live["metadata"]["namespace"]), name_of(live), labels, spec=spec)
-    marked["metadata"]["annotations"] = {**kept, **annotations}
+    marked["metadata"]["annotations"] = {**kept, **(annotations or {})}
     return marked

@@ -38,7 +38,6 @@ from ottla_operator.api.objects import (
     name_of,
     uid_of,
 )
-from ottla_operator.api.times import seconds_between
 from ottla_operator.model.disk_spec import DiskSpec
 from ottla_operator.model.quantity import quantity
 from ottla_operator.planning.broker_claims import (
@@ -49,13 +48,17 @@ from ottla_operator.planning.broker_claims import (
     mounted_claim,
     named_claim,
 )
-from ottla_operator.planning.lost_nodes import fits, pods_without_node, why_out_of_reach
+from ottla_operator.planning.lost_nodes import (
+    NODE_GONE_AFTER_S,
+    fits,
+    pods_without_node,
+    shown_for_s,
+    why_out_of_reach,
+)
 from ottla_operator.planning.snapshot import Deletion, Snapshot
 
 REPLACE_AFTER_S = 300.0
 """How long a log directory has to be offline: until then it may come back, as when a path to the storage was lost."""
-NODE_GONE_AFTER_S = 60.0
-"""How long a node has to be gone, as the condition shows it: a kubelet that registers again is back by then."""
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 SHOWN = 5
 
@@ -276,7 +279,7 @@ def _not_yet(
             return condition_false(
                 DISKS_READY, "NodeGone", f"{what}; spec.brokers.disks[].onFailure of these disks is Keep"
             )
-        since = _since(snapshot, "NodeGone", what)
+        since = shown_for_s(snapshot, DISKS_READY, "NodeGone", what)
         if since is None or since < NODE_GONE_AFTER_S:
             return condition_false(DISKS_READY, "NodeGone", what)
     elif not _is_offline_for_long(snapshot, candidate):
@@ -292,15 +295,6 @@ def _not_yet(
         return None
     reason = "NodeGone" if candidate.cause == "NodeGone" else "ReplacementBlocked"
     return condition_false(DISKS_READY, reason, f"{what}; not replaced yet: {why}")
-
-
-def _since(snapshot: Snapshot, reason: str, message: str) -> float | None:
-    """For how many seconds DisksReady has said this; None when it does not."""
-    for item in snapshot.status("conditions") or []:
-        is_it = item.get("type") == DISKS_READY and item.get("reason") == reason
-        if is_it and str(item.get("message", "")).startswith(message):
-            return seconds_between(str(item.get("lastTransitionTime") or ""), snapshot.now)
-    return None
 
 
 def _is_offline_for_long(snapshot: Snapshot, candidate: Candidate) -> bool:

@@ -149,7 +149,7 @@ def _replaced(snapshot: Snapshot, step: Replacement, rack: str, disk: DiskSpec) 
     if live is None and named_claim(snapshot, number, step.disk) == step.successor:
         return Claim(step.successor, step.disk, step.generation, "Lost", ""), []
     successor = build_claim(snapshot, number, rack, disk, step.successor, live, generation=step.generation)
-    old = marked_claim(step.old, None, is_retired=step.phase == "retire")
+    old = marked_claim(step.old, is_retired=step.phase == "retire")
     if step.uses_successor and live is not None:
         return read_claim(live, step.disk), [successor, old]
     return read_claim(step.old, step.disk), [successor, old]

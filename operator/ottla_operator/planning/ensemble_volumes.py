@@ -221,6 +221,15 @@ def _is_serving(snapshot: Snapshot, server: int) -> bool:
     )
 
 
+def holds_and_serves(snapshot: Snapshot, server: int, roles: Sequence[str]) -> bool:
+    """Whether a server serves clients now, with the claims with which it is recorded to have served."""
+    stored = stored_record(snapshot)
+    uids = _uids(snapshot, server, roles)
+    return (
+        stored is not None and uids is not None and stored.served.get(server) == uids and _is_serving(snapshot, server)
+    )
+
+
 def _updated(snapshot: Snapshot, record: EnsembleRecord, roles: Sequence[str]) -> EnsembleRecord:
     """The record with the servers that serve now. A container has not mounted a claim that is younger than itself."""
     served = dict(record.served)

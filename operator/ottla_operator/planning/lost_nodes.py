@@ -14,9 +14,12 @@ from typing import Any
 
 from ottla_operator.api import names
 from ottla_operator.api.objects import CLAIM, Obj, dig, has_condition, is_terminating, label, name_of
+from ottla_operator.api.times import seconds_between
 from ottla_operator.planning.snapshot import Snapshot
 
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+NODE_GONE_AFTER_S = 60.0
+"""How long a node has to be gone, as the condition shows it: a kubelet that registers again is back by then."""
 AREAS = (
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
@@ -45,6 +48,15 @@ def why_out_of_reach(snapshot: Snapshot, claim: Obj) -> str:
 
 def is_out_of_service(node: Obj) -> bool:
     return any(taint.get("key") == OUT_OF_SERVICE for taint in dig(node, "spec", "taints") or [])
+
+
+def shown_for_s(snapshot: Snapshot, type_: str, reason: str, message: str) -> float | None:
+    """For how many seconds a condition has had this reason, with a message that begins so; None when it has not."""
+    for item in snapshot.status("conditions") or []:
+        is_it = item.get("type") == type_ and item.get("reason") == reason
+        if is_it and str(item.get("message", "")).startswith(message):
+            return seconds_between(str(item.get("lastTransitionTime") or ""), snapshot.now)
+    return None
 
 
 def pods_without_node(snapshot: Snapshot, pods: Iterable[tuple[int, Obj | None]]) -> list[int]:

@@ -21,6 +21,7 @@ from ottla_operator.api.objects import (
     Obj,
     dig,
     has_condition,
+    name_of,
 )
 from ottla_operator.model.disk_spec import DiskSpec
 from ottla_operator.model.kafka_cluster import DEFAULT_ZOOKEEPER_REPLICAS
@@ -30,6 +31,7 @@ from ottla_operator.planning.ensemble_volumes import (
     decide_volumes,
     is_settled,
 )
+from ottla_operator.planning.lost_servers import decide_lost_servers, servers_without_node
 from ottla_operator.planning.pods import (
     trouble,
 )
@@ -87,16 +89,25 @@ def decide_zookeeper(snapshot: Snapshot) -> EnsembleDecision:
         stateful_sets[server] = server_stateful_set(snapshot, server)
         if is_whole and snapshot.get(STATEFUL_SET, names.zookeeper_name(cluster.name, server)) is None:
             desired.append(stateful_sets[server])
+    lost = decide_lost_servers(snapshot, spec.replicas, roles_of(snapshot))
+    marked = {name_of(claim): claim for claim in lost.desired}
+    desired = [marked.get(name_of(obj), obj) if obj["kind"] == CLAIM.kind else obj for obj in desired]
+    faults = [*lost.conditions, *faults]
     condition = faults[0] if faults else _readiness(snapshot, wanted, has_served=bool(volumes.record.served))
-    decision = ConcernDecision((condition,), tuple(desired))
+    decision = ConcernDecision((condition,), tuple(desired), lost.delete, lost.requeue_after_s)
     return EnsembleDecision(decision, stateful_sets, not snapshot.has_super_secret, volumes.kept)
 
 
 def needs_reports(snapshot: Snapshot) -> bool:
-    """Whether the servers have to be asked with srvr: until each has served with the claims that it has now."""
+    """Whether the servers have to be asked with srvr: until each has served with the claims that it has now.
+
+    And while one has no node: before it is replaced the others have to serve.
+    """
     spec = snapshot.cluster.zookeeper
     size = ensemble_size(snapshot) or spec.replicas
-    return not spec.connect and not is_settled(snapshot, size, roles_of(snapshot))
+    if spec.connect:
+        return False
+    return not is_settled(snapshot, size, roles_of(snapshot)) or bool(servers_without_node(snapshot, size))
 
 
 def _spec_faults(snapshot: Snapshot) -> list[Condition]:

@@ -36,7 +36,7 @@ from ottla_operator.model.kafka_cluster import parse_cluster
 from ottla_operator.planning.config import internal_address
 from ottla_operator.planning.disk_replacement import needs_all_volumes
 from ottla_operator.planning.identity import adds_brokers, decide_identities
-from ottla_operator.planning.lost_nodes import volumes_to_read
+from ottla_operator.planning.lost_nodes import volumes_to_read, why_out_of_reach
 from ottla_operator.planning.snapshot import ContainerImages, ContestedFields, Snapshot
 from ottla_operator.planning.zookeeper import needs_reports
 from ottla_operator.runtime.kafka_connection import KafkaConnection
@@ -159,7 +159,7 @@ class ClusterObserver:
     async def _read_volumes(self, snapshot: Snapshot) -> Snapshot:
         """The PersistentVolumes that decisions about failed volumes need; none is read at rest.
 
-        With volumes of pods that have no node the nodes are read again: the watch may be behind.
+        When a node seems to be gone the nodes are read again: the watch may be behind.
         """
         try:
             if needs_all_volumes(snapshot):
@@ -168,8 +168,9 @@ class ClusterObserver:
             if wanted := volumes_to_read(snapshot):
                 read = [await self._api.get(VOLUME, "", name) for name in wanted if name not in snapshot.volumes]
                 known = {name_of(volume): volume for volume in read if volume is not None}
-                nodes = tuple(await self._api.list(NODE, None, ""))
-                snapshot = replace(snapshot, volumes={**snapshot.volumes, **known}, nodes=nodes)
+                snapshot = replace(snapshot, volumes={**snapshot.volumes, **known})
+                if any(why_out_of_reach(snapshot, claim) for claim in snapshot.all(CLAIM)):
+                    snapshot = replace(snapshot, nodes=tuple(await self._api.list(NODE, None, "")))
         except ApiError as error:
             if error.status != 403:
                 raise  # without the right to read volumes no node counts as gone
