@@ -90,6 +90,8 @@ class Known:
     """What the broker has told in earlier answers of the round: ids and epochs that a later request may name."""
 
     values: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    secret: set[Any] = field(default_factory=set)
+    """Values that no request may name."""
     _KEPT = 8
 
     def learn(self, answer: Any) -> None:
@@ -106,7 +108,7 @@ class Known:
 
     def add(self, name: str, value: Any) -> None:
         pool = self.values[name]
-        if value not in pool:
+        if value not in pool and value not in self.secret:
             pool.append(value)
             del pool[: -self._KEPT]
 

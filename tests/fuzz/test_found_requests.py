@@ -194,3 +194,20 @@ def test_a_produce_with_acks_0_is_never_answered_not_even_with_a_refusal(version
             await ask(ApiKey.PRODUCE, version, request)
 
     with_a_broker(scene)
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_an_offset_may_be_kept_for_longer_than_there_are_timestamps(version: int) -> None:
+    async def scene(world: World, ask: Ask) -> None:
+        await offsets_topic_exists(ask)
+        api, find = codec.module(ApiKey.OFFSET_COMMIT), codec.module(ApiKey.OFFSET_FETCH)
+        part = api.OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
+        topic = api.OffsetCommitRequestTopic(name="t", partitions=[part])
+        request = api.OffsetCommitRequest(group_id="g", retention_time_ms=2**63 - 1, topics=[topic])
+        answer = await ask(ApiKey.OFFSET_COMMIT, version, request)
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+        wanted = find.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
+        found = await ask(ApiKey.OFFSET_FETCH, 5, find.OffsetFetchRequest(group_id="g", topics=[wanted]))
+        assert found.topics[0].partitions[0].committed_offset == 7
+
+    with_a_broker(scene)

@@ -3,7 +3,8 @@
 Behaviour
     Stores offsets in `__consumer_offsets` and responds once `offsets.commit.required.acks` is met. Version 0 stores
     them in ZooKeeper (/consumers/<group>/offsets/<topic>/<partition>), as 0.8 clients expect. A null metadata becomes
-    an empty one. The request's retention (v2 to v4) becomes an expiry timestamp that is stored with the offset.
+    an empty one. The request's retention (v2 to v4) becomes an expiry timestamp that is stored with the offset; one
+    that is too large for a timestamp becomes the largest.
 Errors, per partition, in this order
     UNKNOWN_TOPIC_ID (v10), UNKNOWN_TOPIC_OR_PARTITION (for these alone; the others are committed), INVALID_GROUP_ID,
     COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, ILLEGAL_GENERATION (a generation of an
@@ -39,6 +40,7 @@ from ottla_broker.server.handlers.shared.topic_ids import with_names
 DEFAULT_TIMESTAMP = -1
 DEFAULT_RETENTION_TIME = -1
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
+_LARGEST_TIMESTAMP = 2**63 - 1
 
 
 async def handle(services: Services, context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
@@ -50,7 +52,9 @@ async def handle(services: Services, context: RequestContext, request: OffsetCom
     commits: dict[TopicPartition, CommittedOffset] = {}
     now_ms = services.clock.now_ms()
     retention_ms = request.retention_time_ms
-    expiry_ms = NO_EXPIRE_TIMESTAMP if retention_ms == DEFAULT_RETENTION_TIME else now_ms + retention_ms
+    expiry_ms = NO_EXPIRE_TIMESTAMP
+    if retention_ms != DEFAULT_RETENTION_TIME:
+        expiry_ms = min(now_ms + retention_ms, _LARGEST_TIMESTAMP)
     for topic in request.topics:
         for partition in topic.partitions:
             name = TopicPartition(topic.name, partition.partition_index)
