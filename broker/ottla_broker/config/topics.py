@@ -58,14 +58,15 @@ class TopicConfig(TopicValues):
     def describe(self, name: str) -> ConfigDescription:
         """KeyError for an unknown name."""
         known = TOPIC_KEYS[name]
+        synonyms = self.synonyms(name)
         return ConfigDescription(
             name=name,
             value=format_value(self.by_name[name]),
             type=known.type,
             is_read_only=False,
             is_sensitive=False,
-            source=self.source(name),
-            synonyms=self.synonyms(name),
+            source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+            synonyms=synonyms,
             documentation=documentation_of(known),
         )
 

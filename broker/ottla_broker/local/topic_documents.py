@@ -6,7 +6,7 @@ fleet needs no client library.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,7 +79,7 @@ async def _apply(fleet: _Fleet, topic: KafkaTopic) -> TopicOutcome:
     code, message, current = await fleet.config(name)
     if code != ErrorCode.NONE:
         return TopicOutcome(name, "", f"spec.config: {message}")
-    changes = config_changes(current, topic.config)
+    changes = config_changes(current, topic.config, topic.unmanaged_config)
     if changes:
         code, message = await fleet.alter(name, changes)
         if code != ErrorCode.NONE:
@@ -88,10 +88,13 @@ async def _apply(fleet: _Fleet, topic: KafkaTopic) -> TopicOutcome:
     return TopicOutcome(name, ", ".join(done) or "unchanged")
 
 
-def config_changes(current: Mapping[str, str], declared: Mapping[str, str]) -> dict[str, str | None]:
+def config_changes(
+    current: Mapping[str, str], declared: Mapping[str, str], unmanaged: Collection[str] = ()
+) -> dict[str, str | None]:
     """The changes that make a topic's overrides those of its document: a value to set by key, None to delete.
 
-    Equal values with different spelling are no change. Keys that tools set during a reassignment are not changed.
+    Equal values with different spelling are no change. Keys that tools set during a reassignment are not changed, nor
+    those of `unmanaged`.
 
     >>> config_changes({"retention.ms": "1000", "preallocate": "true"}, {"preallocate": "TRUE"})
     {'retention.ms': None}
@@ -99,7 +102,8 @@ def config_changes(current: Mapping[str, str], declared: Mapping[str, str]) -> d
     changes: dict[str, str | None] = {
         key: text for key, text in declared.items() if key not in current or not is_same_value(key, current[key], text)
     }
-    changes.update((key, None) for key in current if key not in declared and key not in _SET_BY_TOOLS)
+    kept = {*declared, *unmanaged, *_SET_BY_TOOLS}
+    changes.update((key, None) for key in current if key not in kept)
     return changes
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ottla_broker.config import INTERNAL_TOPICS, validate_topic_config
+from ottla_broker.config import INTERNAL_TOPICS, TOPIC_KEYS, validate_topic_config
 from ottla_broker.protocol.errors import KafkaError
 from ottla_operator.model.fields import Fields, Problem
 from ottla_operator.model.topic_config import canonical_text
@@ -31,6 +31,8 @@ class KafkaTopic:
     deletion_policy: str = ""
     """What happens to the topic when the KafkaTopic is deleted. "": one that existed before stays, one that
     was created for the KafkaTopic is deleted. `ottla local` deletes none."""
+    unmanaged_config: frozenset[str] = frozenset()
+    """Topic keys that the operator neither sets nor removes."""
 
 
 def parse_topic(document: Mapping[str, Any]) -> tuple[KafkaTopic, list[Problem]]:
@@ -55,6 +57,12 @@ def parse_topic(document: Mapping[str, Any]) -> tuple[KafkaTopic, list[Problem]]
         spec.problem("topicName", f"{topic_name} belongs to the brokers; kafka-configs changes its configuration")
     config = {key: canonical_text(key, value) for key, value in spec.config().items()}
     _check_config(spec, config)
+    unmanaged = spec.texts("unmanagedConfig")
+    for key in unmanaged:
+        if key in config:
+            spec.problem("unmanagedConfig", f"{key} is in spec.config too; a key is either declared or left alone")
+        elif key not in TOPIC_KEYS:
+            spec.problem("unmanagedConfig", f"{key} is not a topic configuration key")
     topic = KafkaTopic(
         name=name,
         namespace=namespace,
@@ -64,6 +72,7 @@ def parse_topic(document: Mapping[str, Any]) -> tuple[KafkaTopic, list[Problem]]
         replicas=spec.whole("replicas", -1, highest=32767),
         config=config,
         deletion_policy=spec.choice("deletionPolicy", ("", *DELETION_POLICIES), ""),
+        unmanaged_config=frozenset(unmanaged),
     )
     spec.finish()
     root.finish()

@@ -220,7 +220,7 @@ class TaskSupervisor:
                 await self._may_write()
                 running.step_at = loop.time()
                 due = min(resync_at, topics.queue.due_at, ask_at if topics.queue.has_stalled else math.inf)
-                due = min(due, loop.time() + STUCK_S / 2)
+                due = min(due, max(topics.audit_at, ask_at), loop.time() + STUCK_S / 2)
                 try:
                     async with asyncio.timeout(max(0.0, due - loop.time())):
                         await topics.queue.wait()
@@ -231,6 +231,8 @@ class TaskSupervisor:
                 topics.queue.queue_due()
                 try:
                     await topics.reconcile_batch(may_ask=loop.time() >= ask_at)
+                    if loop.time() >= max(topics.audit_at, ask_at):
+                        await topics.audit()
                     failures = 0
                 except KafkaUnavailable as error:
                     self._log.info("topics of %s/%s wait: %s", *key, error)

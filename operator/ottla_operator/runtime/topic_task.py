@@ -35,6 +35,7 @@ from ottla_operator.model.kafka_topic import declared_topic, parse_topic
 from ottla_operator.planning.config import internal_address
 from ottla_operator.runtime.kafka_connection import KafkaConnection
 from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of
+from ottla_operator.runtime.topic_audit import TopicAudit
 from ottla_operator.runtime.topic_queue import REQUEUE_S, TopicQueue
 from ottla_operator.runtime.topic_writer import TopicWriter
 from ottla_operator.topics.decisions import (
@@ -99,7 +100,9 @@ class TopicTask:
         monotonic: Callable[[], float] | None = None,
     ) -> None:
         self.key = key
-        self.queue = TopicQueue(monotonic or (lambda: asyncio.get_running_loop().time()))
+        monotonic = monotonic or (lambda: asyncio.get_running_loop().time())
+        self.queue = TopicQueue(monotonic)
+        self._audit = TopicAudit(monotonic)
         self._cache = cache
         self._api = api
         self._environment = environment
@@ -138,6 +141,26 @@ class TopicTask:
                 self.queue.put(name)
             raise
 
+    @property
+    def audit_at(self) -> float:
+        """When `audit` is due; infinity when there is nothing to look at."""
+        return self._audit.due_at
+
+    async def audit(self) -> None:
+        """Looks at some of the topics, and queues the KafkaTopics of those that others have changed or deleted.
+
+        Raises:
+            KafkaUnavailable: no broker answers.
+        """
+        looked_at = self._audit.next_slice()
+        if not looked_at:
+            return
+        kafka = await self._client()
+        lives = await kafka.topics(list(dict.fromkeys(looked_at.values())))
+        for name in self._audit.changed(looked_at, lives):
+            self._log.info("topic %s was changed by others", looked_at[name])
+            self.queue.put(name)
+
     async def close(self) -> None:
         """Closes the connections; a later batch opens new ones."""
         await self._kafka.close()
@@ -152,6 +175,7 @@ class TopicTask:
         for name in names:
             if name not in there:
                 self.queue.done(name)
+                self._audit.forget(name)
         cluster = await self._read_cluster(any(is_terminating(resource) for resource in resources))
         if cluster.is_terminating or not self._cache.of_cluster(self.key).get(KAFKA_TOPIC.kind):
             await self.close()
@@ -195,6 +219,10 @@ class TopicTask:
         """The last step of a KafkaTopic: its status."""
         if item.decision.status is not None:
             await self._writer.write_status(item.facts.resource, item.decision.status)
+        if item.facts.is_asked and not is_terminating(item.facts.resource):
+            self._audit.note(item.name, item.topic, item.facts.live)
+        else:
+            self._audit.forget(item.name)
         if item.decision.requeue_after_wait:
             self.queue.requeue_after(item.name, REQUEUE_S)
         else:

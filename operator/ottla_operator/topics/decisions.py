@@ -33,6 +33,7 @@ from ottla_operator.model.topic_config import is_same_value
 NOT_MANAGED_KEYS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 """Topic keys that are not changed back: tools set them while they reassign replicas."""
 
+_CONFIG_FIELDS = ("spec.config", "spec.unmanagedConfig")
 _OBSERVED = ("topicName", "topicId", "partitions", "replicas", "adopted")
 
 
@@ -315,13 +316,14 @@ def _align(facts: TopicFacts, live: TopicDescription) -> _Wanted:
     wanted = _Wanted()
     if facts.problems:
         wanted.faults.append(invalid_spec(READY, facts.problems))
-    if not any(problem.path.startswith("spec.config") for problem in facts.problems):
+    if not any(problem.path.startswith(_CONFIG_FIELDS) for problem in facts.problems):
         changed = {
             key: value
             for key, value in topic.config.items()
             if key not in live.config or not is_same_value(key, value, live.config[key])
         }
-        unset = tuple(key for key in sorted(live.config) if key not in topic.config and key not in NOT_MANAGED_KEYS)
+        left_alone = topic.unmanaged_config.union(NOT_MANAGED_KEYS)
+        unset = tuple(key for key in sorted(live.config) if key not in topic.config and key not in left_alone)
         if changed or unset:
             wanted.changes.append(AlterTopicConfig(topic.topic_name, changed, unset))
     if topic.partitions > live.partitions:
