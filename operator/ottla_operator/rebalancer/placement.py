@@ -1,0 +1,175 @@
+"""What has to move, whatever the balance: replicas that must not stay, missing and surplus ones.
+
+A replica must not stay on a draining broker, beside another one of its partition on the same node, or in a rack that
+has more of them than it must; nor on a draining directory whose broker has no room elsewhere. Its place is taken by
+the least loaded broker that may have it. When no brokers can be found for a partition, it stays as it is, with the
+reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla_operator.rebalancer.assignment import Assignment, by_load, factor_of
+from ottla_operator.rebalancer.model import PlacementRefusal
+
+MOST_TRIES = 2_000
+"""How many placements are tried for one partition before it counts as impossible."""
+
+
+def place(assignment: Assignment) -> list[PlacementRefusal]:
+    """Moves, adds and removes what is necessary. Returns the partitions for which that is not possible."""
+    refusals: list[PlacementRefusal] = []
+    for p in range(len(assignment.partitions)):
+        reason = _place_one(assignment, p)
+        if reason:
+            partition = assignment.partitions[p]
+            assignment.frozen.add(p)
+            refusals.append(PlacementRefusal(partition.topic, partition.index, reason))
+    return refusals
+
+
+def _place_one(assignment: Assignment, p: int) -> str:
+    """Places one partition; the reason when that is not possible."""
+    partition = assignment.partitions[p]
+    factor = factor_of(partition)
+    before = list(assignment.replicas[p])
+    if not before:
+        return ""
+    misplaced = _misplaced(assignment, p, factor, _stay_first(assignment, p))
+    if not misplaced and len(before) == factor:
+        return ""
+    # Of two replicas that must not be together either one may be the one for which there is another place.
+    for order in (_stay_first(assignment, p), _stay_first(assignment, p)[::-1]):
+        moved = _move_misplaced(assignment, p, factor, _misplaced(assignment, p, factor, order))
+        if moved:
+            return ""
+    has_to = [broker for broker in misplaced if _has_to_leave(assignment, p, broker)]
+    if not has_to and len(before) > factor:
+        for broker in _least_needed(assignment, p, before, len(before) - factor):
+            assignment.remove(p, broker)  # the rest cannot be spread better
+    return _reason(assignment, p, misplaced, factor)
+
+
+def _move_misplaced(assignment: Assignment, p: int, factor: int, misplaced: Sequence[int]) -> bool:
+    """Takes surplus replicas away, moves the misplaced ones and adds the missing; changes nothing when it cannot."""
+    before = list(assignment.replicas[p])
+    surplus = max(0, len(before) - factor)
+    dropped = list(misplaced[:surplus])
+    if len(dropped) < surplus:
+        kept = [broker for broker in before if broker not in misplaced]
+        dropped += _least_needed(assignment, p, kept, surplus - len(dropped))
+    for broker in dropped:
+        assignment.remove(p, broker)
+    moved = [broker for broker in misplaced if broker not in dropped]
+    found = _search(assignment, p, moved, factor - len(assignment.replicas[p]), factor)
+    if found is None:
+        for broker in dropped:
+            assignment.add(p, broker)
+        assignment.replicas[p][:] = before
+        return False
+    for source, target in zip(moved, found, strict=False):
+        assignment.move(p, source, target)
+    for target in found[len(moved) :]:
+        assignment.add(p, target)
+    return True
+
+
+def _stay_first(assignment: Assignment, p: int) -> list[int]:
+    """The replicas, those that should rather stay first: in sync, then by their place."""
+    in_sync = assignment.partitions[p].in_sync
+    return sorted(assignment.replicas[p], key=lambda broker: bool(in_sync) and broker not in in_sync)
+
+
+def _has_to_leave(assignment: Assignment, p: int, broker: int) -> bool:
+    return assignment.brokers[broker].state == "draining" or (p, broker) in assignment.evicted
+
+
+def _misplaced(assignment: Assignment, p: int, factor: int, order: Sequence[int]) -> list[int]:
+    """The replicas that must not stay; of two that must not be together, the second in `order`."""
+    limit = assignment.rack_limit(factor)
+    kept: list[int] = []
+    misplaced: list[int] = []
+    for broker in order:
+        known = assignment.brokers.get(broker)
+        if known is None:
+            continue
+        others = [assignment.brokers[other] for other in kept]
+        if (
+            _has_to_leave(assignment, p, broker)
+            or (known.node and any(other.node == known.node for other in others))
+            or sum(other.rack == known.rack for other in others) >= limit
+        ):
+            misplaced.append(broker)
+        else:
+            kept.append(broker)
+    return misplaced
+
+
+def _search(assignment: Assignment, p: int, moved: Sequence[int], added: int, factor: int) -> list[int] | None:
+    """The brokers for replicas that move and then for those that are added; None when there are none.
+
+    The least loaded first. A broker that leaves no place for the next one is given back.
+    """
+    slots = len(moved) + added
+    candidates = by_load(assignment, p, assignment.active)
+    candidates = [broker for broker in candidates if assignment.has_room(p, broker)]
+    kept = [broker for broker in assignment.replicas[p] if broker not in moved]
+    limit = assignment.rack_limit(factor)
+    tries = 0
+
+    def fits(chosen: Sequence[int], target: int) -> bool:
+        broker = assignment.brokers[target]
+        in_rack = 1
+        for other in (*kept, *chosen):
+            known = assignment.brokers.get(other)
+            if other == target or (known is not None and broker.node and known.node == broker.node):
+                return False
+            in_rack += known is not None and known.rack == broker.rack
+        return in_rack <= limit
+
+    def extend(chosen: list[int], start: int) -> list[int] | None:
+        nonlocal tries
+        if len(chosen) == slots:
+            return chosen
+        for place_ in range(start, len(candidates)):
+            tries += 1
+            if tries > MOST_TRIES:
+                return None
+            target = candidates[place_]
+            if target not in moved and fits(chosen, target):
+                found = extend([*chosen, target], place_ + 1)
+                if found is not None:
+                    return found
+        return None
+
+    return extend([], 0)
+
+
+def _least_needed(assignment: Assignment, p: int, kept: Sequence[int], count: int) -> list[int]:
+    """The replicas to give up: those out of sync first, then those of the most loaded brokers."""
+    in_sync = assignment.partitions[p].in_sync
+
+    def key(broker: int) -> tuple[bool, bool, float, int]:
+        load = assignment.counts.get(broker, 0) / (assignment.shares.get(broker, 1.0) or 1.0)
+        return bool(in_sync) and broker not in in_sync, broker != kept[0], load, broker
+
+    return sorted(kept, key=key, reverse=True)[:count]
+
+
+def _reason(assignment: Assignment, p: int, moved: Sequence[int], factor: int) -> str:
+    """Why no brokers are found, in terms of what a person can change. Ordered checks."""
+    leaving = ", ".join(str(broker) for broker in sorted(moved))
+    where = f"{factor} replicas" + (f", those on broker {leaving} have to move" if moved else "")
+    staying = [broker for broker in assignment.brokers.values() if broker.state != "draining"]
+    if len(staying) < factor:
+        return f"{where}: only {len(staying)} brokers stay"
+    nodes = {broker.node or f"broker {broker.id}" for broker in staying}
+    if len(nodes) < factor:
+        return f"{where}: the brokers that stay run on {len(nodes)} nodes, and no node gets two"
+    if not all(assignment.has_room(p, broker) for broker in assignment.active):
+        return f"{where}: the brokers that may have them have no room for {assignment.sizes[p]} bytes"
+    if len(assignment.active) < len(staying):
+        closed = ", ".join(str(broker.id) for broker in staying if broker.state == "cordoned")
+        return f"{where}: broker {closed} takes no new replicas now"
+    return f"{where}: no brokers of different nodes and racks are left"
