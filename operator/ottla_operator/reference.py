@@ -79,7 +79,8 @@ def _type(schema: Mapping[str, Any]) -> str:
         return f"list of {_type(schema['items'])}"
     if "additionalProperties" in schema:
         values = schema["additionalProperties"]
-        return f"map of string to {_type(values) if 'x-kubernetes-int-or-string' in values else 'scalar'}"
+        is_typed = "x-kubernetes-int-or-string" in values or "type" in values
+        return f"map of string to {_type(values) if is_typed else 'scalar'}"
     if "minimum" in schema:
         most = f" to {schema['maximum']}" if "maximum" in schema else " or more"
         return f"{kind}, {schema['minimum']}{most}"

@@ -15,20 +15,32 @@ from ottla_operator.model.quantity import quantity
 LIST_KEYS: Mapping[str, Sequence[tuple[str, ...]]] = {
     "containers": (("name",),),
     "env": (("name",),),
+    "evictionResponders": (("name",),),
+    "hostAliases": (("ip",),),
+    "imagePullSecrets": (("name",),),
+    "initContainers": (("name",),),
     "ownerReferences": (("uid",),),
     "ports": (("containerPort", "protocol"), ("port", "protocol")),
+    "resourceClaims": (("name",),),
+    "schedulingGates": (("name",),),
     "topologySpreadConstraints": (("topologyKey", "whenUnsatisfiable"),),
+    "volumeDevices": (("devicePath",),),
     "volumeMounts": (("mountPath",),),
     "volumes": (("name",),),
 }
-"""x-kubernetes-list-map-keys of the lists that we declare, by the name of the field; the first that fits applies."""
+"""x-kubernetes-list-map-keys of the lists that we or a user's pod template declare, by the name of the field; the first
+that fits applies. Source: listType=map and listMapKey in core/v1 of Kubernetes."""
 KEY_DEFAULTS = {"protocol": "TCP"}
 OPEN_LISTS = ("tolerations",)
 """Lists without keys to which admission plugins add items: each item of ours has to be in the list."""
-QUANTITIES = ("requests", "limits")
-"""Mappings of quantities, which an API server rewrites in its canonical form."""
-LEFT_OUT = {"publishNotReadyAddresses": False}
-"""Fields with a value of ours that an API server does not return."""
+QUANTITIES = ("requests", "limits", "overhead")
+QUANTITY_FIELDS = ("sizeLimit", "divisor")
+"""Mappings of quantities and single ones, which an API server rewrites in its canonical form."""
+LEFT_OUT = {
+    "publishNotReadyAddresses": False, "hostIPC": False, "hostNetwork": False, "hostPID": False, "hostPort": 0,
+    "readOnly": False, "stdin": False, "stdinOnce": False, "tty": False, "value": "",
+}  # fmt: skip
+"""Fields with a value that an API server does not return: the zero value of a field that is no pointer."""
 
 
 def list_keys(field: str, items: Sequence[Any]) -> tuple[str, ...] | None:
@@ -77,7 +89,7 @@ def _differences(live: Any, desired: Any, path: str, field: str) -> list[str]:
 
 def _field(live: Mapping[str, Any], name: str, value: Any, path: str, parent: str) -> list[str]:
     there = live.get(name, LEFT_OUT.get(name))
-    if parent in QUANTITIES and not isinstance(value, Mapping | list):
+    if (parent in QUANTITIES or name in QUANTITY_FIELDS) and not isinstance(value, Mapping | list):
         return [] if _is_same_quantity(there, value) else [path]
     return _differences(there, value, path, name)
 

@@ -92,8 +92,10 @@ def _of_every_concern() -> tuple[ConditionReason, ...]:
     )  # fmt: skip
     invalid = tuple(
         _cluster(type_, "False", INVALID_SPEC, "Fields of spec have values that cannot be used.", _CORRECT)
-        for type_ in (READY, ZOOKEEPER_READY, RACKS_READY, BROKERS_READY, DISKS_READY, CONFIG_VALID, ROLLED)
-    )
+        for type_ in (
+            READY, ZOOKEEPER_READY, RACKS_READY, BROKERS_READY, DISKS_READY, CONFIG_VALID, SERVICES_READY, ROLLED,
+        )
+    )  # fmt: skip
     failed = tuple(
         _cluster(type_, "Unknown", INTERNAL_ERROR, "The operator has a bug; it changes nothing here.", _REPORT)
         for type_ in (

@@ -32,6 +32,8 @@ CONFIG = f"{GROUP}/config"
 """Annotation of a pod template: the ConfigMap with its server.properties."""
 APPLIED = f"{GROUP}/applied"
 """Annotation of an object: a hash of its last declaration, which shows that a field is no longer declared."""
+TEMPLATE = f"{GROUP}/template"
+"""Annotation of a claim: a hash of the labels and annotations that spec adds to it."""
 
 REMOVED = f"{GROUP}/removed"
 """Label of a claim: "true" once its empty broker was removed. Such a claim counts for no broker."""

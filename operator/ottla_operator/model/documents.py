@@ -14,8 +14,9 @@ import yaml
 from ottla_operator.model.fields import Problem
 from ottla_operator.model.kafka_cluster import KafkaCluster, parse_cluster
 from ottla_operator.model.kafka_topic import KafkaTopic, parse_topic
+from ottla_operator.model.templates import OWN_DOMAIN
 
-API_VERSION = "kafka.ottla.dev/v1alpha1"
+API_VERSION = f"{OWN_DOMAIN}/v1alpha1"
 
 
 class DocumentError(Exception):

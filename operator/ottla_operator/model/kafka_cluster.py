@@ -11,6 +11,7 @@ from ottla_operator.model.disk_spec import DiskSpec, parse_broker_disk, parse_en
 from ottla_operator.model.fields import Fields, Problem
 from ottla_operator.model.overrides import BrokerOverride, parse_overrides
 from ottla_operator.model.quantity import quantity
+from ottla_operator.model.templates import NO_TEMPLATE, Template, parse_template
 
 CLUSTER_NAME = r"[a-z]([a-z0-9-]*[a-z0-9])?"
 """Names of Services begin with the name of the cluster, and have to begin with a letter."""
@@ -37,6 +38,9 @@ OWNED_KEYS = (
     "ottla.log.dirs.format",
 )
 """Broker keys that the operator sets; `config` must not have them."""
+
+OF_OWN_ENSEMBLE = ("replicas", "disk", "logDisk", "resources", "template")
+"""Fields of `zookeeper` that do not go with `connect`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ class BrokersSpec:
     """What happens to a claim that no broker has any more because its disk was replaced or removed."""
     overrides: tuple[BrokerOverride, ...] = ()
     """`ottla local` ignores them."""
+    template: Template = NO_TEMPLATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,7 @@ class ZooKeeperSpec:
     disk: DiskSpec
     log_disk: DiskSpec | None
     resources: Resources = DEFAULT_ZOOKEEPER_RESOURCES
+    template: Template = NO_TEMPLATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +166,7 @@ def _parse_brokers(fields: Fields) -> BrokersSpec:
             ClaimDeletionPolicy, fields.choice("claimDeletionPolicy", CLAIM_DELETION_POLICIES, "Retain")
         ),
         overrides=parse_overrides(fields),
+        template=parse_template(fields, has_bootstrap=True),
     )
     fields.finish()
     return brokers
@@ -168,16 +175,18 @@ def _parse_brokers(fields: Fields) -> BrokersSpec:
 def _parse_zookeeper(spec: Fields) -> ZooKeeperSpec:
     fields = spec.child("zookeeper")
     connect = fields.text("connect", "")
-    if connect and any(fields.has(name) for name in ("replicas", "disk", "logDisk", "resources")):
-        fields.problem("connect", "names an existing ensemble; replicas, disk, logDisk and resources do not go with it")
+    if connect and any(fields.has(name) for name in OF_OWN_ENSEMBLE):
+        without = f"{', '.join(OF_OWN_ENSEMBLE[:-1])} and {OF_OWN_ENSEMBLE[-1]}"
+        fields.problem("connect", f"names an existing ensemble; {without} do not go with it")
     replicas = fields.whole("replicas", DEFAULT_ZOOKEEPER_REPLICAS, lowest=1, highest=9)
     if replicas % 2 == 0:
         fields.problem("replicas", f"must be odd, not {replicas}: an even ensemble survives no more failures")
     disk = parse_ensemble_disk(fields.child("disk"), has_policy=True)
     log_disk = parse_ensemble_disk(fields.child("logDisk"), has_policy=False) if fields.has("logDisk") else None
     resources = _parse_resources(fields, DEFAULT_ZOOKEEPER_RESOURCES)
+    template = parse_template(fields, has_bootstrap=False)
     fields.finish()
-    return ZooKeeperSpec(connect, replicas, disk, log_disk, resources)
+    return ZooKeeperSpec(connect, replicas, disk, log_disk, resources, template)
 
 
 def _parse_resources(parent: Fields, default: Resources) -> Resources:

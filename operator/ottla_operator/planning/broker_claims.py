@@ -22,6 +22,7 @@ from ottla_operator.api.objects import (
     new,
 )
 from ottla_operator.model.disk_spec import DiskSpec
+from ottla_operator.planning.pod_template import claim_with_metadata
 from ottla_operator.planning.snapshot import Snapshot
 from ottla_operator.planning.volume_expansion import requested_size, size_to_request
 
@@ -98,19 +99,22 @@ def recorded_name(snapshot: Snapshot, broker_id: int, disk: str) -> str | None:
 def named_claim(snapshot: Snapshot, broker_id: int, disk: str) -> str:
     """The claim of a disk that the broker's StatefulSet names; "" when it names none."""
     stateful_set = snapshot.get(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id))
-    return _volume_claim(dig(stateful_set, "spec", "template", "spec", "volumes"), disk)
+    volumes = dig(stateful_set, "spec", "template", "spec", "volumes")
+    return _volume_claim(volumes, disk, names.broker_name(snapshot.cluster.name, broker_id))
 
 
 def mounted_claim(snapshot: Snapshot, broker_id: int, disk: str) -> str:
     """The claim of a disk that the broker's pod has; "" without a pod. What the broker reports is of that claim."""
     pod = snapshot.get(POD, names.pod_of(names.broker_name(snapshot.cluster.name, broker_id)))
-    return _volume_claim(dig(pod, "spec", "volumes"), disk)
+    return _volume_claim(dig(pod, "spec", "volumes"), disk, names.broker_name(snapshot.cluster.name, broker_id))
 
 
-def _volume_claim(volumes: Iterable[Obj] | None, disk: str) -> str:
+def _volume_claim(volumes: Iterable[Obj] | None, disk: str, broker: str) -> str:
+    """The claim of a volume; not that of a volume of the same name that a user's template has added."""
     for volume in volumes or []:
-        if volume.get("name") == disk and "persistentVolumeClaim" in volume:
-            return str(volume["persistentVolumeClaim"]["claimName"])
+        claim = str(dig(volume, "persistentVolumeClaim", "claimName") or "")
+        if volume.get("name") == disk and claim.startswith(f"{broker}-{disk}-"):
+            return claim
     return ""
 
 
@@ -173,7 +177,7 @@ def build_claim(
     claim["metadata"]["annotations"] = annotations
     if live is not None and (storage_class := dig(live, "spec", "storageClassName")):
         spec["storageClassName"] = storage_class
-    return claim
+    return claim_with_metadata(claim, cluster.brokers.template.claim, live)
 
 
 def marked_claim(live: Obj, annotations: Mapping[str, str] | None = None, *, is_retired: bool = False) -> Obj:

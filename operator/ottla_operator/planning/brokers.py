@@ -29,6 +29,7 @@ from ottla_operator.planning.config import CLIENT_PORT, FILE, HTTP_PORT, INTERNA
 from ottla_operator.planning.difference import is_as_declared
 from ottla_operator.planning.disks import PERMISSION_KEY, DisksDecision, has_no_provisioner, keeps_disks
 from ottla_operator.planning.identity import Identities
+from ottla_operator.planning.pod_template import with_template
 from ottla_operator.planning.pods import (
     CONTAINER_SECURITY,
     TERMINATION_POLICY,
@@ -43,6 +44,8 @@ from ottla_operator.planning.snapshot import ConcernDecision, Snapshot
 GRACE_S = 300
 CONFIG_DIR = "/etc/ottla"
 SESSION_LOST_AFTER_MS = 15_000
+POD_FIELDS = ("spec.brokers.resources", "spec.brokers.template.pod")
+"""The fields that only the pods follow from: with a problem of theirs it is not known how a broker should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +173,7 @@ def build_stateful_set(snapshot: Snapshot, broker_id: int, rack: str, claims: tu
     name = names.broker_name(cluster.name, broker_id)
     service = names.brokers_service(cluster.name)
     built = stateful_set(cluster.namespace, name, labels, service, pod_spec, {names.CONFIG: config})
-    return owned(built, snapshot.resource)
+    return owned(with_template(built, cluster.brokers.template.pod), snapshot.resource)
 
 
 def _probe(path: str, *, period: int, failures: int) -> Obj:
@@ -182,9 +185,10 @@ def _probe(path: str, *, period: int, failures: int) -> Obj:
     }
 
 
-def _images(stateful_set: Obj) -> dict[object, object]:
+def _image(stateful_set: Obj) -> object:
+    """The image of our container; those of other containers are like any other field of a template."""
     containers = dig(stateful_set, "spec", "template", "spec", "containers") or []
-    return {container.get("name"): container.get("image") for container in containers}
+    return next((one.get("image") for one in containers if one.get("name") in (names.BROKER, names.ZOOKEEPER)), None)
 
 
 def _config_changed(live: Obj, wanted: Obj) -> bool:
@@ -193,9 +197,7 @@ def _config_changed(live: Obj, wanted: Obj) -> bool:
 
 
 def _image_changed(live: Obj, wanted: Obj) -> bool:
-    """Whether the image of one of our containers changed; others may have added containers."""
-    there = _images(live)
-    return any(there.get(name) != image for name, image in _images(wanted).items())
+    return _image(live) != _image(wanted)
 
 
 _CHECKS: tuple[tuple[str, Callable[[Obj, Obj], bool]], ...] = (
@@ -240,7 +242,7 @@ def _obstacle(
     zookeeper_ready: bool,
 ) -> str | None:
     """Why it is not known how a broker's StatefulSet should be; None when it is. Ordered checks."""
-    if snapshot.problems_below("spec.brokers.resources"):
+    if snapshot.problems_below(*POD_FIELDS):
         return f"broker {broker_id}: see BrokersReady"
     if not disks.can_use or not claims:
         return f"broker {broker_id}: see DisksReady"
@@ -256,7 +258,7 @@ def _condition(
 ) -> Condition:
     if identities.waiting is not None:
         return identities.waiting
-    if wrong := snapshot.problems_below("spec.brokers.resources"):
+    if wrong := snapshot.problems_below(*POD_FIELDS):
         return invalid_spec(BROKERS_READY, wrong)
     if not_created:
         return condition_false(BROKERS_READY, "WaitingToCreate", "; ".join(not_created[:5]))

@@ -12,23 +12,25 @@ from ottla_operator.api.condition_reasons import (
     NOT_NEEDED_FOR_READY,
     RACKS_READY,
     READY,
+    SERVICES_READY,
     ZOOKEEPER_READY,
     reason_of_ready,
 )
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec, merged
 from ottla_operator.api.objects import Obj, dig, has_condition
-from ottla_operator.planning.brokers import BrokersDecision
-from ottla_operator.planning.disks import DisksDecision
+from ottla_operator.planning.brokers import POD_FIELDS, BrokersDecision
+from ottla_operator.planning.disks import DISK_FIELDS, DisksDecision
 from ottla_operator.planning.identity import Identities
-from ottla_operator.planning.services import bootstrap_address, selector_text
+from ottla_operator.planning.services import SERVICE_FIELDS, bootstrap_address, selector_text
 from ottla_operator.planning.snapshot import Snapshot
 from ottla_operator.roller import machine
 
 _FIELDS_OF = {
     ZOOKEEPER_READY: ("spec.zookeeper",),
     RACKS_READY: ("spec.brokers.racks", "spec.brokers.rackKey"),
-    BROKERS_READY: ("spec.brokers.replicas", "spec.brokers.resources", "metadata"),
-    DISKS_READY: ("spec.brokers.disks",),
+    BROKERS_READY: ("spec.brokers.replicas", *POD_FIELDS, "metadata"),
+    DISKS_READY: DISK_FIELDS,
+    SERVICES_READY: SERVICE_FIELDS,
     CONFIG_VALID: ("spec.brokers.config",),
 }
 """The fields of spec whose problems each condition reports; Ready reports the problems of all others."""

@@ -29,6 +29,7 @@ from ottla_operator.api.conditions import (
 from ottla_operator.api.objects import (
     Obj,
 )
+from ottla_operator.model.fields import Problem
 from ottla_operator.planning.broker_removal import RemovalDecision, decide_removal, is_stopped
 from ottla_operator.planning.brokers import (
     BrokersDecision,
@@ -44,8 +45,10 @@ from ottla_operator.planning.quorum_recovery import QuorumRecovery, decide_quoru
 from ottla_operator.planning.rolls import RollPlan, decide_roll
 from ottla_operator.planning.services import decide_services
 from ottla_operator.planning.snapshot import ConcernDecision, Deletion, Snapshot
+from ottla_operator.planning.template_problems import find_template_problems
 from ottla_operator.planning.zookeeper import EnsembleDecision, decide_zookeeper
 from ottla_operator.planning.zookeeper_layout import ensemble_size
+from ottla_operator.planning.zookeeper_objects import POD_FIELDS
 from ottla_operator.roller.leader_elections import PartitionId
 
 _Result = TypeVar("_Result")
@@ -109,10 +112,13 @@ def decide_cluster(snapshot: Snapshot) -> ClusterDecision:
     """The decision for one snapshot. The same snapshot gives the same decision."""
     snapshot = _with_actual_ensemble(snapshot)
     concerns = _Concerns()
+    nothing: tuple[Problem, ...] = ()
+    found = concerns.decide(BROKERS_READY, lambda: find_template_problems(snapshot), nothing)
+    snapshot = replace(snapshot, problems=(*snapshot.problems, *found))
     zookeeper = concerns.decide(
         ZOOKEEPER_READY, lambda: decide_zookeeper(snapshot), EnsembleDecision(ConcernDecision(), {})
     )
-    if snapshot.problems_below("spec.zookeeper.resources"):
+    if snapshot.problems_below(*POD_FIELDS):
         concerns.failed.append(ZOOKEEPER_READY)
     concerns.take(zookeeper.decision)
     zookeeper_ready = any(c.type == ZOOKEEPER_READY and c.status == "True" for c in concerns.conditions)

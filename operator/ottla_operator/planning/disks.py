@@ -53,6 +53,7 @@ from ottla_operator.planning.volume_expansion import (
 )
 
 PERMISSION_KEY = "dirs"
+DISK_FIELDS = ("spec.brokers.disks", "spec.brokers.template.persistentVolumeClaim")
 FROM_REPORTS = ("LogDirNotOnline", "DirectoryIdChanged", "ReplacementBlocked")
 """The reasons of DisksReady that follow from what brokers report."""
 
@@ -180,7 +181,7 @@ def _waits_for_id(claim: Claim) -> bool:
 
 
 def _unusable(snapshot: Snapshot) -> Condition | None:
-    if wrong := snapshot.problems_below("spec.brokers.disks"):
+    if wrong := snapshot.problems_below(*DISK_FIELDS):
         return invalid_spec(DISKS_READY, wrong)
     if dig(snapshot.resource, "spec", "brokers", "disks") is None:
         return condition_false(DISKS_READY, "NoDisk", "spec.brokers.disks: name at least one disk with a size")

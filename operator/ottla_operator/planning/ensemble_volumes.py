@@ -38,6 +38,7 @@ from ottla_operator.api.objects import (
     short_hash,
     uid_of,
 )
+from ottla_operator.planning.pods import container_status
 from ottla_operator.planning.snapshot import Snapshot
 
 FIRST_GENERATION = 1
@@ -237,7 +238,7 @@ def _updated(snapshot: Snapshot, record: EnsembleRecord, roles: Sequence[str]) -
         uids = _uids(snapshot, server, roles)
         if uids is None or served.get(server) == uids or not _is_serving(snapshot, server):
             continue
-        container = dig(_pod(snapshot, server), "status", "containerStatuses", 0)
+        container = container_status(_pod(snapshot, server), names.ZOOKEEPER)
         started = str(dig(container, "state", "running", "startedAt") or "")
         made = [str(dig(claim, "metadata", "creationTimestamp") or "") for claim in _claims(snapshot, server, roles)]
         if not started or max(made) <= started:

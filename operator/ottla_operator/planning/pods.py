@@ -54,6 +54,12 @@ def stateful_set(
     return new(STATEFUL_SET, namespace, name, labels, spec=spec)
 
 
+def container_status(pod: Obj | None, name: str) -> Obj | None:
+    """The status of one container of a pod; others may run beside it."""
+    statuses = dig(pod, "status", "containerStatuses") or []
+    return next((status for status in statuses if status.get("name") == name), None)
+
+
 def trouble(pod: Obj) -> str:
     """Why a pod is not ready, in the words of Kubernetes, and how its container ended last."""
     for item in dig(pod, "status", "conditions") or []:

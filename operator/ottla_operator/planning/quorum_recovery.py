@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from ottla_operator.api import names
 from ottla_operator.api.objects import POD, STATEFUL_SET, Obj, dig, has_condition, is_terminating, name_of, uid_of
 from ottla_operator.planning.brokers import has_current_revision, revisions_known, template_is_current
+from ottla_operator.planning.pods import container_status
 from ottla_operator.planning.snapshot import Deletion, Snapshot
 
 
@@ -74,4 +75,4 @@ def _is_current(snapshot: Snapshot, stateful_set: Obj) -> bool:
 
 def _has_started(pod: Obj | None) -> bool:
     """Whether the server has passed its startup probe: the image exists and the process runs."""
-    return dig(pod, "status", "containerStatuses", 0, "started") is True
+    return dig(container_status(pod, names.ZOOKEEPER), "started") is True

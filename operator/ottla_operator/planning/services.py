@@ -12,11 +12,15 @@ from collections.abc import Iterable
 
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import SERVICES_READY
-from ottla_operator.api.conditions import condition_true
-from ottla_operator.api.objects import SERVICE, Obj, new, owned
+from ottla_operator.api.conditions import condition_true, invalid_spec
+from ottla_operator.api.objects import SERVICE, Obj, name_of, new, owned
+from ottla_operator.model.templates import AddedMetadata
 from ottla_operator.planning.budgets import decide_budgets
 from ottla_operator.planning.config import CLIENT_PORT, HTTP_PORT, INTERNAL_PORT
+from ottla_operator.planning.pod_template import with_metadata
 from ottla_operator.planning.snapshot import ConcernDecision, Snapshot
+
+SERVICE_FIELDS = ("spec.brokers.template.service", "spec.brokers.template.bootstrapService")
 
 
 def bootstrap_address(snapshot: Snapshot) -> str:
@@ -33,12 +37,14 @@ def decide_services(snapshot: Snapshot, broker_ids: Iterable[int]) -> ConcernDec
     """The Services of the cluster and of each broker, and the budgets that allow one eviction at a time."""
     ids = list(broker_ids)
     name = snapshot.cluster.name
+    template = snapshot.cluster.brokers.template
     desired = [
         _service(
             snapshot,
             names.brokers_service(name),
             _selector(name),
             {"internal": INTERNAL_PORT, "http": HTTP_PORT},
+            template.service,
             clusterIP="None",
             publishNotReadyAddresses=True,
         ),
@@ -47,6 +53,7 @@ def decide_services(snapshot: Snapshot, broker_ids: Iterable[int]) -> ConcernDec
             names.bootstrap_service(name),
             _selector(name),
             {"client": CLIENT_PORT},
+            template.bootstrap_service,
             publishNotReadyAddresses=False,
         ),
     ]
@@ -57,13 +64,18 @@ def decide_services(snapshot: Snapshot, broker_ids: Iterable[int]) -> ConcernDec
                 names.broker_name(name, broker_id),
                 {**_selector(name), names.BROKER_ID: str(broker_id)},
                 {"client": CLIENT_PORT},
+                template.service,
                 broker_id,
                 publishNotReadyAddresses=False,
             )
         )
+    wrong = snapshot.problems_below(*SERVICE_FIELDS)
+    if wrong:  # those that exist stay as they are
+        desired = [service for service in desired if snapshot.get(SERVICE, name_of(service)) is None]
     budgets = decide_budgets(snapshot, ids)
     desired += budgets.desired
-    return ConcernDecision((condition_true(SERVICES_READY),), tuple(desired), requeue_after_s=budgets.requeue_after_s)
+    condition = invalid_spec(SERVICES_READY, wrong) if wrong else condition_true(SERVICES_READY)
+    return ConcernDecision((condition,), tuple(desired), requeue_after_s=budgets.requeue_after_s)
 
 
 def _selector(cluster: str) -> dict[str, str]:
@@ -75,6 +87,7 @@ def _service(
     name: str,
     selector: dict[str, str],
     ports: dict[str, int],
+    added: AddedMetadata,
     broker_id: int | None = None,
     **more: object,
 ) -> Obj:
@@ -86,4 +99,5 @@ def _service(
         "selector": selector,
         "ports": [{"name": port_name, "port": port} for port_name, port in ports.items()],
     }
-    return owned(new(SERVICE, cluster.namespace, name, labels, spec=spec), snapshot.resource)
+    service = new(SERVICE, cluster.namespace, name, labels, spec=spec)
+    return owned(with_metadata(service, added), snapshot.resource)

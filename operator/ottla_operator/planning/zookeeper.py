@@ -17,6 +17,7 @@ from ottla_operator.api.condition_reasons import ZOOKEEPER_READY
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
 from ottla_operator.api.objects import (
     CLAIM,
+    SERVICE,
     STATEFUL_SET,
     Obj,
     dig,
@@ -39,6 +40,7 @@ from ottla_operator.planning.progress import excused
 from ottla_operator.planning.snapshot import ConcernDecision, Snapshot
 from ottla_operator.planning.zookeeper_layout import disks_of, ensemble_size, has_log_disk, roles_of
 from ottla_operator.planning.zookeeper_objects import (
+    POD_FIELDS,
     disruption_budget,
     files_config_map,
     server_claim,
@@ -73,7 +75,10 @@ def decide_zookeeper(snapshot: Snapshot) -> EnsembleDecision:
     wanted = list(range(1, spec.replicas + 1))
     volumes = decide_volumes(snapshot, spec.replicas, roles_of(snapshot))
     faults = [*volumes.faults, *faults]
-    desired: list[Obj] = [service(snapshot), disruption_budget(snapshot), files_config_map(snapshot, volumes)]
+    desired: list[Obj] = [disruption_budget(snapshot), files_config_map(snapshot, volumes)]
+    has_service = snapshot.get(SERVICE, names.zookeeper_service(cluster.name)) is not None
+    if not has_service or not snapshot.problems_below("spec.zookeeper.template.service"):
+        desired.append(service(snapshot))
     stateful_sets: dict[int, Obj] = {}
     for server in wanted:
         is_whole = True
@@ -84,7 +89,7 @@ def decide_zookeeper(snapshot: Snapshot) -> EnsembleDecision:
             else:
                 is_whole = False
             faults += _claim_faults(snapshot, server, role, disk, field)
-        if snapshot.problems_below("spec.zookeeper.resources"):
+        if snapshot.problems_below(*POD_FIELDS):
             continue  # not known how a server should be: existing ones stay as they are
         stateful_sets[server] = server_stateful_set(snapshot, server)
         if is_whole and snapshot.get(STATEFUL_SET, names.zookeeper_name(cluster.name, server)) is None:

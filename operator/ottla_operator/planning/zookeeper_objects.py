@@ -25,6 +25,7 @@ from ottla_operator.planning.ensemble_volumes import (
     VolumesDecision,
     claim_name,
 )
+from ottla_operator.planning.pod_template import claim_with_metadata, with_metadata, with_template
 from ottla_operator.planning.pods import (
     CONTAINER_SECURITY,
     TERMINATION_POLICY,
@@ -51,6 +52,8 @@ from ottla_operator.planning.zookeeper_layout import disks_of, files_name, has_l
 
 SUPER_FLAGS_KEY = "SERVER_JVMFLAGS"
 GRACE_S = 60
+POD_FIELDS = ("spec.zookeeper.resources", "spec.zookeeper.template.pod")
+"""The fields that only the pods follow from: with a problem of theirs it is not known how a server should be."""
 
 
 def super_secret(snapshot: Snapshot, password: str, digest: str) -> Obj:
@@ -90,7 +93,7 @@ def service(snapshot: Snapshot) -> Obj:
         ],
     }
     service = new(SERVICE, cluster.namespace, names.zookeeper_service(cluster.name), _labels(cluster), spec=spec)
-    return owned(service, snapshot.resource)
+    return owned(with_metadata(service, cluster.zookeeper.template.service), snapshot.resource)
 
 
 def disruption_budget(snapshot: Snapshot) -> Obj:
@@ -142,7 +145,7 @@ def server_claim(snapshot: Snapshot, server: int, role: str, disk: DiskSpec, vol
     labels = _labels(cluster, server, disk=role, generation=str(FIRST_GENERATION))
     claim = new(CLAIM, cluster.namespace, name, labels, spec=spec)
     claim["metadata"]["annotations"] = {names.ENSEMBLE: volumes.record.to_text()}
-    return claim
+    return claim_with_metadata(claim, cluster.zookeeper.template.claim, live)
 
 
 def server_stateful_set(snapshot: Snapshot, server: int) -> Obj:
@@ -214,7 +217,7 @@ def server_stateful_set(snapshot: Snapshot, server: int) -> Obj:
     }
     annotations = {names.CONFIG: short_hash(_scripts(snapshot))}
     built = stateful_set(cluster.namespace, name, labels, names.zookeeper_service(cluster.name), pod_spec, annotations)
-    return owned(built, snapshot.resource)
+    return owned(with_template(built, cluster.zookeeper.template.pod), snapshot.resource)
 
 
 def _alive(*, period: int, failures: int) -> Obj:

@@ -55,7 +55,7 @@ def violations(schema: dict[str, Any], value: Any, path: str = "") -> list[str]:
             below = properties.get(name, schema.get("additionalProperties"))
             if below is not None:
                 found += violations(below, child, f"{path}.{name}")
-            elif path != ".metadata":
+            elif path != ".metadata" and not schema.get("x-kubernetes-preserve-unknown-fields"):
                 found.append(f"{path}.{name}")
     elif kind == "array":
         if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", 10**9):

@@ -81,6 +81,10 @@ def test_the_manifests_are_accepted(path: Path) -> None:
         ("spec.brokers.overrides", [{"id": 1}, {"id": 1, "state": "Hold"}]),
         ("spec.brokers.disc", []),
         ("spec.brokers.config", ["min.insync.replicas=2"]),
+        ("spec.brokers.template", {"pod": {"metadata": {"labels": {"a": 1}}}}),
+        ("spec.brokers.template", {"pod": {"spec": []}}),
+        ("spec.brokers.template", {"services": {}}),
+        ("spec.zookeeper.template", {"bootstrapService": {}}),
         ("spec.zookeeper.replicas", 11),
         ("spec.zookeeper.connect", ""),
         ("spec.paused", "yes"),
@@ -164,12 +168,21 @@ def _schema_fields(schema: dict[str, Any], path: str) -> set[str]:
 
 def test_cluster_fields_are_the_ones_the_model_reads() -> None:
     disk = {"name": "d", "x": 1}
+    metadata = {"x": 1, "metadata": {"x": 1}}
+    template = {"x": 1, "pod": metadata, "service": metadata, "persistentVolumeClaim": metadata}
+    with_bootstrap = {**template, "bootstrapService": metadata}
     everywhere = {
         "metadata": {"name": "c"},
         "spec": {
             "x": 1,
-            "brokers": {"x": 1, "disks": [disk], "resources": {"x": 1}, "overrides": [{"id": 0, "x": 1}]},
-            "zookeeper": {"x": 1, "disk": disk, "logDisk": disk, "resources": {"x": 1}},
+            "brokers": {
+                "x": 1,
+                "disks": [disk],
+                "resources": {"x": 1},
+                "overrides": [{"id": 0, "x": 1}],
+                "template": with_bootstrap,
+            },
+            "zookeeper": {"x": 1, "disk": disk, "logDisk": disk, "resources": {"x": 1}, "template": template},
         },
     }
     spec = schema_of("kafkaclusters")["properties"]["spec"]

@@ -32,7 +32,8 @@ def load(text: str) -> Documents:
 
 def test_the_manifests_are_valid_documents() -> None:
     found = load_documents([(str(p), p.read_text()) for p in sorted(MANIFESTS.glob("*.yaml"))])
-    payments, orders = found.clusters
+    payments, billing, orders = found.clusters
+    assert billing.brokers.template.pod.spec["priorityClassName"] == "streaming"
     assert payments.zookeeper.connect.endswith(":2181/payments")
     assert (orders.name, orders.brokers.replicas) == ("orders", 3)
     assert [disk.name for disk in orders.brokers.disks] == ["d0", "d1"]

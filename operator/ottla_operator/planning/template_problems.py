@@ -1,0 +1,61 @@
+"""The problems of pod templates: what of them would replace fields of the StatefulSets that the operator builds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ottla_broker.config import BrokerConfig, ConfigError
+from ottla_operator.api import names
+from ottla_operator.model.fields import Problem
+from ottla_operator.model.kafka_cluster import KafkaCluster
+from ottla_operator.model.templates import NO_TEMPLATE
+from ottla_operator.planning.broker_claims import FIRST_GENERATION, Claim
+from ottla_operator.planning.brokers import GRACE_S, build_stateful_set
+from ottla_operator.planning.pod_template import template_problems
+from ottla_operator.planning.snapshot import Snapshot
+from ottla_operator.planning.zookeeper_objects import server_stateful_set
+
+BROKER_POD = "spec.brokers.template.pod"
+ZOOKEEPER_POD = "spec.zookeeper.template.pod"
+AFTER_SHUTDOWN_S = 15
+"""What a broker needs beside its controlled shutdown: to flush and to end."""
+
+
+def find_template_problems(snapshot: Snapshot) -> tuple[Problem, ...]:
+    """The problems of both pod templates, with the paths of their fields."""
+    cluster = snapshot.cluster
+    own = replace(
+        cluster,
+        brokers=replace(cluster.brokers, template=NO_TEMPLATE),
+        zookeeper=replace(cluster.zookeeper, template=NO_TEMPLATE),
+    )
+    bare = replace(snapshot, cluster=own)
+    found: list[Problem] = []
+    if cluster.brokers.template.pod.spec:
+        claims = tuple(Claim("", disk.name, FIRST_GENERATION, "New", "") for disk in cluster.brokers.disks)
+        built = build_stateful_set(bare, 0, "", claims, "")
+        instead = {"resources": "spec.brokers.resources"}
+        found += template_problems(BROKER_POD, built, names.BROKER, cluster.brokers.template.pod, instead)
+        found += _grace_problems(cluster)
+    if cluster.zookeeper.template.pod.spec and not cluster.zookeeper.connect:
+        instead = {"resources": "spec.zookeeper.resources"}
+        built = server_stateful_set(bare, 1)
+        found += template_problems(ZOOKEEPER_POD, built, names.ZOOKEEPER, cluster.zookeeper.template.pod, instead)
+    return tuple(found)
+
+
+def _grace_problems(cluster: KafkaCluster) -> list[Problem]:
+    """A grace period that ends before the controlled shutdown does."""
+    grace_s = cluster.brokers.template.pod.spec.get("terminationGracePeriodSeconds", GRACE_S)
+    try:
+        config = BrokerConfig.from_mapping({"zookeeper.connect": "zookeeper:2181", **cluster.brokers.config})
+    except ConfigError:
+        return []  # ConfigValid reports it
+    needed_s = config.ottla_shutdown_timeout_ms / 1000 + AFTER_SHUTDOWN_S
+    if grace_s >= needed_s:
+        return []
+    message = (
+        f"{grace_s} s are less than the controlled shutdown may take (ottla.shutdown.timeout.ms and "
+        f"{AFTER_SHUTDOWN_S} s, {needed_s:g} s); set ottla.shutdown.timeout.ms in spec.brokers.config too"
+    )
+    return [Problem(f"{BROKER_POD}.spec.terminationGracePeriodSeconds", message)]
