@@ -1,39 +1,51 @@
 """The Lease of coordination.k8s.io that allows an operator to write, as in other controllers.
 
 Of several operators one writes; the others watch and wait. An operator that cannot renew its lease stops writing before
-another one may take it.
+another one may take it. Whether a lease has expired an operator decides by its own clock: it has seen the same lease
+for as long as the lease lasts. Clocks of different nodes are never compared, as in client-go's leaderelection.
+
+Times, for the defaults: the holder renews every 3 s and stops 7 s after its last renewal. Another operator looks every
+second, and takes the lease 10 s after it has seen the last renewal: 12 s after the holder was killed, at the latest.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
+from typing import Any
 
 from ottla_operator.api.objects import LEASE, Obj, dig, new
 from ottla_operator.effects.ports import ApiError, KubernetesApi
 
-DURATION_S = 15
-RENEW_S = 5.0
+DURATION_S = 10
+RENEW_S = 3.0
+STOP_S = 7.0
+"""How long after its last renewal a holder stops writing."""
+RETRY_S = 1.0
+"""How often a lease that is not held, or could not be renewed, is tried for."""
 NAME = "ottla-operator"
 """The default name. Two operators of one namespace that serve different namespaces need different names."""
 
 
-def next_lease(live: Obj | None, namespace: str, holder: str, now: str, name: str = NAME) -> Obj | None:
+def next_lease(
+    live: Obj | None, namespace: str, holder: str, now: str, name: str = NAME, *, unchanged_s: float = 0.0
+) -> Obj | None:
     """The lease as `holder` would write it; None while the lease of another holder has not expired.
 
+    Args:
+        now: UTC, as Kubernetes writes it.
+        unchanged_s: how long `live` has been seen as it is.
+
     >>> lease = next_lease(None, "ottla", "a", "2026-01-01T00:00:00Z")
-    >>> lease["spec"]["holderIdentity"], next_lease(lease, "ottla", "b", "2026-01-01T00:00:14Z")
+    >>> lease["spec"]["holderIdentity"], next_lease(lease, "ottla", "b", "2026-01-01T00:00:09Z", unchanged_s=9)
     ('a', None)
-    >>> next_lease(lease, "ottla", "b", "2026-01-01T00:00:16Z")["spec"]["leaseTransitions"]
+    >>> next_lease(lease, "ottla", "b", "2026-01-01T00:00:10Z", unchanged_s=10)["spec"]["leaseTransitions"]
     1
     """
     spec = dig(live, "spec") or {}
     other = spec.get("holderIdentity")
-    if other and other != holder:
-        renewed = _time(str(spec.get("renewTime") or "1970-01-01T00:00:00Z"))
-        if _time(now) < renewed + timedelta(seconds=int(spec.get("leaseDurationSeconds") or DURATION_S)):
-            return None
+    if other and other != holder and unchanged_s < int(spec.get("leaseDurationSeconds") or DURATION_S):
+        return None
     micro = now.replace("Z", ".000000Z") if "." not in now else now
     changed = {
         "holderIdentity": holder,
@@ -46,22 +58,33 @@ def next_lease(live: Obj | None, namespace: str, holder: str, now: str, name: st
     return {**base, "spec": changed}
 
 
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
-
-
 class LeaseHolder:
-    """Acquires and renews the lease."""
+    """Acquires and renews the lease.
+
+    Args:
+        now: the time now, UTC, as Kubernetes writes it.
+        monotonic: the time in seconds; that of the running loop by default.
+    """
 
     def __init__(
-        self, api: KubernetesApi, namespace: str, holder: str, now: Callable[[], str], *, name: str = NAME
+        self,
+        api: KubernetesApi,
+        namespace: str,
+        holder: str,
+        now: Callable[[], str],
+        *,
+        name: str = NAME,
+        monotonic: Callable[[], float] | None = None,
     ) -> None:
         self._api = api
         self._namespace = namespace
         self._holder = holder
         self._now = now
         self._name = name
+        self._monotonic = monotonic or (lambda: asyncio.get_running_loop().time())
         self._held = asyncio.Event()
+        self._seen: Any = None
+        self._seen_at = 0.0
 
     @property
     def is_held(self) -> bool:
@@ -73,23 +96,31 @@ class LeaseHolder:
 
     async def run(self, lost: Callable[[], Awaitable[None]]) -> None:
         """Acquires and renews the lease; calls `lost` and returns when it could not be renewed in time."""
-        loop = asyncio.get_running_loop()
-        renewed = loop.time()
+        stop_at = self._monotonic() + STOP_S
         while True:
-            started = loop.time()
-            if await self.try_once():
-                renewed = started
-            elif self._held.is_set() and loop.time() - renewed > DURATION_S - RENEW_S:
+            started = self._monotonic()
+            try:
+                # An API server that does not answer must not keep a holder from stopping in time.
+                async with asyncio.timeout(max(0.0, min(RENEW_S, stop_at - started)) if self.is_held else RENEW_S):
+                    is_renewed = await self.try_once()
+            except TimeoutError:
+                is_renewed = False
+            if is_renewed:
+                stop_at = started + STOP_S
+            elif self._held.is_set() and self._monotonic() >= stop_at:
                 self._held.clear()
                 await lost()
                 return
-            await asyncio.sleep(RENEW_S if self._held.is_set() else RENEW_S / 2)
+            pause = RENEW_S if is_renewed else RETRY_S
+            await asyncio.sleep(min(pause, max(0.0, stop_at - self._monotonic())) if self.is_held else pause)
 
     async def try_once(self) -> bool:
         """Tries once to acquire or renew the lease. Returns whether it is held."""
         try:
             live = await self._api.get(LEASE, self._namespace, self._name)
-            wanted = next_lease(live, self._namespace, self._holder, self._now(), self._name)
+            wanted = next_lease(
+                live, self._namespace, self._holder, self._now(), self._name, unchanged_s=self._unchanged_s(live)
+            )
             if wanted is None:
                 return False
             await (self._api.create(wanted) if live is None else self._api.replace(wanted))
@@ -99,7 +130,7 @@ class LeaseHolder:
         return True
 
     async def release(self) -> None:
-        """Shortens the lease, so that the next operator can acquire it at once."""
+        """Shortens the lease, so that the next operator can acquire it within two seconds."""
         if not self._held.is_set():
             return
         self._held.clear()
@@ -110,3 +141,11 @@ class LeaseHolder:
                 await self._api.replace({**live, "spec": spec})
         except ApiError:
             return
+
+    def _unchanged_s(self, live: Obj | None) -> float:
+        """How long the lease has been seen as it is."""
+        spec = None if live is None else (live["metadata"].get("uid"), live.get("spec"))
+        now = self._monotonic()
+        if spec != self._seen:
+            self._seen, self._seen_at = spec, now
+        return now - self._seen_at

@@ -102,6 +102,8 @@ class Operator:
     async def _lost(self) -> None:
         self._log.error("the lease could not be renewed; stopping before another operator may begin")
         self._stop.set()
+        assert self._supervisor is not None, "run makes it"
+        await self._supervisor.close()
 
     async def _stopped(self) -> None:
         assert self._supervisor is not None and self._lease is not None and self._api is not None, "run makes them"

@@ -8,10 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla_operator.api.objects import CLAIM, KAFKA_CLUSTER, KAFKA_TOPIC, LEASE, NODE, POD, SERVICE, STATEFUL_SET, dig
+from ottla_operator.api.objects import CLAIM, KAFKA_CLUSTER, KAFKA_TOPIC, NODE, POD, SERVICE, STATEFUL_SET, dig
 from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.runtime import topic_task
-from ottla_operator.runtime.lease import LeaseHolder
 from ottla_operator.runtime.object_cache import ObjectCache
 from ottla_operator.runtime.supervisor import TaskSupervisor
 from ottla_operator.topics.decisions import DeleteTopic
@@ -239,15 +238,3 @@ async def test_a_heartbeat_of_a_node_wakes_no_task() -> None:
     world.kubernetes.put(node("n1", "zone-z"))
     await world.until(lambda: len(world.environment.reported) > passes)
     await world.supervisor.close()
-
-
-async def test_one_operator_holds_the_lease_and_another_acquires_it_when_it_is_released() -> None:
-    kubernetes = InMemoryKubernetes()
-    first = LeaseHolder(kubernetes, "default", "a", lambda: "2026-01-01T00:00:00Z")
-    second = LeaseHolder(kubernetes, "default", "b", lambda: "2026-01-01T00:00:05Z")
-    assert await first.try_once() and first.is_held
-    assert not await second.try_once() and not second.is_held
-    await first.release()
-    assert await second.try_once()
-    assert dig(kubernetes.there(LEASE, "ottla-operator"), "spec", "holderIdentity") == "b"
-    assert not await first.try_once()
