@@ -75,6 +75,10 @@ class InMemoryKafka:
         self._kubernetes = kubernetes
         self.topics_there: dict[str, TopicDescription] = {}
         self.partitions: list[tuple[str, int, tuple[int, ...]]] = []
+        self.minimums: dict[str, int] = {}
+        """min.insync.replicas by topic, 2 where it is not set."""
+        self.described: list[str] = []
+        """The topics whose min.insync.replicas was asked for, in order."""
         self.behind: set[int] = set()
         self.unregistered: set[int] = set()
         self.leaders: dict[tuple[str, int], int] = {}
@@ -134,6 +138,11 @@ class InMemoryKafka:
         )
         self._pods = now
         return ClusterMetadata("cluster-1", ready[0], tuple(ready), partitions)
+
+    async def min_in_sync(self, topics: Sequence[str]) -> Mapping[str, int]:
+        await self.brokers()
+        self.described += topics
+        return {topic: self.minimums.get(topic, 2) for topic in topics}
 
     def _incarnations(self) -> dict[int, str]:
         return {

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """One partition in Kafka's metadata."""
+    """One partition in Kafka's metadata. `min_in_sync`: min.insync.replicas of its topic; None when it is not known."""
 
     topic: str
     index: int
     leader: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
+    min_in_sync: int | None = None
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"

@@ -34,6 +34,8 @@ REQUEST_TIMED_OUT = 7
 ELECTION_NOT_NEEDED = 84
 PREFERRED = 0
 """Election type of ElectLeaders (KIP-460)."""
+MIN_IN_SYNC = "min.insync.replicas"
+TOPICS_PER_REQUEST = 500
 DYNAMIC_BROKER_CONFIG = "DYNAMIC_BROKER_CONFIG"
 DYNAMIC_DEFAULT_BROKER_CONFIG = "DYNAMIC_DEFAULT_BROKER_CONFIG"
 
@@ -56,6 +58,9 @@ class KafkaPythonAdmin:
 
     async def view(self) -> ClusterMetadata:
         return await self._call(_view)
+
+    async def min_in_sync(self, topics: Sequence[str]) -> Mapping[str, int]:
+        return await self._call(lambda client: _min_in_sync(client, topics))
 
     async def brokers(self) -> Sequence[int]:
         return await self._call(lambda client: _broker_ids(client.describe_cluster()))
@@ -164,6 +169,18 @@ def _elect_leaders(
         for result in topic.partition_result
         if result.error_code not in (0, ELECTION_NOT_NEEDED, REQUEST_TIMED_OUT)
     }
+
+
+def _min_in_sync(client: KafkaAdminClient, topics: Sequence[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for begin in range(0, len(topics), TOPICS_PER_REQUEST):
+        chunk = topics[begin : begin + TOPICS_PER_REQUEST]
+        resources = [ConfigResource(ConfigResourceType.TOPIC, topic, {MIN_IN_SYNC: None}) for topic in chunk]
+        for topic, values in client.describe_configs(resources, config_filter="all").get("topic", {}).items():
+            value = str(dict(values).get(MIN_IN_SYNC, {}).get("value"))
+            if value.isdecimal():
+                found[topic] = int(value)
+    return found
 
 
 def _broker_ids(cluster: Mapping[str, Any]) -> tuple[int, ...]:

@@ -68,6 +68,10 @@ class KafkaAdmin(Protocol):
         """The metadata of all topics, as one broker knows it at one time."""
         ...
 
+    async def min_in_sync(self, topics: Sequence[str]) -> Mapping[str, int]:
+        """min.insync.replicas in effect of those topics that the broker can describe."""
+        ...
+
     async def brokers(self) -> Sequence[int]:
         """The ids of the brokers that are registered."""
         ...

@@ -23,7 +23,7 @@ from ottla_operator.planning.disks import DISK_FIELDS, DisksDecision
 from ottla_operator.planning.identity import Identities
 from ottla_operator.planning.services import SERVICE_FIELDS, bootstrap_address, selector_text
 from ottla_operator.planning.snapshot import Snapshot
-from ottla_operator.roller import machine
+from ottla_operator.roller.state import Roll, from_status
 
 _FIELDS_OF = {
     ZOOKEEPER_READY: ("spec.zookeeper",),
@@ -42,7 +42,7 @@ def cluster_status(
     identities: Identities,
     disks: DisksDecision,
     brokers: BrokersDecision,
-    roll: machine.Roll | None,
+    roll: Roll | None,
     contested: Sequence[str],
 ) -> Obj:
     """The whole new status.
@@ -66,7 +66,7 @@ def cluster_status(
         ]
         shown.append(entry)
     if snapshot.cluster.paused:
-        roll = machine.from_status(snapshot.status("roll"))
+        roll = from_status(snapshot.status("roll"))
     found.append(_ready(snapshot, found, contested))
     status: Obj = {
         "observedGeneration": generation,

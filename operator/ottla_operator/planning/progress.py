@@ -1,8 +1,8 @@
-"""What a roll excuses: the one member that it restarts, as long as the restart progresses.
+"""What a roll excuses: the members that it restarts now, as long as the restart progresses.
 
-A roll stops one pod at a time, which is no failure. Everything else makes a condition False, whatever status.roll says:
-a container in a crash loop, an image that cannot be pulled, a pod that cannot be scheduled, a step that takes too long,
-and a fleet without a ready member.
+A roll stops one batch of pods at a time, which is no failure. Everything else makes a condition False, whatever
+status.roll says: a container in a crash loop, an image that cannot be pulled, a pod that cannot be scheduled, a step
+that takes too long, and a fleet without a ready member.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def excused(snapshot: Snapshot, role: str, pods: Mapping[int, Obj | None]) -> tu
     lasted = seconds_between(str(snapshot.status("roll", "since") or ""), snapshot.now)
     if lasted is None or lasted > PATIENCE_S:
         return ()
-    return tuple(number for number in snapshot.rolling(role)[:1] if number in pods and is_progressing(pods[number]))
+    return tuple(number for number in snapshot.rolling(role) if number in pods and is_progressing(pods[number]))
 
 
 def is_progressing(pod: Obj | None) -> bool:

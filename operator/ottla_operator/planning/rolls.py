@@ -34,9 +34,11 @@ from ottla_operator.planning.brokers import (
 from ottla_operator.planning.pods import trouble
 from ottla_operator.planning.preferred_leaders import restores_leaders
 from ottla_operator.planning.progress import PATIENCE_S
-from ottla_operator.planning.snapshot import ConcernDecision, Deletion, Snapshot
+from ottla_operator.planning.snapshot import BatchProof, ConcernDecision, Deletion, Snapshot
 from ottla_operator.roller import machine
+from ottla_operator.roller.batches import BLOCKERS_SHOWN
 from ottla_operator.roller.leader_elections import PartitionId
+from ottla_operator.roller.state import Roll, from_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class RollPlan:
     """`roll`: what status.roll becomes, None when nothing is rolled. `elect`: partitions to elect leaders of."""
 
     decision: ConcernDecision
-    roll: machine.Roll | None
+    roll: Roll | None
     elect: tuple[PartitionId, ...] = ()
 
 
@@ -62,7 +64,7 @@ def decide_roll(
         not_to_stop: by role, the members whose pod must not be deleted: a volume would go with it.
         failed: the condition types of the concerns that could not say what should run.
     """
-    recorded = machine.from_status(snapshot.status("roll"))
+    recorded = from_status(snapshot.status("roll"))
     decided = machine.RollDecision(None)
     desired: tuple[Obj, ...] = ()
     deletion: Deletion | None = None
@@ -81,13 +83,13 @@ def decide_roll(
             refused_elections=snapshot.refused_elections,
         )
         decided = machine.decide(recorded, facts)
-        if decided.apply is not None:
-            desired = (wanted[decided.apply],)
-        if decided.delete is not None and decided.delete[0] in not_to_stop[role] and decided.roll is not None:
-            blocked = (f"a volume of {role} {decided.delete[0]} would go with its pod",)
-            decided = replace(decided, roll=replace(decided.roll, blocked_by=blocked), delete=None)
-        if decided.delete is not None:
-            deletion = _deletion(facts, wanted, *decided.delete)
+        desired = tuple(wanted[number] for number in decided.apply)
+        kept_pods = [number for number, _ in decided.delete if number in not_to_stop[role]]
+        if kept_pods and decided.roll is not None:
+            blocked = tuple(f"a volume of {role} {number} would go with its pod" for number in kept_pods)
+            decided = replace(decided, roll=replace(decided.roll, blocked_by=blocked), delete=())
+        if decided.delete and decided.roll is not None:
+            deletion = _deletion(facts, wanted, decided.roll, decided.delete)
         if decided.roll is not None or recorded is not None:
             break
     rolled = _rolled(snapshot, decided.roll, brokers, failed)
@@ -104,15 +106,20 @@ def held(snapshot: Snapshot) -> frozenset[int]:
     return with_state(snapshot.cluster.brokers.overrides, "Hold")
 
 
-def _deletion(facts: machine.RollFacts, wanted: Mapping[int, Obj], number: int, uid: str) -> Deletion:
-    """The deletion of a member's pod, as long as every other member that is ready now is ready then."""
+def _deletion(
+    facts: machine.RollFacts, wanted: Mapping[int, Obj], roll: Roll, pods: Sequence[tuple[int, str]]
+) -> Deletion:
+    """The deletion of the pods of a batch, as long as every other member that is ready now is ready then."""
     others = tuple(
         names.pod_of(name_of(wanted[other.id]))
         for other in facts.members.values()
-        if other.id != number and other.is_ready
+        if other.id not in roll.batch and other.is_ready
     )
-    reason = f"roll {facts.roll_id}: {facts.role} {number}"
-    return Deletion(POD, names.pod_of(name_of(wanted[number])), uid, reason, while_ready=others)
+    reason = f"roll {facts.roll_id}: {facts.role} {', '.join(str(number) for number, _ in pods)}"
+    first, *further = [(names.pod_of(name_of(wanted[number])), uid) for number, uid in pods]
+    stops = machine.running([facts.members[number] for number in roll.batch]) if facts.has_partitions else ()
+    proof = BatchProof(roll.batch, stops) if stops else None
+    return Deletion(POD, *first, reason, while_ready=others, further=tuple(further), proof=proof)
 
 
 def _members(
@@ -140,6 +147,7 @@ def _members(
                 is_running=_is_running(pod),
                 trouble=trouble(pod),
             ),
+            rack=label(live, names.RACK) or "",
         )
     return members
 
@@ -156,7 +164,7 @@ def _is_running(pod: Obj) -> bool:
     return on_node and (not containers or any(dig(one, "state", "running") is not None for one in containers))
 
 
-def _why_no_pod(snapshot: Snapshot, roll: machine.Roll | None) -> str:
+def _why_no_pod(snapshot: Snapshot, roll: Roll | None) -> str:
     """Why Kubernetes creates no pod of the member that this roll restarts; "" when it has one."""
     if roll is None:
         return ""
@@ -165,14 +173,12 @@ def _why_no_pod(snapshot: Snapshot, roll: machine.Roll | None) -> str:
     return "".join(snapshot.why_no_pod(name) for name in found if snapshot.pod(names.pod_of(name)) is None)
 
 
-def _rolled(
-    snapshot: Snapshot, roll: machine.Roll | None, brokers: BrokersDecision, failed: Sequence[str]
-) -> Condition:
+def _rolled(snapshot: Snapshot, roll: Roll | None, brokers: BrokersDecision, failed: Sequence[str]) -> Condition:
     """The condition Rolled. Without a roll it is True only when it is known what every member should run."""
     if roll is None:
         unknown = [f"see {kind}" for kind in failed] or list(brokers.unknown.values())
         if unknown:
-            shown = "; ".join(unknown[: machine.BLOCKERS_SHOWN])
+            shown = "; ".join(unknown[:BLOCKERS_SHOWN])
             return condition_false(ROLLED, "DesiredStateUnknown", f"what runs is kept as it is: {shown}")
         if wrong := snapshot.problems_below("spec.brokers.overrides"):
             return invalid_spec(ROLLED, wrong)

@@ -128,7 +128,7 @@ class Snapshot:
         return f" ({message})" if message else ""
 
     def rolling(self, role: str) -> tuple[int, ...]:
-        """The member that the roll in status restarts now. `planning.progress` decides what that excuses."""
+        """The members that the roll in status restarts now. `planning.progress` decides what that excuses."""
         if self.status("roll", "role") != role:
             return ()
         return tuple(self.status("roll", "batch") or ())
@@ -138,12 +138,21 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchProof:
+    """What Kafka's metadata, read once more, has to allow: to do without `batch`, of which `stopping` serve now."""
+
+    batch: tuple[int, ...]
+    stopping: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Deletion:
     """The deletion of one object. It is done only if an uncached read still shows this uid.
 
     `while_ready`: pods that an uncached read has to show as ready, since an eviction may have been faster.
     `while_absent`: an object that must not exist. `empty_broker`: a broker that Kafka's metadata, read once more, must
-    neither list nor name in any partition.
+    neither list nor name in any partition. `further`: names and uids of objects of this kind that the same act deletes,
+    as far as they are still there. `proof`: read again right before the first of them.
     """
 
     kind: ResourceKind
@@ -153,6 +162,8 @@ class Deletion:
     while_ready: tuple[str, ...] = ()
     while_absent: tuple[ResourceKind, str] | None = None
     empty_broker: int | None = None
+    further: tuple[tuple[str, str], ...] = ()
+    proof: BatchProof | None = None
 
 
 @dataclass(frozen=True, slots=True)

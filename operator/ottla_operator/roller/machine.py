@@ -1,52 +1,58 @@
-"""The state machine of a rolling restart: one member at a time, by the steps below.
+"""The state machine of a rolling restart: one batch of members at a time, by the steps below.
 
     step           left when                                                  what the operator may do in it
-    PickNext       a member is chosen that may be restarted                   -
-    ApplyTemplate  the StatefulSet has the new template, and its controller   apply that StatefulSet
-                   has observed it
-    DeletePod      the pod of `podUid` is gone                                delete the pod of `podUid`
-    WaitReady      the pod is ready and of the newest revision                -
-    WaitInSync     the broker is in every ISR it belongs to                   -
-    RestoreLeaders the broker leads every partition that prefers it and that  ask for these elections
-                   it can lead, or `leadership_timeout_s` has passed
+    PickNext       a batch is chosen that may be restarted                    -
+    ApplyTemplate  each StatefulSet of the batch has the new template, and    apply these StatefulSets
+                   its controller has observed it
+    DeletePod      the pods of `pods` are gone                                delete these pods
+    WaitReady      each pod is ready and of the newest revision               -
+    WaitInSync     each broker is in every ISR it belongs to                  -
+    RestoreLeaders the brokers lead every partition that prefers them and     ask for these elections
+                   that they can lead, or `leadership_timeout_s` has passed
 
 A step is written to status before anything is done in it, so an operator that crashes between any two writes reads what
-it was doing and goes on. Only the member that status names may get a template or lose its pod. The roll ends, and
+it was doing and goes on. Only the members that status names may get a template or lose their pods. The roll ends, and
 status.roll is removed, when no member is pending.
 
-The gate before a pod is deleted: every other member of the roll is ready, none is unscheduled, and each partition whose
-ISR the broker is in has all its other replicas in the ISR too. So the broker, which moves its leaderships when it gets
-SIGTERM (controlled shutdown), has a replica in sync for each of them; and if it crashes meanwhile, every acknowledged
-record is on a replica that can be elected. A broker that is in no ISR may always be restarted, which is how a cluster
-recovers from a configuration with which brokers do not start.
+A batch is the largest set of brokers of one rack that every partition can do without (`batches`); ZooKeeper servers,
+and members that are not ready, are restarted one at a time. The gate before its pods are deleted: every member outside
+of the batch is ready, none is unscheduled, and each partition that has one of the batch in its ISR keeps
+min.insync.replicas in sync without the batch, and at least one. So each partition has a replica in sync to lead it when
+the brokers get SIGTERM (controlled shutdown) and also if they crash meanwhile. A broker that is in no ISR may always be
+restarted, which is how a cluster recovers from a configuration with which brokers do not start; while others can go
+first, or for `BEHIND_PATIENCE_S`, it is left to catch up. The deletions of a batch are one act; when it is interrupted
+and the rest of the batch may not be stopped any more, the batch becomes those that were stopped.
 
-A restarted broker leads nothing, so its leaderships are restored before the next member is restarted: otherwise the
+A restarted broker leads nothing, so its leaderships are restored before the next batch is restarted: otherwise the
 brokers restarted first would end up without leaderships, and the others with all. Elections that are refused or late do
 not delay the roll; the operator asks for them again when it is over (`planning.preferred_leaders`).
 
-A roll leaves a member for another one that is down and pending, until its own pod is deleted, and again while it
+A roll leaves a batch for another member that is down and pending, until its own pods are deleted, and again while it
 catches up: what keeps the other one down may be what the roll has to write (a StatefulSet that somebody has scaled to
 zero, or a template that does not start), and a replica may have only that other one to fetch from.
 
-The active controller is the last. The same machine rolls ZooKeeper servers, which have no partitions.
+The active controller is in the last batch: it waits for others that may not be stopped, `BEHIND_PATIENCE_S` at most.
+The same machine rolls ZooKeeper servers, which have no partitions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 from ottla_operator.api.fleet import ClusterMetadata
 from ottla_operator.api.times import seconds_between
+from ottla_operator.roller.batches import BLOCKERS_SHOWN, RollBatch, blockers, planned_batches
+from ottla_operator.roller.estimate import estimated_end
 from ottla_operator.roller.leader_elections import PartitionId, restorable, step
+from ottla_operator.roller.state import PlannedMember, Roll, Step
 
-Step = Literal["PickNext", "ApplyTemplate", "DeletePod", "WaitReady", "WaitInSync", "RestoreLeaders"]
-STEPS: tuple[str, ...] = get_args(Step)
-BLOCKERS_SHOWN = 5
 REQUEUE_S = 2.0
 RESTORE_REQUEUE_S = 0.5
 LEADERSHIP_TIMEOUT_S = 60.0
+BEHIND_PATIENCE_S = 600.0
+"""How long a pending broker that is behind is left to catch up before it, or the controller, may be restarted."""
 NOT_READY = "is not ready"
 
 
@@ -68,12 +74,16 @@ class MemberPod:
 
 @dataclass(frozen=True, slots=True)
 class RollMember:
-    """One StatefulSet with its pod. `pending`: why the pod has to be replaced, empty when it need not."""
+    """One StatefulSet with its pod. `pending`: why the pod has to be replaced, empty when it need not.
+
+    `rack`: "" when it has none; it is then restarted alone.
+    """
 
     id: int
     pending: tuple[str, ...]
     template_is_current: bool
     pod: MemberPod | None
+    rack: str = ""
 
     @property
     def is_ready(self) -> bool:
@@ -85,58 +95,16 @@ class RollMember:
 
 
 @dataclass(frozen=True, slots=True)
-class Roll:
-    """The content of status.roll. `batch`: at most one member."""
-
-    id: str
-    role: str
-    step: Step
-    since: str
-    batch: tuple[int, ...] = ()
-    done: tuple[int, ...] = ()
-    blocked_by: tuple[str, ...] = ()
-    pod_uid: str = ""
-
-    def to_status(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
-            "id": self.id,
-            "role": self.role,
-            "step": self.step,
-            "batch": list(self.batch),
-            "done": list(self.done),
-            "blockedBy": list(self.blocked_by),
-            "since": self.since,
-        }
-        return {**found, "podUid": self.pod_uid} if self.pod_uid else found
-
-
-def from_status(value: object) -> Roll | None:
-    """Parses status.roll. None when it cannot be parsed: the machine then starts from the facts."""
-    if not isinstance(value, Mapping) or value.get("step") not in STEPS:
-        return None
-    return Roll(
-        id=str(value.get("id", "")),
-        role=str(value.get("role", "")),
-        step=value["step"],
-        since=str(value.get("since", "")),
-        batch=tuple(value.get("batch") or ()),
-        done=tuple(value.get("done") or ()),
-        blocked_by=tuple(value.get("blockedBy") or ()),
-        pod_uid=str(value.get("podUid", "")),
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class RollDecision:
     """The next step. `roll`: the new status.roll, None when there is nothing to roll.
 
-    `apply`, `delete` and `elect` are given only in a step that status held before this decision; `delete` is
-    (id, pod uid), `elect` the partitions whose preferred leaders to ask for.
+    `apply`, `delete` and `elect` are given only in a step that status held before this decision; `apply` are members,
+    `delete` are (id, pod uid), all of them one act, `elect` the partitions whose preferred leaders to ask for.
     """
 
     roll: Roll | None
-    apply: int | None = None
-    delete: tuple[int, str] | None = None
+    apply: tuple[int, ...] = ()
+    delete: tuple[tuple[int, str], ...] = ()
     elect: tuple[PartitionId, ...] = ()
     requeue_after_s: float | None = None
 
@@ -146,7 +114,7 @@ class RollFacts:
     """What is known about the members. `kafka`: None when no broker answers. `has_partitions`: False for ZooKeeper.
 
     `restores_leaders`: whether preferred leaders are elected again. `refused_elections`: partitions whose election the
-    controller refused a short time ago.
+    controller refused a short time ago. `most`: how many members a batch may have; None: no bound.
     """
 
     role: str
@@ -158,6 +126,7 @@ class RollFacts:
     restores_leaders: bool = False
     refused_elections: Collection[PartitionId] = ()
     leadership_timeout_s: float = LEADERSHIP_TIMEOUT_S
+    most: int | None = None
 
 
 def decide(roll: Roll | None, facts: RollFacts) -> RollDecision:
@@ -166,19 +135,13 @@ def decide(roll: Roll | None, facts: RollFacts) -> RollDecision:
     if roll is None:
         if not pending:
             return RollDecision(None)
-        return _to(facts, Roll(facts.roll_id, facts.role, "PickNext", facts.now), "PickNext")
-    if roll.step == "PickNext" or not roll.batch or roll.batch[0] not in facts.members:
+        return _to(facts, Roll(facts.roll_id, facts.role, "PickNext", facts.now, started=facts.now), "PickNext")
+    batch = [facts.members[number] for number in roll.batch if number in facts.members]
+    if roll.step == "PickNext" or not batch:
         return _pick(roll, facts, pending)
-    member = facts.members[roll.batch[0]]
-    if roll.step == "ApplyTemplate":
-        return _apply(roll, facts, member)
-    if roll.step == "DeletePod":
-        return _delete(roll, facts, member)
-    if roll.step == "WaitReady":
-        return _wait_ready(roll, facts, member)
-    if roll.step == "WaitInSync":
-        return _wait_in_sync(roll, facts, member)
-    return _restore_leaders(roll, facts, member)
+    if len(batch) < len(roll.batch):
+        return _to(facts, roll, roll.step, batch=tuple(member.id for member in batch))
+    return _STEPS[roll.step](roll, facts, batch)
 
 
 def is_blocked(roll: Roll, now: str, *, patience_s: float) -> bool:
@@ -190,32 +153,34 @@ def is_blocked(roll: Roll, now: str, *, patience_s: float) -> bool:
     return bool(roll.blocked_by) and (lasted is None or lasted >= patience_s)
 
 
-def obstacles(member: RollMember, facts: RollFacts) -> tuple[str, ...]:
-    """Why this member's pod must not be deleted now; empty when it may."""
+def obstacles(batch: Sequence[RollMember], facts: RollFacts) -> tuple[str, ...]:
+    """Why the pods of these members must not be deleted now; empty when they may."""
+    ids = {member.id for member in batch}
+    are_ready = any(member.is_ready for member in batch)
     found = [
         f"{facts.role} {other.id} {other.trouble}"
         for other in facts.members.values()
-        if other.id != member.id and not other.is_ready and (member.is_ready or _is_unscheduled(other))
+        if other.id not in ids and not other.is_ready and (are_ready or _is_unscheduled(other))
     ]
-    if facts.has_partitions and _is_running(member):
+    if facts.has_partitions and (stopping := running(batch)):
         if facts.kafka is None:
             found.append("no broker answers which replicas are in sync")
         else:
-            for partition in facts.kafka.partitions:
-                if member.id not in partition.in_sync:
-                    continue
-                missing = [str(r) for r in partition.replicas if r != member.id and r not in partition.in_sync]
-                if missing:
-                    found.append(f"{partition}: replica {', '.join(missing)} is not in sync")
+            found += blockers(facts.kafka.partitions, ids, stopping)
     return tuple(found[:BLOCKERS_SHOWN])
 
 
-def _is_running(member: RollMember) -> bool:
-    return member.pod is not None and member.pod.is_running
+def running(batch: Sequence[RollMember]) -> tuple[int, ...]:
+    """Those whose container runs, and so may be what keeps a partition available."""
+    return tuple(member.id for member in batch if member.pod is not None and member.pod.is_running)
 
 
 def _is_unscheduled(member: RollMember) -> bool:
     return member.pod is not None and not member.pod.is_scheduled
+
+
+def _ids(batch: Sequence[RollMember]) -> tuple[int, ...]:
+    return tuple(member.id for member in batch)
 
 
 def _to(facts: RollFacts, roll: Roll, step: Step, **changes: Any) -> RollDecision:
@@ -228,98 +193,198 @@ def _stay(roll: Roll, blocked_by: Sequence[str] = (), **acts: Any) -> RollDecisi
 
 
 def _pick(roll: Roll, facts: RollFacts, pending: list[RollMember]) -> RollDecision:
-    """Chooses a member: those that are not ready first, then by id, the active controller last."""
+    """Chooses a batch: members that are not ready first, one at a time, then batches of those that are."""
     if not pending:
         return RollDecision(None)
-    controller = facts.kafka.controller if facts.kafka is not None and facts.has_partitions else None
-    ordered = sorted(pending, key=lambda member: (member.is_ready, member.id == controller, member.id))
+    batches = _planned(roll, facts, pending)
+    roll = replace(roll, plan=_plan(facts, pending, batches), pods={})
     blocked: tuple[str, ...] = ()
-    for member in ordered:
-        blocked = obstacles(member, facts)
+    for member in sorted((member for member in pending if not member.is_ready), key=lambda member: member.id):
+        blocked = obstacles([member], facts)
         if not blocked:
-            return _to(facts, roll, "ApplyTemplate", batch=(member.id,), pod_uid="")
+            return _picked(facts, roll, (member.id,), batches)
+    candidates = batches[0].brokers if batches else ()
+    chosen = [facts.members[number] for number in candidates]
+    others = sorted(member.id for member in pending if member.id not in candidates)
+    if _has_controller(facts, candidates) and others and not _is_patient_no_more(roll, facts):
+        blocked = obstacles([facts.members[others[0]]], facts)
+    elif chosen:
+        blocked = obstacles(chosen, facts)
+        if not blocked:
+            return _picked(facts, roll, candidates, batches)
+    elif batches:
+        first = min(batches[0].left_out)
+        blocked = obstacles([facts.members[first]], facts) or (batches[0].left_out[first],)
+    return _stay(replace(roll, step="PickNext", batch=()), blocked)
+
+
+def _has_controller(facts: RollFacts, ids: Collection[int]) -> bool:
+    return facts.has_partitions and facts.kafka is not None and facts.kafka.controller in ids
+
+
+def _is_patient_no_more(roll: Roll, facts: RollFacts) -> bool:
+    """Whether brokers that are behind have had their time to catch up in this step."""
+    lasted = seconds_between(roll.since, facts.now) if roll.step == "PickNext" else 0.0
+    return lasted is None or lasted >= BEHIND_PATIENCE_S
+
+
+def _picked(facts: RollFacts, roll: Roll, ids: tuple[int, ...], batches: Sequence[RollBatch]) -> RollDecision:
+    left = sum(1 for batch in batches if batch.brokers and set(batch.brokers) != set(ids)) + 1
+    end = estimated_end(roll.started, facts.now, roll.batches_done, left)
+    return _to(facts, roll, "ApplyTemplate", batch=ids, estimate=end)
+
+
+def _planned(roll: Roll, facts: RollFacts, pending: Sequence[RollMember]) -> tuple[RollBatch, ...]:
+    """The batches of the pending members that are ready."""
+    ready = {member.id: member for member in pending if member.is_ready}
+    if not facts.has_partitions:
+        return tuple(RollBatch((number,), {}) for number in sorted(ready))
+    racks = {number: member.rack for number, member in ready.items()}
+    if facts.kafka is None:
+        why = "no broker answers which replicas are in sync"
+        return (RollBatch((), dict.fromkeys(sorted(ready), why)),) if ready else ()
+    behind = _behind(facts.kafka, racks)
+    if set(racks) > behind and not _is_patient_no_more(roll, facts):
+        racks = {number: rack for number, rack in racks.items() if number not in behind}
+    return planned_batches(racks, facts.kafka.partitions, facts.kafka.controller, most=facts.most)
+
+
+def _behind(kafka: ClusterMetadata, brokers: Collection[int]) -> set[int]:
+    """Those of the brokers that are not in every ISR they belong to."""
+    return {
+        replica
+        for partition in kafka.partitions
+        if len(partition.in_sync) < len(partition.replicas)
+        for replica in partition.replicas
+        if replica in brokers and replica not in partition.in_sync
+    }
+
+
+def _plan(facts: RollFacts, pending: Sequence[RollMember], batches: Sequence[RollBatch]) -> tuple[PlannedMember, ...]:
+    """Every pending member: why it is restarted, in which batch from now, and why not in the next one."""
+    place = {number: index for index, batch in enumerate(batches, 1) for number in batch.brokers}
+    waits = batches[0].left_out if batches else {}
+    found = []
+    for member in sorted(
+        pending, key=lambda member: (place.get(member.id, 0 if not member.is_ready else 10**9), member.id)
+    ):
         if not member.is_ready:
-            continue
-        break
-    return _stay(replace(roll, step="PickNext", batch=(), pod_uid=""), blocked)
+            why = f"{member.trouble}: it comes first"
+        elif member.id in place or member.id in waits:
+            why = waits.get(member.id, "")
+        else:
+            why = "it is not in sync: it is left to catch up"
+        found.append(PlannedMember(member.id, place.get(member.id), member.pending, why))
+    return tuple(found)
 
 
-def _apply(roll: Roll, facts: RollFacts, member: RollMember) -> RollDecision:
-    if not member.template_is_current:
-        return _stay(roll, apply=member.id)
-    if member.pod is not None and not member.pod.is_current:
-        return _to(facts, roll, "DeletePod", pod_uid=member.pod.uid)
-    return _to(facts, roll, "WaitReady")
+def _apply(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> RollDecision:
+    if stale := tuple(member.id for member in batch if not member.template_is_current):
+        return _stay(roll, apply=stale)
+    if outdated := _outdated(batch):
+        return _to(facts, roll, "DeletePod", pods=outdated)
+    return _to(facts, roll, "WaitReady", pods={})
 
 
-def _delete(roll: Roll, facts: RollFacts, member: RollMember) -> RollDecision:
-    if member.pod is None or member.pod.uid != roll.pod_uid:
-        return _to(facts, roll, "WaitReady", pod_uid="")
-    if member.pod.is_terminating:
-        return _stay(roll, [f"the pod of {facts.role} {member.id} is still being deleted"])
-    if not member.template_is_current:
+def _outdated(batch: Sequence[RollMember]) -> dict[int, str]:
+    """The pods that are not of the newest revision, by member."""
+    return {member.id: member.pod.uid for member in batch if member.pod is not None and not member.pod.is_current}
+
+
+def _delete(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> RollDecision:
+    left = [member for member in batch if member.pod is not None and member.pod.uid == roll.pods.get(member.id)]
+    if not left:
+        return _to(facts, roll, "WaitReady", pods={})
+    to_stop = [member for member in left if member.pod is not None and not member.pod.is_terminating]
+    if not to_stop:
+        return _stay(roll, [f"the pod of {facts.role} {member.id} is still being deleted" for member in left])
+    if not all(member.template_is_current for member in to_stop):
         # The spec changed meanwhile: the pod would come back with the template of before.
-        return _to(facts, roll, "ApplyTemplate", pod_uid="")
-    blocked = obstacles(member, facts)
-    if blocked and _is_another_down(facts, member):
-        return _to(facts, roll, "PickNext", batch=(), pod_uid="")
-    return _stay(roll, blocked) if blocked else _stay(roll, delete=(member.id, roll.pod_uid))
+        return _to(facts, roll, "ApplyTemplate", pods={})
+    blocked = obstacles(batch, facts)
+    if not blocked:
+        return _stay(roll, delete=tuple((member.id, roll.pods[member.id]) for member in to_stop))
+    stopped = tuple(number for number in roll.pods if number not in _ids(to_stop))
+    if stopped:
+        kept = {number: uid for number, uid in roll.pods.items() if number in stopped}
+        return _to(facts, roll, "DeletePod", batch=stopped, pods=kept)
+    if _is_another_down(facts, batch) or len(batch) > 1:
+        return _to(facts, roll, "PickNext", batch=(), pods={})
+    return _stay(roll, blocked)
 
 
-def _is_another_down(facts: RollFacts, member: RollMember) -> bool:
-    """Whether another member is not ready and pending: it must not wait for this one."""
-    return any(other.pending and not other.is_ready for other in facts.members.values() if other.id != member.id)
+def _is_another_down(facts: RollFacts, batch: Sequence[RollMember]) -> bool:
+    """Whether another member is not ready and pending: it must not wait for these."""
+    return any(other.pending and not other.is_ready for other in facts.members.values() if other.id not in _ids(batch))
 
 
-def _wait_ready(roll: Roll, facts: RollFacts, member: RollMember) -> RollDecision:
-    if not member.template_is_current and not member.is_ready:
+def _wait_ready(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> RollDecision:
+    if any(not member.template_is_current and not member.is_ready for member in batch):
         return _to(facts, roll, "ApplyTemplate")  # the spec changed again, and this member is down anyway
-    if member.pod is None:
-        return _stay(roll, [f"{facts.role} {member.id} has no pod yet"])
-    if not member.pod.is_current and member.template_is_current and not member.pod.is_terminating:
-        return _to(facts, roll, "DeletePod", pod_uid=member.pod.uid)
-    if not member.is_ready:
-        return _stay(roll, [f"{facts.role} {member.id} {member.trouble}"])
+    if missing := [f"{facts.role} {member.id} has no pod yet" for member in batch if member.pod is None]:
+        return _stay(roll, missing)
+    standing = [m for m in batch if m.template_is_current and m.pod is not None and not m.pod.is_terminating]
+    if outdated := _outdated(standing):
+        return _to(facts, roll, "DeletePod", pods=outdated)
+    if waits := [f"{facts.role} {member.id} {member.trouble}" for member in batch if not member.is_ready]:
+        return _stay(roll, waits)
     return _to(facts, roll, "WaitInSync")
 
 
-def _wait_in_sync(roll: Roll, facts: RollFacts, member: RollMember) -> RollDecision:
-    if not member.is_ready:
+def _wait_in_sync(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> RollDecision:
+    if not all(member.is_ready for member in batch):
         return _to(facts, roll, "WaitReady")
-    if waits := _not_in_sync(facts, member):
-        return _to(facts, roll, "PickNext", batch=()) if _is_another_down(facts, member) else _stay(roll, waits)
+    if waits := _not_in_sync(facts, batch):
+        return _to(facts, roll, "PickNext", batch=()) if _is_another_down(facts, batch) else _stay(roll, waits)
     if facts.has_partitions and facts.restores_leaders:
         return _to(facts, roll, "RestoreLeaders")
-    return _next(roll, facts, member)
+    return _next(roll, facts)
 
 
-def _not_in_sync(facts: RollFacts, member: RollMember) -> list[str]:
-    """Why the member is not in every ISR; empty for a ZooKeeper server."""
+def _not_in_sync(facts: RollFacts, batch: Sequence[RollMember]) -> list[str]:
+    """Why a member is not in every ISR; empty for a ZooKeeper server."""
     if not facts.has_partitions:
         return []
     if facts.kafka is None:
         return ["no broker answers which replicas are in sync"]
-    if member.id not in facts.kafka.brokers:
-        return [f"broker {member.id} is not registered"]
-    behind = [str(p) for p in facts.kafka.partitions if member.id in p.replicas and member.id not in p.in_sync]
-    return [f"{name}: broker {member.id} is not in sync" for name in behind]
+    if unregistered := [number for number in _ids(batch) if number not in facts.kafka.brokers]:
+        return [f"broker {number} is not registered" for number in unregistered]
+    return [
+        f"{partition}: broker {number} is not in sync"
+        for partition in facts.kafka.partitions
+        if len(partition.in_sync) < len(partition.replicas)
+        for number in _ids(batch)
+        if number in partition.replicas and number not in partition.in_sync
+    ]
 
 
-def _restore_leaders(roll: Roll, facts: RollFacts, member: RollMember) -> RollDecision:
-    if not member.is_ready:
+def _restore_leaders(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> RollDecision:
+    if not all(member.is_ready for member in batch):
         return _to(facts, roll, "WaitReady")
     lasted = seconds_between(roll.since, facts.now)
     is_late = lasted is None or lasted > facts.leadership_timeout_s
     if facts.kafka is None and not is_late:
         return _stay(roll, ["no broker answers who leads"])
-    if facts.kafka is None or is_late or member.pending or not facts.restores_leaders:
-        return _next(roll, facts, member)
-    wanted = restorable(facts.kafka, (member.id,), facts.refused_elections)
+    if facts.kafka is None or is_late or not facts.restores_leaders:
+        return _next(roll, facts)
+    settled = tuple(member.id for member in batch if not member.pending)
+    wanted = restorable(facts.kafka, settled, facts.refused_elections)
     if not wanted:
-        return _next(roll, facts, member)
-    message = f"{len(wanted)} partitions that prefer broker {member.id} are led by others"
+        return _next(roll, facts)
+    message = f"{len(wanted)} partitions that prefer broker {', '.join(map(str, settled))} are led by others"
     return replace(_stay(roll, [message], elect=step(wanted)), requeue_after_s=RESTORE_REQUEUE_S)
 
 
-def _next(roll: Roll, facts: RollFacts, member: RollMember) -> RollDecision:
-    return _to(facts, roll, "PickNext", batch=(), done=(*roll.done, member.id), pod_uid="")
+def _next(roll: Roll, facts: RollFacts) -> RollDecision:
+    done = (*roll.done, *roll.batch)
+    return _to(facts, roll, "PickNext", batch=(), done=done, pods={}, batches_done=roll.batches_done + 1)
+
+
+_STEPS = {
+    "ApplyTemplate": _apply,
+    "DeletePod": _delete,
+    "WaitReady": _wait_ready,
+    "WaitInSync": _wait_in_sync,
+    "RestoreLeaders": _restore_leaders,
+}
+"""What each step does but PickNext, which has no batch."""

@@ -31,7 +31,7 @@ from ottla_operator.api.objects import (
     name_of,
     uid_of,
 )
-from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
+from ottla_operator.effects.ports import ApiError, Environment, KafkaAdmin, KafkaUnavailable, KubernetesApi
 from ottla_operator.model.kafka_cluster import parse_cluster
 from ottla_operator.planning.config import internal_address
 from ottla_operator.planning.disk_replacement import needs_all_volumes
@@ -41,6 +41,7 @@ from ottla_operator.planning.snapshot import ContainerImages, ContestedFields, S
 from ottla_operator.planning.zookeeper import needs_reports
 from ottla_operator.runtime.kafka_connection import KafkaConnection
 from ottla_operator.runtime.object_cache import Key, ObjectCache
+from ottla_operator.runtime.topic_minimums import TopicMinimums
 
 REQUEUE_AFTER_S = 30.0
 """How often brokers are asked for log directories and partitions when nothing else happens. This is no API call."""
@@ -89,6 +90,7 @@ class ClusterObserver:
         self._slow_facts: _SlowFacts | None = None
         self._dynamic_values: Mapping[int, Sequence[DynamicValue]] | None = None
         self._log = log
+        self._minimums = TopicMinimums(monotonic)
 
     async def snapshot(
         self,
@@ -121,6 +123,7 @@ class ClusterObserver:
         snapshot = await self._read_volumes(snapshot)
         if kafka is not None:
             await self._read_dynamic_values(kafka, snapshot)
+            kafka = await self._with_minimums(kafka, snapshot)
         return replace(
             snapshot,
             servers=servers,
@@ -129,6 +132,21 @@ class ClusterObserver:
             surplus_replicas=await self._read_surplus_replicas(snapshot, kafka),
             refused_elections=refused_elections,
         )
+
+    async def metadata_now(self, client: KafkaAdmin) -> ClusterMetadata:
+        """Kafka's metadata and min.insync.replicas of every topic, read now. Raises KafkaUnavailable."""
+        return await self._minimums.added_to(await client.view(), client, is_fresh=True)
+
+    async def _with_minimums(self, kafka: ClusterMetadata, snapshot: Snapshot) -> ClusterMetadata:
+        """With min.insync.replicas of every topic while brokers are rolled: nothing else needs them."""
+        client = self._kafka.client
+        if client is None or snapshot.status("roll", "role") != names.BROKER:
+            return kafka
+        try:
+            return await self._minimums.added_to(kafka, client)
+        except KafkaUnavailable as error:
+            self._log.info("no broker reports min.insync.replicas: %s", error)
+            return kafka
 
     def note_super_secret(self) -> None:
         """Records that the Secret of ZooKeeper's super user has been created."""

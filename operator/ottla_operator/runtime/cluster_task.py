@@ -18,8 +18,9 @@ from ottla_operator.api.events import events
 from ottla_operator.api.objects import KAFKA_CLUSTER, Obj, dig, is_terminating, name_of
 from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
 from ottla_operator.planning.concerns import ClusterDecision, decide_cluster
-from ottla_operator.planning.snapshot import ContainerImages, Snapshot
+from ottla_operator.planning.snapshot import BatchProof, ContainerImages, Snapshot
 from ottla_operator.planning.zookeeper_objects import super_secret
+from ottla_operator.roller.batches import blockers
 from ottla_operator.runtime.cluster_observer import REQUEUE_AFTER_S, ClusterObserver
 from ottla_operator.runtime.contested_writes import ContestedWrites
 from ottla_operator.runtime.event_writer import emit_events
@@ -90,7 +91,7 @@ class ClusterTask:
         wanted, failed = await self._write(snapshot, wanted)
         if wanted.delete is not None and failed is None:
             try:
-                await self._writer.delete(wanted.delete, self._is_empty)
+                await self._writer.delete(wanted.delete, self._is_empty, self._why_not_stop)
             except ApiError as error:  # status has to show what a roll waits for
                 failed = error
                 wanted = _with_failure(snapshot, wanted, f"{wanted.delete.kind.kind} {wanted.delete.name}: {error}")
@@ -169,6 +170,17 @@ class ClusterTask:
             return False
         replicas = {replica for partition in metadata.partitions for replica in partition.replicas}
         return broker_id not in metadata.brokers and broker_id not in replicas
+
+    async def _why_not_stop(self, proof: BatchProof) -> str:
+        """Why Kafka's metadata and topic configurations, read now, do not allow to stop a batch; "" when they do."""
+        client = self._kafka.client
+        if client is None:
+            return "no broker answers"
+        try:
+            metadata = await self._observer.metadata_now(client)
+        except KafkaUnavailable as error:
+            return f"no broker answers: {error}"
+        return "; ".join(blockers(metadata.partitions, proof.batch, proof.stopping))
 
     async def _write_ready_unknown(self, resource: Obj, error: Exception) -> None:
         """Sets Ready to Unknown: what status shows was decided from what can no longer be read."""

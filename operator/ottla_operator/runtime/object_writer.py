@@ -25,7 +25,7 @@ from ottla_operator.api.objects import (
 )
 from ottla_operator.effects.ports import ApiError, KubernetesApi
 from ottla_operator.planning.difference import difference, stamped
-from ottla_operator.planning.snapshot import Deletion, Snapshot
+from ottla_operator.planning.snapshot import BatchProof, Deletion, Snapshot
 from ottla_operator.runtime.contested_writes import ContestedWrites
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 
@@ -114,16 +114,26 @@ class ObjectWriter:
             metadata[part] = {**metadata.get(part, {}), **wanted["metadata"].get(part, {})}
         return await self._api.replace({**current, **wanted, "metadata": metadata})
 
-    async def delete(self, wanted: Deletion, is_empty: Callable[[int], Awaitable[bool]]) -> None:
-        """Deletes one object, if uncached reads show that everything that the deletion relies on still holds.
+    async def delete(
+        self,
+        wanted: Deletion,
+        is_empty: Callable[[int], Awaitable[bool]],
+        why_not_stop: Callable[[BatchProof], Awaitable[str]],
+    ) -> None:
+        """Does one deletion, if uncached reads show that everything that it relies on still holds.
 
         Args:
             is_empty: whether Kafka, asked now, has no replica on a broker and does not list it.
+            why_not_stop: why Kafka's metadata, read now, does not allow to stop a batch; "" when it does.
         """
-        there = await self._api.get(wanted.kind, self._key[0], wanted.name)
-        if there is None or uid_of(there) != wanted.uid or is_terminating(there):
-            if there is not None:
-                self._cache.put(there)
+        there: list[Obj] = []
+        for name, uid in ((wanted.name, wanted.uid), *wanted.further):
+            found = await self._api.get(wanted.kind, self._key[0], name)
+            if found is not None and uid_of(found) == uid and not is_terminating(found):
+                there.append(found)
+            elif found is not None:
+                self._cache.put(found)
+        if not there:
             return
         for name in wanted.while_ready:
             other = await self._api.get(POD, self._key[0], name)
@@ -134,15 +144,20 @@ class ObjectWriter:
                 return
         if wanted.while_absent is not None:
             kind, name = wanted.while_absent
-            if (found := await self._api.get(kind, self._key[0], name)) is not None:
-                self._cache.put(found)
+            if (blocking := await self._api.get(kind, self._key[0], name)) is not None:
+                self._cache.put(blocking)
                 return
         if wanted.empty_broker is not None and not await is_empty(wanted.empty_broker):
             return
-        self._log.info("deleting %s %s: %s", wanted.kind.kind, wanted.name, wanted.reason)
-        await self._api.delete(wanted.kind, self._key[0], wanted.name, wanted.uid)
-        after = await self._api.get(wanted.kind, self._key[0], wanted.name)
-        if after is None or uid_of(after) != wanted.uid:
-            self._cache.remove(there, is_final=True)
-        else:
-            self._cache.put(after)
+        if wanted.proof is not None and (why := await why_not_stop(wanted.proof)):
+            self._log.info("%s %s is not deleted: %s", wanted.kind.kind, wanted.name, why)
+            return
+        for obj in there:
+            self._log.info("deleting %s %s: %s", wanted.kind.kind, name_of(obj), wanted.reason)
+            await self._api.delete(wanted.kind, self._key[0], name_of(obj), uid_of(obj))
+        for obj in there:
+            after = await self._api.get(wanted.kind, self._key[0], name_of(obj))
+            if after is None or uid_of(after) != uid_of(obj):
+                self._cache.remove(obj, is_final=True)
+            else:
+                self._cache.put(after)

@@ -8,18 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla_operator.api.fleet import ClusterMetadata, PartitionReport
+from ottla_operator.roller.batches import needed_in_sync
 from ottla_operator.roller.machine import (
-    STEPS,
     MemberPod,
-    Roll,
     RollDecision,
     RollFacts,
     RollMember,
     decide,
-    from_status,
     is_blocked,
     obstacles,
 )
+from ottla_operator.roller.state import STEPS, PlannedMember, Roll, from_status
 
 NOW = "2026-01-01T00:00:00Z"
 READY = MemberPod("u", is_ready=True, is_current=True, is_scheduled=True, is_terminating=False)
@@ -43,7 +42,7 @@ def test_there_is_no_roll_when_no_member_is_pending() -> None:
 def test_a_roll_begins_with_its_status_and_no_write() -> None:
     decided = decide(None, _facts(_member(0, pending=True)))
     assert decided.roll is not None and decided.roll.step == "PickNext"
-    assert decided.apply is None and decided.delete is None
+    assert decided.apply == () and decided.delete == ()
 
 
 def test_members_that_are_not_ready_are_restarted_first_and_the_active_controller_last() -> None:
@@ -60,24 +59,24 @@ def test_a_pod_is_deleted_only_in_the_recorded_step_and_by_its_uid() -> None:
     member = _member(1, pending=True)
     facts = _facts(_member(0), member)
     applied = decide(Roll("r1", "broker", "ApplyTemplate", NOW, (1,)), facts)
-    assert applied.delete is None and applied.roll is not None
-    assert (applied.roll.step, applied.roll.pod_uid) == ("DeletePod", "u1")
-    assert decide(applied.roll, facts).delete == (1, "u1")
-    other = replace(applied.roll, pod_uid="an older pod")
+    assert applied.delete == () and applied.roll is not None
+    assert (applied.roll.step, applied.roll.pods) == ("DeletePod", {1: "u1"})
+    assert decide(applied.roll, facts).delete == ((1, "u1"),)
+    other = replace(applied.roll, pods={1: "an older pod"})
     again = decide(other, facts)
-    assert again.delete is None and again.roll is not None and again.roll.step == "WaitReady"
+    assert again.delete == () and again.roll is not None and again.roll.step == "WaitReady"
 
 
 def test_the_template_is_written_before_the_pod_is_deleted() -> None:
     facts = _facts(_member(0), _member(1, pending=True, current_template=False))
     decided = decide(Roll("r1", "broker", "ApplyTemplate", NOW, (1,)), facts)
-    assert decided.apply == 1 and decided.delete is None
+    assert decided.apply == (1,) and decided.delete == ()
 
 
 def test_a_template_that_changes_while_the_deletion_waits_is_written_before_the_pod_is_deleted() -> None:
-    waiting = Roll("r1", "broker", "DeletePod", NOW, (1,), pod_uid="u1")
+    waiting = Roll("r1", "broker", "DeletePod", NOW, (1,), pods={1: "u1"})
     decided = decide(waiting, _facts(_member(0), _member(1, pending=True, current_template=False)))
-    assert decided.delete is None
+    assert decided.delete == ()
     assert decided.roll is not None and decided.roll.step == "ApplyTemplate"
 
 
@@ -85,8 +84,8 @@ def test_a_roll_leaves_a_member_for_one_that_is_down_and_pending() -> None:
     """Somebody scales the StatefulSet of broker 2 to zero: only the roll brings its pod back."""
     down = replace(_member(2, pending=True, current_template=False), pod=None)
     facts = _facts(_member(0), _member(1, pending=True), down)
-    decided = decide(Roll("r1", "broker", "DeletePod", NOW, (1,), pod_uid="u1"), facts)
-    assert decided.delete is None
+    decided = decide(Roll("r1", "broker", "DeletePod", NOW, (1,), pods={1: "u1"}), facts)
+    assert decided.delete == ()
     assert decided.roll is not None and decided.roll.step == "PickNext"
     chosen = decide(decided.roll, facts).roll
     assert chosen is not None and (chosen.step, chosen.batch) == ("ApplyTemplate", (2,))
@@ -107,18 +106,18 @@ def test_a_roll_leaves_a_replica_that_cannot_catch_up_for_its_leader_that_is_dow
 def test_a_pod_that_stays_terminating_is_reported() -> None:
     """On a node that does not answer it stays for ever, and nothing else reports it."""
     terminating = replace(_member(1, pending=True), pod=replace(READY, uid="u1", is_ready=False, is_terminating=True))
-    decided = decide(Roll("r1", "broker", "DeletePod", NOW, (1,), pod_uid="u1"), _facts(_member(0), terminating))
-    assert decided.delete is None
+    decided = decide(Roll("r1", "broker", "DeletePod", NOW, (1,), pods={1: "u1"}), _facts(_member(0), terminating))
+    assert decided.delete == ()
     assert decided.roll is not None and decided.roll.blocked_by == ("the pod of broker 1 is still being deleted",)
 
 
 def test_the_obstacles_of_a_step_are_reported() -> None:
     partition = PartitionReport("t", 3, 1, (1, 2), (1,))
     facts = _facts(_member(0), _member(1, pending=True), _member(2), partitions=(partition,))
-    assert obstacles(facts.members[1], facts) == ("t-3: replica 2 is not in sync",)
-    assert obstacles(facts.members[2], facts) == (), "it is in no ISR, so it takes nothing away"
+    assert obstacles([facts.members[1]], facts) == ("t-3: replica 2 is not in sync",)
+    assert obstacles([facts.members[2]], facts) == (), "it is in no ISR, so it takes nothing away"
     silent = _facts(_member(0), _member(1, pending=True), answers=False)
-    assert "no broker answers" in obstacles(silent.members[1], silent)[0]
+    assert "no broker answers" in obstacles([silent.members[1]], silent)[0]
 
 
 def test_a_broker_whose_container_does_not_run_may_be_restarted_when_replicas_are_out_of_sync() -> None:
@@ -126,16 +125,16 @@ def test_a_broker_whose_container_does_not_run_may_be_restarted_when_replicas_ar
     ended = replace(_member(1, pending=True, ready=False), pod=replace(READY, is_ready=False, is_running=False))
     last = PartitionReport("t", 0, -1, (0, 1), (1,))
     facts = _facts(_member(0), ended, partitions=(last,))
-    assert obstacles(ended, facts) == ()
-    assert obstacles(ended, replace(facts, kafka=None)) == ()
+    assert obstacles([ended], facts) == ()
+    assert obstacles([ended], replace(facts, kafka=None)) == ()
     recovering = _member(1, pending=True, ready=False)
-    assert obstacles(recovering, replace(facts, kafka=None)) != ()
+    assert obstacles([recovering], replace(facts, kafka=None)) != ()
 
 
 def test_no_pod_is_deleted_while_another_cannot_be_scheduled() -> None:
     lost = RollMember(2, (), True, replace(READY, is_ready=False, is_scheduled=False))
     facts = _facts(_member(1, pending=True, ready=False), lost)
-    assert obstacles(facts.members[1], facts) == ("broker 2 is not ready",)
+    assert obstacles([facts.members[1]], facts) == ("broker 2 is not ready",)
 
 
 def test_in_sync_means_in_every_isr_it_belongs_to() -> None:
@@ -158,8 +157,86 @@ def test_a_waiting_step_is_blocked_only_after_a_time() -> None:
 def test_a_roll_that_cannot_be_parsed_from_status_is_none() -> None:
     for value in (None, "", {}, {"step": "Dance"}, {"batch": [1]}):
         assert from_status(value) is None
-    roll = Roll("r1", "broker", "DeletePod", NOW, (1,), (2,), ("x",), "u")
+    roll = Roll(
+        "r1",
+        "broker",
+        "DeletePod",
+        NOW,
+        (1,),
+        (2,),
+        ("x",),
+        {1: "u"},
+        (PlannedMember(0, 1, ("ConfigChanged",), "why"),),
+        NOW,
+        1,
+        NOW,
+    )
     assert from_status(roll.to_status()) == roll
+
+
+def _racks(*letters: str, pending: bool = True) -> tuple[RollMember, ...]:
+    return tuple(replace(_member(number, pending=pending), rack=rack) for number, rack in enumerate(letters))
+
+
+def test_the_brokers_of_a_rack_are_restarted_together_and_deleted_in_one_act() -> None:
+    partitions = (
+        PartitionReport("t", 0, 0, (0, 1, 2), (0, 1, 2), 2),
+        PartitionReport("t", 1, 3, (3, 4, 5), (3, 4, 5), 2),
+    )
+    facts = _facts(*_racks("a", "b", "c", "a", "b", "c"), partitions=partitions)
+    picked = decide(Roll("r1", "broker", "PickNext", NOW, started=NOW), facts).roll
+    assert picked is not None and (picked.step, picked.batch) == ("ApplyTemplate", (1, 4)), "the controller is 0"
+    assert [(one.id, one.batch) for one in picked.plan] == [(1, 1), (4, 1), (2, 2), (5, 2), (0, 3), (3, 3)]
+    assert picked.plan[2].waits_for == "rack c comes later" and picked.plan[2].reasons == ("ConfigChanged",)
+    deleting = decide(picked, facts).roll
+    assert deleting is not None and deleting.pods == {1: "u1", 4: "u4"}
+    assert decide(deleting, facts).delete == ((1, "u1"), (4, "u4"))
+
+
+def test_a_batch_whose_deletions_were_interrupted_goes_on_or_becomes_what_was_stopped() -> None:
+    members = _racks("a", "a", "b", "c")
+    stopped = replace(members[0], pod=None)
+    roll = Roll("r1", "broker", "DeletePod", NOW, (0, 1), pods={0: "u0", 1: "u1"})
+    shared = PartitionReport("t", 0, 1, (0, 1, 2, 3), (1, 2, 3), 2)
+    facts = _facts(stopped, *members[1:], partitions=(shared,))
+    assert decide(roll, facts).delete == ((1, "u1"),)
+    tight = replace(facts, kafka=ClusterMetadata("c", 2, (1, 2, 3), (replace(shared, in_sync=(1, 2)),)))
+    smaller = decide(roll, tight)
+    assert smaller.delete == () and smaller.roll is not None and smaller.roll.batch == (0,)
+    after = decide(smaller.roll, tight).roll
+    assert after is not None and after.step == "WaitReady"
+
+
+def test_a_batch_that_may_not_be_stopped_any_more_is_chosen_again() -> None:
+    members = _racks("a", "a", "b", "c")
+    roll = Roll("r1", "broker", "DeletePod", NOW, (0, 1), pods={0: "u0", 1: "u1"})
+    tight = PartitionReport("t", 0, 1, (1, 2, 3), (1, 2), 2)
+    facts = _facts(*members, partitions=(tight,))
+    decided = decide(roll, facts)
+    assert decided.delete == () and decided.roll is not None and decided.roll.step == "PickNext"
+
+
+def test_a_broker_that_is_behind_is_left_to_catch_up_for_ten_minutes() -> None:
+    behind = PartitionReport("t", 0, 1, (1, 2), (1,), 1)
+    facts = _facts(*_racks("a", "b", "c")[1:], partitions=(behind,))
+    waiting = decide(Roll("r1", "broker", "PickNext", NOW, started=NOW), facts).roll
+    assert waiting is not None and waiting.step == "PickNext"
+    assert waiting.blocked_by == ("t-0: replica 2 is not in sync",)
+    later = decide(waiting, replace(facts, now="2026-01-01T00:10:00Z")).roll
+    assert later is not None and (later.step, later.batch) == ("ApplyTemplate", (2,))
+
+
+def test_zookeeper_servers_are_restarted_one_at_a_time() -> None:
+    facts = replace(_facts(*_racks("", "", "")), role="zookeeper", has_partitions=False, kafka=None)
+    picked = decide(Roll("r1", "zookeeper", "PickNext", NOW), facts).roll
+    assert picked is not None and picked.batch == (0,)
+
+
+def test_the_roll_of_an_earlier_release_goes_on() -> None:
+    status = {"id": "r1", "role": "broker", "step": "DeletePod", "batch": [1], "since": NOW, "podUid": "u1"}
+    roll = from_status(status)
+    assert roll is not None
+    assert decide(roll, _facts(_member(0), _member(1, pending=True))).delete == ((1, "u1"),)
 
 
 @st.composite
@@ -168,18 +245,22 @@ def _fleets(draw: st.DrawFn) -> tuple[Roll | None, RollFacts]:
     members = {}
     for number in range(draw(st.integers(1, 4))):
         pod = MemberPod(f"u{number}", *(draw(flags) for _ in range(5))) if draw(flags) else None
-        members[number] = RollMember(number, ("X",) if draw(flags) else (), draw(flags), pod)
+        rack = draw(st.sampled_from(("a", "b", "")))
+        members[number] = RollMember(number, ("X",) if draw(flags) else (), draw(flags), pod, rack)
     partitions = []
     for index in range(draw(st.integers(0, 3))):
         replicas = tuple(draw(st.lists(st.sampled_from(sorted(members)), min_size=1, unique=True)))
         in_sync = tuple(broker for broker in replicas if draw(flags))
-        partitions.append(PartitionReport("t", index, replicas[0], replicas, in_sync))
+        partitions.append(
+            PartitionReport("t", index, replicas[0], replicas, in_sync, draw(st.sampled_from((None, 1, 2))))
+        )
     brokers = tuple(number for number in members if draw(flags))
     kafka = ClusterMetadata("c", 0, brokers, tuple(partitions)) if draw(flags) else None
     roll = None
     if draw(flags):
-        batch = (draw(st.integers(0, 4)),) if draw(flags) else ()
-        roll = Roll("r1", "broker", draw(st.sampled_from(STEPS)), NOW, batch, (), (), draw(st.sampled_from(["", "u1"])))  # type: ignore[arg-type]
+        batch = tuple(sorted(draw(st.sets(st.integers(0, 4), max_size=3))))
+        pods = {number: f"u{number}" for number in batch if draw(flags)}
+        roll = Roll("r1", "broker", draw(st.sampled_from(STEPS)), NOW, batch, (), (), pods)  # type: ignore[arg-type]
     return roll, RollFacts("broker", members, kafka, True, NOW, "r1", restores_leaders=draw(flags))
 
 
@@ -188,22 +269,24 @@ def _fleets(draw: st.DrawFn) -> tuple[Roll | None, RollFacts]:
 def test_no_decision_makes_a_partition_unavailable(fleet: tuple[Roll | None, RollFacts]) -> None:
     roll, facts = fleet
     decided = decide(roll, facts)
-    if decided.apply is not None or decided.delete is not None:
+    if decided.apply or decided.delete:
         assert roll is not None and decided.roll is not None
         assert (decided.roll.step, decided.roll.batch) == (roll.step, roll.batch), "an act only in a recorded step"
     if decided.elect:
-        assert roll is not None and roll.step == "RestoreLeaders" and decided.delete is None and facts.restores_leaders
+        assert roll is not None and roll.step == "RestoreLeaders" and decided.delete == () and facts.restores_leaders
         assert facts.kafka is not None
         asked = [p for p in facts.kafka.partitions if (p.topic, p.index) in decided.elect]
-        assert all((p.replicas[0],) == roll.batch and p.replicas[0] in p.in_sync for p in asked)
-    if decided.delete is None:
+        assert all(p.replicas[0] in roll.batch and p.replicas[0] in p.in_sync for p in asked)
+    if decided.delete == ():
         return
-    number, uid = decided.delete
-    assert roll is not None and roll.step == "DeletePod" and roll.batch == (number,) and uid == roll.pod_uid
-    pod = facts.members[number].pod
-    if pod is not None and not pod.is_running:
+    assert roll is not None and roll.step == "DeletePod"
+    assert all(number in roll.batch and roll.pods[number] == uid for number, uid in decided.delete)
+    pods = {number: facts.members[number].pod for number in roll.batch}
+    stopping = {number for number, pod in pods.items() if pod is not None and pod.is_running}
+    if not stopping:
         return
     assert facts.kafka is not None
     for partition in facts.kafka.partitions:
-        if number in partition.in_sync and len(partition.replicas) > 1:
-            assert set(partition.in_sync) == set(partition.replicas)
+        if stopping & set(partition.in_sync) and len(partition.replicas) > 1:
+            left = set(partition.in_sync) - set(roll.batch)
+            assert left and len(left) >= needed_in_sync(partition)

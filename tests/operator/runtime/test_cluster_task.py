@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ottla_operator.api import names
+from ottla_operator.api.fleet import ClusterMetadata
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -205,10 +206,12 @@ async def _converge_killed_after(fleet: Fleet, writes: int) -> bool:
 
 async def test_a_pod_evicted_during_a_roll_comes_back_with_its_template_of_before() -> None:
     fleet = await _running()
-    fleet.kafka.behind = {1}
     fleet.kafka.partitions = [("t", 0, (1, 2)), ("t", 1, (0, 2))]
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
-    for _ in range(12):
+    while fleet.status("roll", "step") != "WaitReady":
+        await fleet.step()
+    fleet.kafka.behind = {1}
+    for _ in range(4):
         await fleet.step()
     assert fleet.status("roll", "step") == "WaitInSync" and fleet.status("roll", "batch") == [1]
     fleet.kubernetes.remove(POD, "orders-broker-2-0")
@@ -236,6 +239,47 @@ async def test_a_roll_waits_for_replicas_that_are_not_in_sync_and_names_them() -
     )
     assert fleet.condition("Ready")[0] == "True"
     assert not [write for write in fleet.kubernetes.writes if write[0] == "delete"]
+
+
+async def test_a_rack_is_restarted_in_one_batch_and_the_metadata_is_read_again_before_its_pods_are_deleted() -> None:
+    fleet = await _running(_changed("spec.brokers.replicas", 6))
+    fleet.kafka.partitions = [("t", 0, (0, 1, 2)), ("t", 1, (3, 4, 5)), ("t", 2, (1, 2, 3))]
+    fleet.kubernetes.writes.clear()
+    fleet.kafka.described.clear()
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    while fleet.status("roll", "step") != "DeletePod":
+        await fleet.step()
+    assert fleet.status("roll", "batch") == [1, 4]
+    assert fleet.status("roll", "summary") == "broker 1,4: DeletePod, 0 of 6 done"
+    assert [(item["id"], item["batch"]) for item in fleet.status("roll", "plan")] == [
+        (1, 1), (4, 1), (2, 2), (5, 2), (0, 3), (3, 3),
+    ]  # fmt: skip
+    read = len(fleet.kafka.described)
+    view = fleet.kafka.view
+    answers = 0
+
+    async def falls_behind() -> ClusterMetadata:
+        nonlocal answers
+        answers += 1
+        fleet.kafka.behind = {2} if answers == 2 else set()  # between the decision and the deletion
+        return await view()
+
+    fleet.kafka.view = falls_behind  # type: ignore[method-assign]
+    await fleet.step()
+    assert answers == 2 and len(fleet.kafka.described) == read + 1
+    assert not [write for write in fleet.kubernetes.writes if write[0] == "delete"]
+    fleet.kafka.view = view  # type: ignore[method-assign]
+    fleet.kafka.behind = set()
+    await fleet.step()
+    deleted = [name for verb, kind, name in fleet.kubernetes.writes if (verb, kind) == ("delete", "Pod")]
+    assert deleted == ["orders-broker-1-0", "orders-broker-4-0"]
+    await fleet.converge(200)
+    deleted = [name for verb, kind, name in fleet.kubernetes.writes if (verb, kind) == ("delete", "Pod")]
+    assert deleted == [f"orders-broker-{number}-0" for number in (1, 4, 2, 5, 0, 3)]
+    assert fleet.condition("Rolled")[0] == "True"
+    described = len(fleet.kafka.described)
+    await fleet.step()
+    assert len(fleet.kafka.described) == described, "nothing needs min.insync.replicas at rest"
 
 
 async def test_a_change_that_is_undone_while_its_roll_is_blocked_restarts_no_broker() -> None:

@@ -1,0 +1,129 @@
+"""The content of status.roll: all that a roll remembers, written before each of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+Step = Literal["PickNext", "ApplyTemplate", "DeletePod", "WaitReady", "WaitInSync", "RestoreLeaders"]
+STEPS: tuple[str, ...] = get_args(Step)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMember:
+    """A member that waits for its restart. `batch`: from 1, the next; None while it may not be stopped.
+
+    `reasons`: why it is restarted. `waits_for`: why it is not in the next batch, "" when it is.
+    """
+
+    id: int
+    batch: int | None
+    reasons: tuple[str, ...]
+    waits_for: str = ""
+
+    def to_status(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"id": self.id, "reasons": list(self.reasons)}
+        if self.batch is not None:
+            found["batch"] = self.batch
+        if self.waits_for:
+            found["waitsFor"] = self.waits_for
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """`batch`: the members that are restarted now. `pods`: the uids of the pods to delete, by member.
+
+    `since`: when the step began; `started`: when the roll began; `estimate`: when it ends at its pace so far.
+    """
+
+    id: str
+    role: str
+    step: Step
+    since: str
+    batch: tuple[int, ...] = ()
+    done: tuple[int, ...] = ()
+    blocked_by: tuple[str, ...] = ()
+    pods: Mapping[int, str] = field(default_factory=dict)
+    plan: tuple[PlannedMember, ...] = ()
+    started: str = ""
+    batches_done: int = 0
+    estimate: str = ""
+
+    def to_status(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "id": self.id,
+            "role": self.role,
+            "step": self.step,
+            "batch": list(self.batch),
+            "done": list(self.done),
+            "batchesDone": self.batches_done,
+            "blockedBy": list(self.blocked_by),
+            "plan": [member.to_status() for member in self.plan],
+            "since": self.since,
+            "summary": self.summary(),
+        }
+        if self.started:
+            found["started"] = self.started
+        if self.estimate:
+            found["estimate"] = self.estimate
+        if self.pods:
+            found["pods"] = [{"id": number, "uid": uid} for number, uid in sorted(self.pods.items())]
+        return found
+
+    def summary(self) -> str:
+        """The state in one line, for the column of kubectl get.
+
+        >>> Roll("r2", "broker", "WaitInSync", "", batch=(1, 4), done=(0, 3), plan=(PlannedMember(2, 1, ()),)).summary()
+        'broker 1,4: WaitInSync, 2 of 5 done'
+        """
+        waiting = {member.id for member in self.plan} - set(self.batch)
+        everyone = len(set(self.done) - set(self.batch)) + len(self.batch) + len(waiting - set(self.done))
+        where = f"{self.role} {','.join(map(str, self.batch))}" if self.batch else self.role
+        return f"{where}: {self.step}, {len(self.done)} of {everyone} done"
+
+
+def from_status(value: object) -> Roll | None:
+    """Parses status.roll, also that of earlier releases (`podUid`, one member in a batch).
+
+    None when it cannot be parsed: the machine then starts from the facts.
+    """
+    if not isinstance(value, Mapping) or value.get("step") not in STEPS:
+        return None
+    batch = _numbers(value.get("batch"))
+    pods = {
+        int(item["id"]): str(item["uid"])
+        for item in value.get("pods") or ()
+        if isinstance(item, Mapping) and isinstance(item.get("id"), int) and item.get("uid")
+    }
+    if not pods and value.get("podUid") and batch:
+        pods = {batch[0]: str(value["podUid"])}
+    count = value.get("batchesDone")
+    return Roll(
+        id=str(value.get("id", "")),
+        role=str(value.get("role", "")),
+        step=value["step"],
+        since=str(value.get("since", "")),
+        batch=batch,
+        done=_numbers(value.get("done")),
+        blocked_by=tuple(str(item) for item in value.get("blockedBy") or ()),
+        pods=pods,
+        plan=tuple(_planned(item) for item in value.get("plan") or () if _is_planned(item)),
+        started=str(value.get("started", "")),
+        batches_done=count if isinstance(count, int) else 0,
+        estimate=str(value.get("estimate", "")),
+    )
+
+
+def _numbers(value: object) -> tuple[int, ...]:
+    return tuple(item for item in value if isinstance(item, int)) if isinstance(value, list | tuple) else ()
+
+
+def _is_planned(item: object) -> bool:
+    return isinstance(item, Mapping) and isinstance(item.get("id"), int)
+
+
+def _planned(item: Mapping[str, Any]) -> PlannedMember:
+    reasons = tuple(str(reason) for reason in item.get("reasons") or ())
+    return PlannedMember(item["id"], item.get("batch"), reasons, str(item.get("waitsFor", "")))
