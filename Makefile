@@ -58,6 +58,7 @@ reference: setup ## write the generated pages of docs/reference
 	@$(PY) -m ottla_broker.config.reference
 	@$(PY) -m ottla_broker.server.compatibility
 	@$(PY) -m ottla_broker.testing.metrics_reference
+	@$(PY) -m ottla_operator.reference metrics docs/reference/metrics.md
 	@$(PY) -m ottla_operator.reference fields crds/*.yaml > docs/reference/crd-fields.md
 	@$(PY) -m ottla_operator.reference reasons > docs/reference/condition-reasons.md
 

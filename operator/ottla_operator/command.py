@@ -47,9 +47,9 @@ def run(
         bool,
         typer.Option(envvar="OTTLA_READ_NODES", help="Read nodes for racks; without it spec.brokers.racks names them."),
     ] = True,
-    liveness: Annotated[str, typer.Option(envvar="OTTLA_LIVENESS", help="Where the probe is answered.")] = (
-        "http://0.0.0.0:8080/healthz"
-    ),
+    liveness: Annotated[
+        str, typer.Option(envvar="OTTLA_LIVENESS", help="Where the probe is answered; beside it /metrics.")
+    ] = ("http://0.0.0.0:8080/healthz"),
     lease: Annotated[
         str, typer.Option(envvar="OTTLA_LEASE", help="Name of the lease; operators of one lease work one at a time.")
     ] = DEFAULT_LEASE,

@@ -1,7 +1,8 @@
 """Prints the reference pages of the operator: the fields of its custom resources, and its condition reasons.
 
 `python -m ottla_operator.reference fields crds/*.yaml` reads the schemas of the CustomResourceDefinitions,
-`python -m ottla_operator.reference reasons` the table of `api.condition_reasons`. Neither needs kopf nor a client.
+`python -m ottla_operator.reference reasons` the table of `api.condition_reasons`, and `metrics PAGE.md` writes the
+table of `api.metric_names` into docs/reference/metrics.md. None of them needs kopf or a client.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from ottla_operator.api import metric_names
 from ottla_operator.api.condition_reasons import (
     CLUSTER,
     CONDITION_REASONS,
@@ -23,7 +25,7 @@ from ottla_operator.api.condition_reasons import (
     reason_of_ready,
 )
 
-USAGE = "usage: python -m ottla_operator.reference fields CRD.yaml... | reasons"
+USAGE = "usage: python -m ottla_operator.reference fields CRD.yaml... | reasons | metrics PAGE.md"
 
 
 def fields_page(definitions: Sequence[Mapping[str, Any]]) -> str:
@@ -121,6 +123,16 @@ def _table(one: ConditionType) -> Iterator[str]:
             yield f"| {' | '.join(map(_cell, cells))} |"
 
 
+METRICS_BEGIN = "<!-- table: python -m ottla_operator.reference metrics -->"
+METRICS_END = "<!-- end of the operator's table -->"
+
+
+def with_metrics(page: str) -> str:
+    """The page of metrics with the table of the operator's metrics between its two marks."""
+    before, rest = page.split(METRICS_BEGIN)
+    return f"{before}{METRICS_BEGIN}\n\n{metric_names.table()}\n\n{METRICS_END}{rest.split(METRICS_END)[1]}"
+
+
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
@@ -128,6 +140,9 @@ def _cell(text: str) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Prints the page that the first argument names; 2 when it names none."""
     match arguments:
+        case ["metrics", path]:
+            page = Path(path)
+            page.write_text(with_metrics(page.read_text(encoding="utf-8")), encoding="utf-8")
         case ["fields", *paths] if paths:
             sys.stdout.write(fields_page([yaml.safe_load(Path(path).read_text(encoding="utf-8")) for path in paths]))
         case ["reasons"]:

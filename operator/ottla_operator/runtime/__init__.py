@@ -7,6 +7,8 @@
     cluster_observer  reads the snapshot;  object_writer  writes objects;  event_writer  writes Events
     topic_task        batches of the KafkaTopics of one cluster;  topic_queue, topic_writer
     kafka_connection  the Kafka client of a cluster
+    topic_audit       which topics others may have changed
+    operator_metrics  what Prometheus sees;  http_endpoint  /metrics and the liveness probe
     lease             which operator may write
     release           before an uninstallation: no KafkaTopic waits for an operator that is gone
     operator          all of it put together

@@ -1,6 +1,6 @@
 """The handlers of kopf: watch events go to the supervisor, and settings keep kopf from writing anything.
 
-Only on.startup, on.cleanup, on.probe and on.event are used. An index, timer, daemon or change handler would write
+Only on.startup, on.cleanup and on.event are used. An index, timer, daemon or change handler would write
 annotations and finalizers to users' objects, and the time of an index is quadratic in the number of objects.
 """
 
@@ -38,7 +38,6 @@ OnEvent = Callable[[str | None, Obj], None]
 
 def make_registry(
     on_event: OnEvent,
-    stuck_tasks: Callable[[], list[str]],
     started: Callable[[], Awaitable[None]],
     stopped: Callable[[], Awaitable[None]],
     *,
@@ -49,7 +48,6 @@ def make_registry(
 
     Args:
         on_event: called with every watch event.
-        stuck_tasks: the tasks that make no progress, for the liveness probe.
         started: called before the first event.
     """
     registry = kopf.OperatorRegistry()
@@ -71,12 +69,6 @@ def make_registry(
     @kopf.on.cleanup(registry=registry)
     async def cleanup(**_: Any) -> None:
         await stopped()
-
-    @kopf.on.probe(registry=registry, id="tasks")
-    async def probe(**_: Any) -> str:
-        if still := stuck_tasks():
-            raise kopf.PermanentError(f"no step for ten minutes: {', '.join(still)}")
-        return "stepping"
 
     @kopf.on.login(registry=registry)
     async def login(**arguments: Any) -> kopf.ConnectionInfo | None:

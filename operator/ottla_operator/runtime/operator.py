@@ -8,14 +8,17 @@ from dataclasses import dataclass
 
 import kopf
 
+from ottla_operator.effects.counted_api import CountedApi
 from ottla_operator.effects.kubernetes_api import KubernetesClient
 from ottla_operator.effects.ports import ApiError, Environment
 from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.runtime.back_off import FIRST_BACK_OFF_S
 from ottla_operator.runtime.cluster_observer import RESYNC_S
 from ottla_operator.runtime.handlers import make_registry, watched_kinds
+from ottla_operator.runtime.http_endpoint import HttpEndpoint
 from ottla_operator.runtime.lease import NAME, LeaseHolder
 from ottla_operator.runtime.object_cache import ObjectCache
+from ottla_operator.runtime.operator_metrics import OperatorMetrics
 from ottla_operator.runtime.supervisor import TaskSupervisor
 
 WATCHES_BEGIN_S = 10.0
@@ -27,7 +30,7 @@ class OperatorSettings:
     """The settings of one operator process.
 
     `watch_namespace`: "" watches all namespaces. `namespace`: the namespace of the lease. `identity`: the name of this
-    process in the lease.
+    process in the lease. `liveness`: where the HTTP port answers the probe; "" for no HTTP port.
     """
 
     images: ContainerImages
@@ -49,15 +52,19 @@ class Operator:
         self._stop = asyncio.Event()
         self._has_listed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._api: KubernetesClient | None = None
+        self._client: KubernetesClient | None = None
+        self._api: CountedApi | None = None
+        self._metrics = OperatorMetrics()
         self._supervisor: TaskSupervisor | None = None
         self._lease: LeaseHolder | None = None
+        self._http: HttpEndpoint | None = None
         self._log = logging.getLogger("ottla.operator")
 
     async def run(self) -> None:
         """Until SIGTERM, SIGINT, or the loss of the lease."""
         settings = self._settings
-        self._api = await KubernetesClient.connect()
+        self._client = await KubernetesClient.connect()
+        self._api = CountedApi(self._client, self._metrics.wrote)
         self._lease = LeaseHolder(
             self._api, settings.namespace, settings.identity, self._environment.now, name=settings.lease
         )
@@ -68,10 +75,15 @@ class Operator:
             settings.images,
             reads_nodes=settings.reads_nodes,
             may_write=self._may_write,
+            metrics=self._metrics,
         )
+        supervisor, lease = self._supervisor, self._lease
+        self._metrics.show(
+            self._cache, supervisor.topic_queues, lambda: lease.is_held, lambda: len(supervisor.stuck_tasks())
+        )
+        self._http = HttpEndpoint(settings.liveness, self._metrics, supervisor.stuck_tasks)
         registry = make_registry(
             self._supervisor.on_event,
-            self._supervisor.stuck_tasks,
             self._started,
             self._stopped,
             reads_nodes=settings.reads_nodes,
@@ -83,7 +95,6 @@ class Operator:
             standalone=True,
             clusterwide=not settings.watch_namespace,
             namespaces=[settings.watch_namespace] if settings.watch_namespace else [],
-            liveness_endpoint=settings.liveness,
             stop_flag=self._stop,
         )
 
@@ -92,7 +103,8 @@ class Operator:
         self._stop.set()
 
     async def _started(self) -> None:
-        assert self._lease is not None, "run makes it"
+        assert self._lease is not None and self._http is not None, "run makes them"
+        await self._http.start()
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._lease.run(self._lost), name="lease"),
@@ -106,13 +118,15 @@ class Operator:
         await self._supervisor.close()
 
     async def _stopped(self) -> None:
-        assert self._supervisor is not None and self._lease is not None and self._api is not None, "run makes them"
+        assert self._supervisor is not None and self._lease is not None, "run makes them"
+        assert self._client is not None and self._http is not None, "run makes them"
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._supervisor.close()
         await self._lease.release()
-        await self._api.close()
+        await self._client.close()
+        await self._http.close()
 
     async def _may_write(self) -> None:
         """Waits until this process holds the lease and has listed every object.

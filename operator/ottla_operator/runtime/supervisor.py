@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ottla_operator.api.names import BROKER_ID, CLUSTER
@@ -32,6 +33,7 @@ from ottla_operator.runtime.back_off import back_off_s
 from ottla_operator.runtime.cluster_observer import RESYNC_S
 from ottla_operator.runtime.cluster_task import ClusterTask
 from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of
+from ottla_operator.runtime.operator_metrics import OperatorMetrics
 from ottla_operator.runtime.topic_task import TopicTask
 
 STUCK_S = 600.0
@@ -58,6 +60,7 @@ class TaskSupervisor:
         *,
         reads_nodes: bool,
         may_write: Callable[[], Awaitable[None]],
+        metrics: OperatorMetrics | None = None,
     ) -> None:
         self._cache = cache
         self._api = api
@@ -65,6 +68,7 @@ class TaskSupervisor:
         self._images = images
         self._reads_nodes = reads_nodes
         self._may_write = may_write
+        self._metrics = metrics or OperatorMetrics()
         self._clusters: dict[Key, _Running] = {}
         self._topics: dict[Key, tuple[_Running, TopicTask]] = {}
         self._log = logging.getLogger("ottla.operator")
@@ -132,6 +136,10 @@ class TaskSupervisor:
         running += [("topics", key, item) for key, (item, _) in self._topics.items()]
         return [f"{what} {key[0]}/{key[1]}" for what, key, item in running if now - item.step_at > STUCK_S]
 
+    def topic_queues(self) -> dict[Key, dict[str, int]]:
+        """How many KafkaTopics of each cluster wait, by what they wait for."""
+        return {key: topics.queue.sizes() for key, (_, topics) in self._topics.items()}
+
     async def close(self) -> None:
         tasks = [item.task for item in self._clusters.values()] + [item.task for item, _ in self._topics.values()]
         for task in tasks:
@@ -152,11 +160,27 @@ class TaskSupervisor:
     def _topic_task(self, key: Key) -> TopicTask:
         found = self._topics.get(key)
         if found is None:
-            topics = TopicTask(key, self._cache, self._api, self._environment, lambda: self._broker_ids(key))
+            topics = TopicTask(
+                key, self._cache, self._api, self._environment, lambda: self._broker_ids(key), metrics=self._metrics
+            )
             loop = asyncio.get_running_loop()
             task = loop.create_task(self._run_topics(key, topics), name=f"topics {key[0]}/{key[1]}")
             found = self._topics[key] = (_Running(task, asyncio.Event(), loop.time()), topics)
         return found[1]
+
+    @contextmanager
+    def _measured(self, kind: ResourceKind, *, counts: bool = True) -> Iterator[None]:
+        """Reports how long a reconciliation takes, and whether it fails. `counts`: whether it has anything to do."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            yield
+        except Exception:
+            self._metrics.failed(kind.kind)
+            raise
+        finally:
+            if counts:
+                self._metrics.reconciled(kind.kind, loop.time() - began)
 
     def _broker_ids(self, key: Key) -> list[int]:
         stateful_sets = self._cache.of_cluster(key).get(STATEFUL_SET.kind, {}).values()
@@ -182,7 +206,8 @@ class TaskSupervisor:
                 running.step_at = loop.time()
                 dirty.clear()
                 try:
-                    pause = await cluster.reconcile_once()
+                    with self._measured(KAFKA_CLUSTER):
+                        pause = await cluster.reconcile_once()
                     failures = 0
                 except ApiError as error:
                     failures += 1
@@ -230,7 +255,8 @@ class TaskSupervisor:
                         resync_at = loop.time() + RESYNC_S
                 topics.queue.queue_due()
                 try:
-                    await topics.reconcile_batch(may_ask=loop.time() >= ask_at)
+                    with self._measured(KAFKA_TOPIC, counts=len(topics.queue) > 0):
+                        await topics.reconcile_batch(may_ask=loop.time() >= ask_at)
                     if loop.time() >= max(topics.audit_at, ask_at):
                         await topics.audit()
                     failures = 0

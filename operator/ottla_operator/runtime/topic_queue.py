@@ -117,6 +117,10 @@ class TopicQueue:
         self._failures.pop(name, None)
         self._settling.pop(name, None)
 
+    def sizes(self) -> dict[str, int]:
+        """How many names wait, by what they wait for."""
+        return {"queued": len(self._queued), "stalled": len(self._stalled), "requeued": len(self._requeue_at)}
+
     @property
     def has_requeued(self) -> bool:
         return bool(self._requeue_at)

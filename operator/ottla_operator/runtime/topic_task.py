@@ -35,6 +35,7 @@ from ottla_operator.model.kafka_topic import declared_topic, parse_topic
 from ottla_operator.planning.config import internal_address
 from ottla_operator.runtime.kafka_connection import KafkaConnection
 from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of
+from ottla_operator.runtime.operator_metrics import OperatorMetrics
 from ottla_operator.runtime.topic_audit import TopicAudit
 from ottla_operator.runtime.topic_queue import REQUEUE_S, TopicQueue
 from ottla_operator.runtime.topic_writer import TopicWriter
@@ -98,8 +99,10 @@ class TopicTask:
         broker_ids: Callable[[], Sequence[int]],
         *,
         monotonic: Callable[[], float] | None = None,
+        metrics: OperatorMetrics | None = None,
     ) -> None:
         self.key = key
+        self._metrics = metrics or OperatorMetrics()
         monotonic = monotonic or (lambda: asyncio.get_running_loop().time())
         self.queue = TopicQueue(monotonic)
         self._audit = TopicAudit(monotonic)
@@ -159,6 +162,7 @@ class TopicTask:
         lives = await kafka.topics(list(dict.fromkeys(looked_at.values())))
         for name in self._audit.changed(looked_at, lives):
             self._log.info("topic %s was changed by others", looked_at[name])
+            self._metrics.found_changed_by_others()
             self.queue.put(name)
 
     async def close(self) -> None:
@@ -256,7 +260,10 @@ class TopicTask:
         if not changing:
             return
         topics = list(dict.fromkeys(item.topic for item in changing))
-        errors = await kafka.change([change for item in changing for change in item.decision.changes])
+        changes = [change for item in changing for change in item.decision.changes]
+        for change in changes:
+            self._metrics.changed_topic(type(change).__name__)
+        errors = await kafka.change(changes)
         lives = await kafka.topics(topics)  # also after a timeout: the metadata shows what was done
         await self._each(partial(self._settle, errors, lives), changing)
 

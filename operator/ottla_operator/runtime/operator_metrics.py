@@ -1,0 +1,146 @@
+"""The metrics of one operator process: what its tasks count, and what the object cache shows when /metrics is read.
+
+Names and meanings are in `api.metric_names`. What the cache shows is computed for a scrape and costs nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+from ottla_broker.metrics import Metrics, SourceFamily
+from ottla_operator.api import metric_names as names
+from ottla_operator.api.condition_reasons import READY
+from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_TOPIC, Obj, dig, name_of
+from ottla_operator.model.kafka_cluster import DEFAULT_REPLICAS
+from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of
+
+UNKNOWN_REASON = "None"
+"""The reason of a KafkaTopic whose status the operator has not written yet."""
+
+
+class OperatorMetrics:
+    """What the tasks report. `registry`: for the exposition."""
+
+    def __init__(self) -> None:
+        self.registry = Metrics()
+        self.registry.counter(names.TOPICS_CHANGED_BY_OTHERS, names.METRICS[names.TOPICS_CHANGED_BY_OTHERS].meaning)
+
+    def reconciled(self, kind: str, seconds: float) -> None:
+        """A reconciliation of this kind of object took this long, with an error or without."""
+        name = names.RECONCILIATION_SECONDS
+        self.registry.histogram(name, names.METRICS[name].meaning, kind=kind).observe(seconds)
+
+    def failed(self, kind: str) -> None:
+        """A reconciliation of this kind of object ended with an error."""
+        self._count(names.RECONCILIATION_FAILURES, kind=kind)
+
+    def wrote(self, verb: str, kind: str, has_failed: bool) -> None:
+        """A call to the API server that may have changed something."""
+        self._count(names.WRITES, verb=verb, kind=kind)
+        if has_failed:
+            self._count(names.WRITE_FAILURES, verb=verb, kind=kind)
+
+    def changed_topic(self, change: str) -> None:
+        """Kafka was asked for a change of a topic."""
+        self._count(names.TOPIC_CHANGES, change=change)
+
+    def found_changed_by_others(self) -> None:
+        """A topic was not as the operator had left it."""
+        self._count(names.TOPICS_CHANGED_BY_OTHERS)
+
+    def show(
+        self,
+        cache: ObjectCache,
+        queues: Callable[[], Mapping[Key, Mapping[str, int]]],
+        is_lease_held: Callable[[], bool],
+        stuck_tasks: Callable[[], int],
+    ) -> None:
+        """Shows what these know, whenever /metrics is read.
+
+        Args:
+            queues: the sizes of each cluster's queue of KafkaTopics, by state.
+        """
+
+        def families() -> Iterator[SourceFamily]:
+            yield _family(names.LEASE_HELD, [({}, float(is_lease_held()))])
+            yield _family(names.STUCK_TASKS, [({}, float(stuck_tasks()))])
+            yield _family(
+                names.TOPIC_QUEUE,
+                [
+                    ({**_labels(key), "state": state}, float(size))
+                    for key, sizes in sorted(queues().items())
+                    for state, size in sizes.items()
+                ],
+            )
+            yield _family(names.TOPICS, topics_by_reason(cache))
+            clusters = list(cache.all(KAFKA_CLUSTER))
+            yield _family(names.CLUSTER_CONDITION, [one for cluster in clusters for one in _conditions(cluster)])
+            yield _family(names.BROKERS, [one for cluster in clusters for one in _brokers(cluster)])
+            yield _family(names.ROLL, [one for cluster in clusters for one in _roll(cluster)])
+
+        self.registry.add_source(families)
+
+    def _count(self, name: str, **labels: str) -> None:
+        self.registry.counter(name, names.METRICS[name].meaning, **labels).inc()
+
+
+_Samples = list[tuple[Mapping[str, str], float]]
+
+
+def _family(name: str, samples: _Samples) -> SourceFamily:
+    return SourceFamily(name, names.METRICS[name].meaning, False, samples)
+
+
+def _labels(key: Key) -> dict[str, str]:
+    return {"namespace": key[0], "cluster": key[1]}
+
+
+def topics_by_reason(cache: ObjectCache) -> _Samples:
+    """How many KafkaTopics of each cluster have each reason of Ready."""
+    found: Counter[tuple[Key, str]] = Counter()
+    for topic in cache.all(KAFKA_TOPIC):
+        if (key := cluster_of(topic)) is not None:
+            found[key, _reason_of_ready(topic)] += 1
+    return [({**_labels(key), "reason": reason}, float(count)) for (key, reason), count in sorted(found.items())]
+
+
+def _reason_of_ready(obj: Obj) -> str:
+    for condition in dig(obj, "status", "conditions") or []:
+        if condition.get("type") == READY:
+            return str(condition.get("reason") or UNKNOWN_REASON)
+    return UNKNOWN_REASON
+
+
+def _conditions(cluster: Obj) -> _Samples:
+    labels = _labels(_key(cluster))
+    return [
+        ({**labels, "type": str(condition["type"])}, float(condition.get("status") == "True"))
+        for condition in dig(cluster, "status", "conditions") or []
+    ]
+
+
+def _brokers(cluster: Obj) -> _Samples:
+    labels = _labels(_key(cluster))
+    declared = dig(cluster, "spec", "brokers", "replicas")
+    counts = {
+        "declared": declared if isinstance(declared, int) else DEFAULT_REPLICAS,
+        "existing": dig(cluster, "status", "replicas") or 0,
+        "ready": dig(cluster, "status", "readyReplicas") or 0,
+    }
+    return [({**labels, "state": state}, float(count)) for state, count in counts.items()]
+
+
+def _roll(cluster: Obj) -> _Samples:
+    roll = dig(cluster, "status", "roll")
+    if not isinstance(roll, dict):
+        return []
+    labels = {**_labels(_key(cluster)), "role": str(roll.get("role") or "")}
+    return [
+        ({**labels, "state": "restarting"}, float(len(roll.get("batch") or []))),
+        ({**labels, "state": "done"}, float(len(roll.get("done") or []))),
+    ]
+
+
+def _key(cluster: Obj) -> Key:
+    return str(dig(cluster, "metadata", "namespace") or ""), name_of(cluster)
