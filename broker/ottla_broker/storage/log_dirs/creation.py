@@ -11,6 +11,7 @@ finding a log (`log_manager.py`).
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -120,7 +121,7 @@ class LogCreation:
             await self._removal.free_name(partition, self._config_of(partition.topic).file_delete_delay_ms)
             log = await self._create(partition, topic_id, path, is_catching_up=is_catching_up)
             self._removal.log_created(partition)
-            self._table.current[partition] = log
+            self._table.put(log)
             self._preferred.pop(partition, None)
             self._unfinished.pop(partition, None)
             return log
@@ -245,8 +246,10 @@ class LogCreation:
         online = self._states.placeable
         # Before counting, so that no other creation comes between the count and the reservation.
         free: Mapping[str, int] = {one: await self._free_bytes(one) for one in online}
-        replica_paths = [*self._table.paths, *self._reserved.values()]
-        placement = place(candidates(online, replica_paths, free, self._cordoned()), self._preferred.get(partition))
+        counts = Counter(self._reserved.values())
+        for one in online:
+            counts[one] += self._table.count_in(one)
+        placement = place(candidates(online, counts, free, self._cordoned()), self._preferred.get(partition))
         if placement.path is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be created: {placement.reason}")
         self._reserved[partition] = placement.path

@@ -162,13 +162,13 @@ class FutureReplicas:
                 raise log.storage_error()
         replica = FutureReplica(current, future)
         self._by_partition[current.topic_partition] = replica
-        self._table.future[current.topic_partition] = future
+        self._table.put_future(future)
         current.state.future = future
         return replica
 
     def _forget(self, partition: TopicPartition) -> None:
         del self._by_partition[partition]
-        del self._table.future[partition]
+        self._table.take_future(partition)
 
     async def resume(self, current: Log, future: Log) -> None:
         """Resumes a future replica after a start, from where its log still agrees with the current one. KafkaError.

@@ -134,7 +134,7 @@ class FutureSwap:
         new.on_append = new.on_failure = None
         old.replace_with(new)
         self._forget(partition)
-        self._table.current[partition] = new
+        self._table.put(new)
         self._table.replaced[partition] = old
         self._finishing[partition] = self._clock.spawn(
             self._finish(old, new, renamed, written), name=f"end of the swap of {partition}"

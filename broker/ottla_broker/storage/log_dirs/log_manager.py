@@ -365,7 +365,7 @@ class LogManager:
         KAFKA_STORAGE_ERROR when the directory fails.
         """
         await self.future_replicas.cancel(partition)
-        log = self.table.current.pop(partition, None)
+        log = self.table.take(partition)
         config = self._config_of(partition.topic) if log is None else log.config
         await self.removal.delete(partition, log, config.file_delete_delay_ms)
         await self._record_deletion(partition)
@@ -374,7 +374,7 @@ class LogManager:
         """Removes the log and renames its directory to `-stray`, which nobody reads and only a `delete` of the
         partition, or a person, removes. KafkaError KAFKA_STORAGE_ERROR when the directory fails."""
         await self.future_replicas.cancel(partition)
-        log = self.table.current.pop(partition, None)
+        log = self.table.take(partition)
         if log is not None:
             await self.removal.make_stray(partition, log)
         await self._record_deletion(partition)
@@ -392,9 +392,8 @@ class LogManager:
         """Applies a changed topic configuration, from the next append on."""
         config = self._config_of(topic)
         self._loader.forget_configs()
-        for log in (*self.table.current.values(), *self.table.future.values()):
-            if log.topic_partition.topic == topic:
-                log.configure(config)
+        for log in self.table.of_topic(topic):
+            log.configure(config)
 
     def reconfigure_all(self) -> None:
         """Applies a changed value of the broker to all logs, from the next append on."""

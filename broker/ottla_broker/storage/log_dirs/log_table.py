@@ -6,6 +6,7 @@ runs on the broker's loop.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -29,9 +30,11 @@ class LogTable:
 
     def __init__(self) -> None:
         self.current: dict[TopicPartition, Log] = {}
-        """The logs that serve requests, in the order in which they were loaded or created."""
+        """The logs that serve requests, in the order in which they came. `put` and `take` write it."""
         self.future: dict[TopicPartition, Log] = {}
-        """The logs that will replace the current ones."""
+        """The logs that will replace the current ones. Written by `put_future` and `take_future`."""
+        self._of_topic: dict[str, set[TopicPartition]] = {}
+        self._in_path: Counter[str] = Counter()
         self.replaced: dict[TopicPartition, Log] = {}
         """Logs that a future log has replaced and whose directories are not renamed yet."""
         self.loaded_future: dict[TopicPartition, Log] = {}
@@ -49,7 +52,48 @@ class LogTable:
                 f"partition {log.topic_partition} is in two log directories, {other.disk.path} and {log.disk.path}; "
                 "one of them must be moved away"
             )
-        self.current[log.topic_partition] = log
+        self.put(log)
+
+    def put(self, log: Log) -> None:
+        """Makes a log the current one of its partition."""
+        self._record(self.current, log)
+
+    def put_future(self, log: Log) -> None:
+        """Makes a log the future one of its partition."""
+        self._record(self.future, log)
+
+    def take(self, partition: TopicPartition) -> Log | None:
+        """Removes the current log of a partition from the table. None when there is none."""
+        return self._remove(self.current, partition)
+
+    def take_future(self, partition: TopicPartition) -> Log | None:
+        """Removes the future log of a partition from the table. None when there is none."""
+        return self._remove(self.future, partition)
+
+    def _record(self, logs: dict[TopicPartition, Log], log: Log) -> None:
+        before = logs.get(log.topic_partition)
+        if before is not None:
+            self._in_path[before.disk.path] -= 1
+        logs[log.topic_partition] = log
+        self._of_topic.setdefault(log.topic_partition.topic, set()).add(log.topic_partition)
+        self._in_path[log.disk.path] += 1
+
+    def _remove(self, logs: dict[TopicPartition, Log], partition: TopicPartition) -> Log | None:
+        log = logs.pop(partition, None)
+        if log is None:
+            return None
+        self._in_path[log.disk.path] -= 1
+        if partition not in self.current and partition not in self.future:
+            partitions = self._of_topic[partition.topic]
+            partitions.discard(partition)
+            if not partitions:
+                del self._of_topic[partition.topic]
+        return log
+
+    def of_topic(self, topic: str) -> list[Log]:
+        """The current and future logs of a topic."""
+        partitions = sorted(self._of_topic.get(topic, ()))
+        return [log for table in (self.current, self.future) for one in partitions if (log := table.get(one))]
 
     def logs_in(self, disk: Disk) -> list[Log]:
         """The current and future logs of one directory, as DescribeLogDirs reports them."""
@@ -60,10 +104,9 @@ class LogTable:
         tables = (self.current, self.future, self.replaced, self.loaded_future)
         return [log for table in tables for log in table.values() if log.disk is disk]
 
-    @property
-    def paths(self) -> list[str]:
-        """The directory of each current and each future log."""
-        return [log.disk.path for log in (*self.current.values(), *self.future.values())]
+    def count_in(self, path: str) -> int:
+        """The number of current and future logs in a directory."""
+        return self._in_path[path]
 
     def take_offline(self, disk: Disk) -> list[Log]:
         """Moves the current logs of a directory that is offline to `offline`. Returns every log of the directory."""
@@ -73,7 +116,7 @@ class LogTable:
             self.offline[log.topic_partition] = OfflineLog(
                 disk.path, log.log_end_offset, log.high_watermark, log.size_bytes
             )
-            del self.current[log.topic_partition]
+            self.take(log.topic_partition)
         self.on_logs_offline(disk.path, [log.topic_partition for log in lost])
         return failed
 

@@ -55,21 +55,17 @@ def place(candidates: Sequence[PlacementCandidate], preferred: str | None = None
 
 
 def candidates(
-    paths: Sequence[str], replica_paths: Sequence[str], free: Mapping[str, int], cordoned: Sequence[str]
+    paths: Sequence[str], replicas: Mapping[str, int], free: Mapping[str, int], cordoned: Sequence[str]
 ) -> list[PlacementCandidate]:
     """The candidates of a broker.
 
     Args:
         paths: the online directories.
-        replica_paths: the directory of each replica, of future and of unfinished ones too.
+        replicas: the number of replicas by directory, of future and of unfinished ones too.
         free: free bytes by path.
         cordoned: the paths of cordoned.log.dirs.
     """
-    counts = dict.fromkeys(paths, 0)
-    for path in replica_paths:
-        if path in counts:
-            counts[path] += 1
-    return [PlacementCandidate(path, counts[path], free[path], path in cordoned) for path in paths]
+    return [PlacementCandidate(path, replicas.get(path, 0), free[path], path in cordoned) for path in paths]
 
 
 __all__ = ["Placement", "PlacementCandidate", "candidates", "place"]

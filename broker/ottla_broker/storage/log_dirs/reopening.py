@@ -100,7 +100,7 @@ class DirectoryReopening:
                 await self._load(directory)
             except BaseException:
                 for partition in [tp for tp, log in self._table.current.items() if log.disk is disk]:
-                    del self._table.current[partition]
+                    self._table.take(partition)
                 raise
             self._on_reopened(path, self._admit(directory))
             try:
