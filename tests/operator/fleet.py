@@ -15,9 +15,11 @@ from ottla_operator.api.fleet import (
     BrokerReport,
     ClusterMetadata,
     DynamicValue,
+    LogDirContents,
     LogDirectoryReport,
     PartitionReport,
     RecreationReport,
+    ReplicaInLogDir,
     ServerReport,
 )
 from ottla_operator.api.objects import (
@@ -82,6 +84,13 @@ class InMemoryKafka:
         self.behind: set[int] = set()
         self.unregistered: set[int] = set()
         self.leaders: dict[tuple[str, int], int] = {}
+        self.places: dict[tuple[int, str, int], str] = {}
+        """The log directory of a replica, by broker and partition, once the broker was asked."""
+        self.moving: dict[tuple[int, str, int], str] = {}
+        """Where replicas move to that are not there yet."""
+        self.moves_are_slow = False
+        self.most_moves = 0
+        """The most replicas that were asked to move in one request."""
         self.leaderless: set[tuple[str, int]] = set()
         """Partitions whose only replica in sync is on a failed log directory."""
         self.elections: list[tuple[tuple[str, int], ...]] = []
@@ -178,6 +187,42 @@ class InMemoryKafka:
             else:
                 self.leaders[topic, index] = replicas[0]
         return errors
+
+    async def log_dirs(self, broker: int) -> Sequence[LogDirContents]:
+        await self.replicas_on(broker)
+        paths = self._paths(broker)
+        found: dict[str, list[ReplicaInLogDir]] = {path: [] for path in paths}
+        for topic, index, replicas in self.partitions:
+            if broker in replicas:
+                place = self.places.setdefault((broker, topic, index), self._placeable(broker)[0])
+                found[place].append(ReplicaInLogDir(topic, index, 1000))
+                if target := self.moving.get((broker, topic, index)):
+                    found[target].append(ReplicaInLogDir(topic, index, 500, is_future=True))
+        return [LogDirContents(path, tuple(there), 10**9, 5 * 10**8) for path, there in found.items()]
+
+    async def move_replicas(self, broker: int, targets: Mapping[tuple[str, int], str]) -> Mapping[tuple[str, int], str]:
+        self.most_moves = max(self.most_moves, len(targets))
+        for (topic, index), path in targets.items():
+            assert path in self._placeable(broker), f"{path} is cordoned"
+            if self.moves_are_slow:
+                self.moving[broker, topic, index] = path
+            else:
+                self.places[broker, topic, index] = path
+        return {}
+
+    async def set_broker_config(self, broker: int, key: str, value: str | None) -> str:
+        values = {name: old for name, old in self.dynamic.get(broker, {}).items() if name != key}
+        self.dynamic[broker] = values if value is None else {**values, key: value}
+        return ""
+
+    def _paths(self, broker: int) -> list[str]:
+        pod = self._kubernetes.there(POD, f"orders-broker-{broker}-0")
+        volumes = pod["spec"]["volumes"]
+        return [log_dir(volume["name"]) for volume in volumes if "persistentVolumeClaim" in volume]
+
+    def _placeable(self, broker: int) -> list[str]:
+        cordoned = self.dynamic.get(broker, {}).get("cordoned.log.dirs", "").split(",")
+        return [path for path in self._paths(broker) if path not in cordoned]
 
     async def replicas_on(self, broker: int) -> Sequence[str]:
         if not self.answers or broker not in self.ready_brokers():

@@ -242,9 +242,10 @@ _OF_CLUSTERS = (
         "Set the size to that of the claims or more.",
     ),
     _cluster(
-        DISKS_READY, "False", "StorageClassChanged",
-        "A disk is declared with another StorageClass than its claims have. The claims keep theirs.",
-        "Undo the change. To move a broker to other storage, replace its claims one at a time.",
+        DISKS_READY, "False", "Draining",
+        "Log directories are being emptied: their replicas move to the other log directories of their broker, and no "
+        "new one is placed there.",
+        "Nothing, unless the message says that there is no room: then move replicas to other brokers.",
     ),
     _cluster(
         DISKS_READY, "False", "ExpansionNotAllowed",
@@ -253,8 +254,9 @@ _OF_CLUSTERS = (
     ),
     _cluster(
         DISKS_READY, "False", "DiskRemoved",
-        "A disk that brokers have is no longer declared. The brokers keep it, and are not restarted for any change.",
-        "Declare the disk again.",
+        "A disk that brokers have is no longer declared, and its log directories hold replicas. The brokers keep it, "
+        "and are not restarted for any change.",
+        "Declare the disk again with state: Drain, and remove it once it is drained.",
     ),
     _cluster(
         DISKS_READY, "False", "Resizing", "Volumes are smaller than declared; Kubernetes is resizing them.",

@@ -56,6 +56,33 @@ class LogDirectoryReport:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaInLogDir:
+    """A replica in a log directory. `is_future`: it is on its way there (AlterReplicaLogDirs)."""
+
+    topic: str
+    index: int
+    size_bytes: int = 0
+    is_future: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirContents:
+    """One log directory as DescribeLogDirs shows it. `error`: the name of the error, "" without one.
+
+    `total_bytes`, `usable_bytes`: of its file system, -1 where the broker does not report them.
+    """
+
+    path: str
+    replicas: tuple[ReplicaInLogDir, ...]
+    total_bytes: int = -1
+    usable_bytes: int = -1
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RecreationReport:
     """The replicas of failed log directories: how many wait, catch up, and have their only copy on a dead disk."""
 

@@ -43,7 +43,13 @@ REPLACED_BY = f"{GROUP}/replaced-by"
 REPLACED_BECAUSE = f"{GROUP}/replaced-because"
 """Annotation of a claim: why it is replaced, a `planning.disk_replacement.Cause` and a text."""
 RETIRED = f"{GROUP}/retired"
-"""Label of a claim: "true" once its broker has served with the claim that replaced it, or without the disk."""
+"""Label of a claim that its broker has no more: "replaced" once the broker has served with the claim in its place,
+"removed" once it runs without the disk."""
+CORDONED = f"{GROUP}/cordoned"
+"""Annotation of a claim: "true" from before the operator puts its log directory into cordoned.log.dirs (KIP-1066) until
+after it has taken it out."""
+REMOVING = f"{GROUP}/removing"
+"""Annotation of a claim: "true" once its disk, which spec no longer names, was empty: the broker restarts without."""
 
 TOPIC_FINALIZER = f"{GROUP}/topic"
 MAIN_POOL = "main"

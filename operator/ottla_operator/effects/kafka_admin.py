@@ -16,7 +16,7 @@ from kafka.errors import for_code
 from kafka.net.compat import KafkaNetClient
 from kafka.net.selector import NetworkSelector
 
-from ottla_operator.api.fleet import ClusterMetadata, DynamicValue, PartitionReport
+from ottla_operator.api.fleet import ClusterMetadata, DynamicValue, LogDirContents, PartitionReport, ReplicaInLogDir
 from ottla_operator.effects.ports import KafkaUnavailable
 from ottla_operator.effects.topic_requests import change_topics, describe_topics
 from ottla_operator.topics.decisions import (
@@ -70,6 +70,15 @@ class KafkaPythonAdmin:
 
     async def replicas_on(self, broker: int) -> Sequence[str]:
         return await self._call(lambda client: _replicas_on(client, broker))
+
+    async def log_dirs(self, broker: int) -> Sequence[LogDirContents]:
+        return await self._call(lambda client: _log_dirs(client, broker))
+
+    async def move_replicas(self, broker: int, targets: Mapping[tuple[str, int], str]) -> Mapping[tuple[str, int], str]:
+        return await self._call(lambda client: _move_replicas(client, broker, targets))
+
+    async def set_broker_config(self, broker: int, key: str, value: str | None) -> str:
+        return await self._call(lambda client: _set_broker_config(client, broker, key, value))
 
     async def elect_leaders(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], str]:
         return await self._call(lambda client: _elect_leaders(client, partitions, self._change_timeout_ms))
@@ -154,6 +163,57 @@ def _replicas_on(client: KafkaAdminClient, broker: int) -> tuple[str, ...]:
         for topic in directory["topics"]
         for partition in topic["partitions"]
     )
+
+
+def _log_dirs(client: KafkaAdminClient, broker: int) -> tuple[LogDirContents, ...]:
+    (answer,) = client._manager.run(client._async_describe_log_dirs, None, [broker])
+    return tuple(
+        LogDirContents(
+            directory["log_dir"],
+            tuple(
+                ReplicaInLogDir(
+                    topic["name"],
+                    partition["partition_index"],
+                    partition["partition_size"],
+                    bool(partition["is_future_key"]),
+                )
+                for topic in directory["topics"]
+                for partition in topic["partitions"]
+            ),
+            _bytes(directory.get("total_bytes")),
+            _bytes(directory.get("usable_bytes")),
+            _error_name(directory["error_code"]),
+        )
+        for directory in answer["log_dirs"]
+    )
+
+
+def _bytes(value: Any) -> int:
+    return value if isinstance(value, int) else -1
+
+
+def _error_name(code: int) -> str:
+    return for_code(code).__name__.removesuffix("Error") if code else ""
+
+
+def _move_replicas(
+    client: KafkaAdminClient, broker: int, targets: Mapping[tuple[str, int], str]
+) -> dict[tuple[str, int], str]:
+    asked = {(topic, index, broker): path for (topic, index), path in targets.items()}
+    answer = client.alter_replica_log_dirs(asked)
+    return {
+        (replica.topic, replica.partition): error.__name__.removesuffix("Error")
+        for replica, error in answer.items()
+        if error.errno
+    }
+
+
+def _set_broker_config(client: KafkaAdminClient, broker: int, key: str, value: str | None) -> str:
+    change = ("DELETE", None) if value is None else ("SET", value)
+    resource = ConfigResource(ConfigResourceType.BROKER, str(broker), configs={key: change})
+    answered = client.alter_configs([resource], raise_on_unknown=False, incremental=True)
+    result = str(answered.get("broker", {}).get(str(broker), "the broker is not in the answer"))
+    return "" if result == "OK" else result
 
 
 def _elect_leaders(

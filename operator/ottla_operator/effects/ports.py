@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from ottla_operator.api.fleet import BrokerReport, ClusterMetadata, DynamicValue, ServerReport
+from ottla_operator.api.fleet import BrokerReport, ClusterMetadata, DynamicValue, LogDirContents, ServerReport
 from ottla_operator.api.objects import Obj, ResourceKind
 from ottla_operator.topics.decisions import TopicChange, TopicDescription
 
@@ -82,6 +82,21 @@ class KafkaAdmin(Protocol):
 
     async def replicas_on(self, broker: int) -> Sequence[str]:
         """The replicas in the log directories of a broker (DescribeLogDirs), future replicas too."""
+        ...
+
+    async def log_dirs(self, broker: int) -> Sequence[LogDirContents]:
+        """The log directories of a broker and what is in them (DescribeLogDirs)."""
+        ...
+
+    async def move_replicas(self, broker: int, targets: Mapping[tuple[str, int], str]) -> Mapping[tuple[str, int], str]:
+        """Moves replicas to other log directories of a broker (AlterReplicaLogDirs, KIP-113).
+
+        Returns the error of each replica that was refused.
+        """
+        ...
+
+    async def set_broker_config(self, broker: int, key: str, value: str | None) -> str:
+        """Sets a dynamic value of one broker; None deletes it. Returns the error with which it was refused, or ""."""
         ...
 
     async def elect_leaders(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], str]:

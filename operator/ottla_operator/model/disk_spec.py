@@ -9,9 +9,12 @@ from ottla_operator.model.fields import Fields
 
 DISK_NAME = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 DISK_NAME_LENGTH = 12
+HIGHEST_GENERATION = 99_999
 
 OnFailure = Literal["Keep", "Replace"]
 ON_FAILURE: tuple[str, ...] = get_args(OnFailure)
+DiskState = Literal["Active", "Drain"]
+DISK_STATES: tuple[str, ...] = get_args(DiskState)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,19 +22,54 @@ class DiskSpec:
     """One log directory of every broker, or a volume of every ZooKeeper server. `size` is a Kubernetes quantity or "".
 
     `on_failure`: whether a volume that has failed is replaced by an empty one, once the others have all of its data.
+    `state`: with Drain its replicas move to the other log directories of their broker, and no new one is placed there.
     """
 
     name: str
     size: str = ""
     storage_class_name: str = ""
     on_failure: OnFailure = "Keep"
+    state: DiskState = "Active"
+
+
+@dataclass(frozen=True, slots=True)
+class DiskOverride:
+    """What is declared of one disk of one broker.
+
+    `generation`: the lowest generation that its claim may have: a larger one than it has drains the disk and replaces
+    its volume.
+    """
+
+    name: str
+    state: DiskState = "Active"
+    generation: int = 1
+
+
+def parse_disk_overrides(override: Fields) -> tuple[DiskOverride, ...]:
+    """Reads `disks` of an entry of spec.brokers.overrides.
+
+    >>> problems = []
+    >>> parse_disk_overrides(Fields({"disks": [{"name": "d1", "state": "Drain"}]}, "spec", problems)), problems
+    ((DiskOverride(name='d1', state='Drain', generation=1),), [])
+    """
+    found: dict[str, DiskOverride] = {}
+    for item in override.items("disks"):
+        name = item.text("name", None, pattern=DISK_NAME)
+        state = cast(DiskState, item.choice("state", DISK_STATES, "Active"))
+        generation = item.whole("generation", 1, lowest=1, highest=HIGHEST_GENERATION)
+        item.finish()
+        if name in found:
+            item.problem("name", f"{name!r} has two entries")
+        found[name] = DiskOverride(name, state, generation)
+    return tuple(found.values())
 
 
 def parse_broker_disk(fields: Fields) -> DiskSpec:
     name = fields.text("name", None, pattern=DISK_NAME)
     _check_length(fields, name)
     on_failure = cast(OnFailure, fields.choice("onFailure", ON_FAILURE, "Keep"))
-    disk = DiskSpec(name, fields.size("size"), fields.text("storageClassName", ""), on_failure)
+    state = cast(DiskState, fields.choice("state", DISK_STATES, "Active"))
+    disk = DiskSpec(name, fields.size("size"), fields.text("storageClassName", ""), on_failure, state)
     fields.finish()
     return disk
 

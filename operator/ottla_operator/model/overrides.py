@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
+from ottla_operator.model.disk_spec import DiskOverride, parse_disk_overrides
 from ottla_operator.model.fields import Fields
 
 BrokerState = Literal["Active", "Hold"]
@@ -23,6 +24,7 @@ class BrokerOverride:
 
     id: int
     state: BrokerState = "Active"
+    disks: tuple[DiskOverride, ...] = ()
 
 
 def parse_overrides(brokers: Fields) -> tuple[BrokerOverride, ...]:
@@ -30,18 +32,19 @@ def parse_overrides(brokers: Fields) -> tuple[BrokerOverride, ...]:
 
     >>> problems = []
     >>> parse_overrides(Fields({"overrides": [{"id": 3, "state": "Hold"}]}, "spec.brokers", problems)), problems
-    ((BrokerOverride(id=3, state='Hold'),), [])
+    ((BrokerOverride(id=3, state='Hold', disks=()),), [])
     """
     found: dict[int, BrokerOverride] = {}
     for item in brokers.items("overrides"):
         known = len(brokers.problems)
         broker_id = item.whole("id", lowest=0, highest=HIGHEST_BROKER_ID)
         state = item.choice("state", BROKER_STATES, "Active")
+        disks = parse_disk_overrides(item)
         item.finish()
         if broker_id in found:
             item.problem("id", f"{broker_id} has two entries")
         if len(brokers.problems) == known:
-            found[broker_id] = BrokerOverride(broker_id, cast(BrokerState, state))
+            found[broker_id] = BrokerOverride(broker_id, cast(BrokerState, state), disks)
     return tuple(found.values())
 
 

@@ -68,9 +68,19 @@ def live_claim(snapshot: Snapshot, broker_id: int, disk: str) -> Obj | None:
     mine = [
         claim
         for claim in claims_of(snapshot, broker_id)
-        if label(claim, names.DISK) == disk and label(claim, names.RETIRED) != "true"
+        if label(claim, names.DISK) == disk and label(claim, names.RETIRED) is None
     ]
     return max(mine, key=generation_of, default=None)
+
+
+def removed_disks(snapshot: Snapshot, broker_id: int) -> dict[str, int]:
+    """The disks that a broker has no more because they were removed from spec, with the generation they had."""
+    found: dict[str, int] = {}
+    for claim in claims_of(snapshot, broker_id):
+        disk = label(claim, names.DISK) or ""
+        if label(claim, names.RETIRED) == "removed" and live_claim(snapshot, broker_id, disk) is None:
+            found[disk] = max(found.get(disk, 0), generation_of(claim))
+    return found
 
 
 def read_claim(claim: Obj, disk: str) -> Claim:
@@ -93,6 +103,8 @@ def recorded_name(snapshot: Snapshot, broker_id: int, disk: str) -> str | None:
         return named
     name = names.broker_claim(snapshot.cluster.name, broker_id, disk, FIRST_GENERATION)
     recorded = [(annotation(claim, names.DISKS) or "").split(",") for claim in claims_of(snapshot, broker_id)]
+    if disk in removed_disks(snapshot, broker_id):
+        return None
     return name if any(disk in disks for disks in recorded) else None
 
 
@@ -137,7 +149,7 @@ def build_claim(
     cluster = snapshot.cluster
     generation = generation_of(live) if live is not None else generation
     annotations: dict[str, str] = {}
-    for key in (names.CLUSTER_ID, names.DIRECTORY_ID):
+    for key in (names.CLUSTER_ID, names.DIRECTORY_ID, names.CORDONED, names.REMOVING):
         if live is not None and (known := annotation(live, key)):
             annotations[key] = known
     report = snapshot.reports.get(number)
@@ -153,7 +165,8 @@ def build_claim(
                 annotations.setdefault(names.DIRECTORY_ID, directory.directory_id)
     present = [other.name for other in cluster.brokers.disks if live_claim(snapshot, number, other.name) is not None]
     recorded = (annotation(live, names.DISKS) or "").split(",") if live is not None else []
-    annotations[names.DISKS] = ",".join(sorted({*filter(None, recorded), *present, disk.name}))
+    listed = {*filter(None, recorded), *present, disk.name} - removed_disks(snapshot, number).keys()
+    annotations[names.DISKS] = ",".join(sorted(listed))
     spec: Obj = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": disk.size}}}
     if live is not None:
         spec = {
@@ -180,7 +193,7 @@ def build_claim(
     return claim_with_metadata(claim, cluster.brokers.template.claim, live)
 
 
-def marked_claim(live: Obj, annotations: Mapping[str, str] | None = None, *, is_retired: bool = False) -> Obj:
+def marked_claim(live: Obj, annotations: Mapping[str, str] | None = None, *, retired: str | None = None) -> Obj:
     """An existing claim with everything that is ours as it is, and the marks of a replacement in addition."""
     kept = {
         key: str(value)
@@ -192,8 +205,8 @@ def marked_claim(live: Obj, annotations: Mapping[str, str] | None = None, *, is_
         for key, value in (dig(live, "metadata", "labels") or {}).items()
         if key.startswith((f"{names.GROUP}/", "app.kubernetes.io/"))
     }
-    if is_retired:
-        labels[names.RETIRED] = "true"
+    if retired is not None:
+        labels[names.RETIRED] = retired
     spec: Obj = {
         "accessModes": dig(live, "spec", "accessModes") or ["ReadWriteOnce"],
         "resources": {"requests": {"storage": requested_size(live)}},

@@ -122,7 +122,7 @@ def _roll_restarts_another(snapshot: Snapshot, broker_id: int) -> bool:
 def _stateful_set(snapshot: Snapshot, broker_id: int) -> Deletion | None:
     """The deletion of the broker's StatefulSet, once every claim of the broker has the label."""
     for claim in snapshot.all(CLAIM):
-        is_kept = label(claim, names.REMOVED) == "true" or label(claim, names.RETIRED) == "true"
+        is_kept = label(claim, names.REMOVED) == "true" or label(claim, names.RETIRED) is not None
         if label(claim, names.BROKER_ID) == str(broker_id) and not is_kept:
             return None
     live = snapshot.own(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id))

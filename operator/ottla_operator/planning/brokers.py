@@ -27,7 +27,7 @@ from ottla_operator.planning.broker_claims import Claim, mount_path
 from ottla_operator.planning.broker_removal import RemovalDecision, is_stopped
 from ottla_operator.planning.config import CLIENT_PORT, FILE, HTTP_PORT, INTERNAL_PORT, ConfigDecision
 from ottla_operator.planning.difference import is_as_declared
-from ottla_operator.planning.disks import PERMISSION_KEY, DisksDecision, has_no_provisioner, keeps_disks
+from ottla_operator.planning.disks import PERMISSION_KEY, DisksDecision, has_no_provisioner
 from ottla_operator.planning.identity import Identities
 from ottla_operator.planning.pod_template import with_template
 from ottla_operator.planning.pods import (
@@ -83,7 +83,7 @@ def decide_brokers(
         obstacle = _obstacle(
             snapshot, broker_id, disks, claims, configs, zookeeper_ready=zookeeper_ready or live is not None
         )
-        if obstacle is None and keeps_disks(snapshot, broker_id):
+        if obstacle is None and broker_id in disks.kept:
             obstacle = f"broker {broker_id}: it has a disk that spec.brokers.disks does not name"
         if obstacle is not None:
             if live is None:

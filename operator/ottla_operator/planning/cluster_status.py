@@ -62,7 +62,8 @@ def cluster_status(
         if reasons := brokers.pending.get(broker_id):
             entry["pending"] = list(reasons)
         entry["disks"] = [
-            {"name": claim.disk, "claim": claim.name, "state": claim.state} for claim in disks.claims.get(broker_id, ())
+            {"name": claim.disk, "claim": claim.name, "state": claim.state, **_drain(disks, broker_id, claim.disk)}
+            for claim in disks.claims.get(broker_id, ())
         ]
         shown.append(entry)
     if snapshot.cluster.paused:
@@ -83,6 +84,11 @@ def cluster_status(
     if roll is not None:
         status["roll"] = roll.to_status()
     return status
+
+
+def _drain(disks: DisksDecision, broker_id: int, disk: str) -> Obj:
+    state = disks.drains.states.get((broker_id, disk))
+    return {"drain": state} if state else {}
 
 
 def _one_of_each(conditions: Iterable[Condition]) -> list[Condition]:

@@ -38,6 +38,7 @@ from ottla_operator.planning.brokers import (
 from ottla_operator.planning.cluster_status import cluster_status
 from ottla_operator.planning.config import ConfigDecision, decide_config
 from ottla_operator.planning.difference import contested_fields
+from ottla_operator.planning.disk_drains import NO_DRAINS, DrainDecision
 from ottla_operator.planning.disks import DisksDecision, brokers_not_to_stop, decide_disks
 from ottla_operator.planning.identity import Identities, decide_identities
 from ottla_operator.planning.preferred_leaders import SOON_S, decide_elections
@@ -56,7 +57,8 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class ClusterDecision:
-    """What one reconciliation does, in this order: write `desired`, do the deletion, ask for elections, write `status`.
+    """What one reconciliation does, in this order: write `desired`, do the deletion, ask for elections, cordon log
+    directories and move their replicas (`drains`), write `status`.
 
     `elect`: the partitions to ask preferred leaders for. `errors`: the concerns that raised. A roll does nothing of a
     step before status holds that step.
@@ -69,6 +71,7 @@ class ClusterDecision:
     needs_secret: bool
     errors: tuple[str, ...] = ()
     elect: tuple[PartitionId, ...] = ()
+    drains: DrainDecision = NO_DRAINS
 
 
 @dataclass(slots=True)
@@ -186,6 +189,7 @@ def decide_cluster(snapshot: Snapshot) -> ClusterDecision:
         needs_secret=zookeeper.needs_secret,
         errors=tuple(concerns.errors),
         elect=elect,
+        drains=disks.drains,
     )
 
 

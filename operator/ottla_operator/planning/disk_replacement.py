@@ -12,7 +12,9 @@ is replaced only while `obstacle` finds nothing: one broker at a time, nothing o
 all replicas of the other brokers are in sync. When the old log directory serves again before the broker has restarted,
 the replacement is called off: records may be in it by then that are nowhere else.
 
-Nothing is replaced by itself unless spec.brokers.disks[].onFailure is Replace.
+Nothing that has failed is replaced unless spec.brokers.disks[].onFailure is Replace. A volume that works is replaced
+the same way once its log directory is cordoned and empty (`disk_drains`), when spec asks for another generation or
+class.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ from ottla_operator.planning.broker_claims import (
     mounted_claim,
     named_claim,
 )
+from ottla_operator.planning.disk_drains import REQUESTED, Drain, find_drains
 from ottla_operator.planning.lost_nodes import (
     NODE_GONE_AFTER_S,
     fits,
@@ -62,7 +65,7 @@ REPLACE_AFTER_S = 300.0
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 SHOWN = 5
 
-Cause = Literal["LogDirOffline", "NodeGone"]
+Cause = Literal["LogDirOffline", "NodeGone", "Requested"]
 Phase = Literal["create", "wait for volume", "restart", "retire", "call off"]
 
 
@@ -107,12 +110,23 @@ class ReplacementDecision:
     delete: Deletion | None = None
 
 
-def decide_replacements(snapshot: Snapshot, broker_ids: Sequence[int]) -> ReplacementDecision:
-    """The replacements under way, and the claims to mark for the next one."""
+def decide_replacements(
+    snapshot: Snapshot, broker_ids: Sequence[int], drained: Mapping[tuple[int, str], Drain]
+) -> ReplacementDecision:
+    """The replacements under way, and the claims to mark for the next one.
+
+    Args:
+        drained: the disks that are cordoned and empty, by broker id and disk.
+    """
     under_way = {(one.broker_id, one.disk): one for number in broker_ids for one in _under_way(snapshot, number)}
     begin: dict[str, Mapping[str, str]] = {}
     condition = _progress(under_way)
-    for candidate in _candidates(snapshot, broker_ids, under_way):
+    requested = [
+        Candidate(one.broker_id, "Requested", {name_of(one.claim): one.successor})
+        for key, one in drained.items()
+        if one.successor and key not in under_way
+    ]
+    for candidate in [*_candidates(snapshot, broker_ids, under_way), *requested]:
         why = _not_yet(snapshot, candidate, broker_ids, under_way)
         if why is None:
             begin = _marks(snapshot, candidate)
@@ -178,7 +192,7 @@ def _under_way(snapshot: Snapshot, broker_id: int) -> list[Replacement]:
     found = []
     for claim in claims_of(snapshot, broker_id):
         successor, disk = annotation(claim, names.REPLACED_BY), label(claim, names.DISK)
-        if not successor or disk is None or label(claim, names.RETIRED) == "true":
+        if not successor or disk is None or label(claim, names.RETIRED) is not None:
             continue
         phase = _phase(snapshot, broker_id, disk, claim, successor)
         found.append(Replacement(broker_id, disk, claim, successor, generation_of(claim) + 1, phase))
@@ -201,6 +215,8 @@ def _phase(snapshot: Snapshot, broker_id: int, disk: str, old: Obj, successor: s
 def _serves_again(snapshot: Snapshot, broker_id: int, disk: str, old: Obj) -> bool:
     """Whether the broker, on the old claim, reports the log directory as usable."""
     report = snapshot.reports.get(broker_id)
+    if (annotation(old, names.REPLACED_BECAUSE) or "").startswith(REQUESTED):
+        return False  # it is cordoned and empty
     if report is None or mounted_claim(snapshot, broker_id, disk) != name_of(old) or is_terminating(old):
         return False
     return any(one.path == log_dir(disk) and one.state != "offline" for one in report.log_dirs)
@@ -272,7 +288,7 @@ def _not_yet(
     """Why the claims of a candidate are not marked in this reconciliation; None when they are."""
     number = candidate.broker_id
     what = "; ".join(f"claim {name} of broker {number}: {text}" for name, text in candidate.claims.items())
-    if candidate.cause == "LogDirOffline":
+    if candidate.cause != "NodeGone":
         what = "; ".join(candidate.claims.values())
     if candidate.cause == "NodeGone":
         if candidate.keeps:
@@ -282,14 +298,14 @@ def _not_yet(
         since = shown_for_s(snapshot, DISKS_READY, "NodeGone", what)
         if since is None or since < NODE_GONE_AFTER_S:
             return condition_false(DISKS_READY, "NodeGone", what)
-    elif not _is_offline_for_long(snapshot, candidate):
+    elif candidate.cause == "LogDirOffline" and not _is_offline_for_long(snapshot, candidate):
         return condition_false(DISKS_READY, "LogDirNotOnline", what)
     elif candidate.keeps:
         text = f"{what}; {', '.join(candidate.keeps)} has failed too, and its onFailure is Keep"
         return condition_false(DISKS_READY, "ReplacementBlocked", text)
     others = sorted({broker for broker, _ in under_way} - {number})
     why = f"a disk of broker {others[0]} is being replaced" if others else ""
-    why = why or obstacle(snapshot, number, broker_ids, is_running=candidate.cause == "LogDirOffline")
+    why = why or obstacle(snapshot, number, broker_ids, is_running=candidate.cause != "NodeGone")
     why = why or _no_volume(snapshot, candidate)
     if not why:
         return None
@@ -348,6 +364,11 @@ def has_no_provisioner(snapshot: Snapshot, disk: DiskSpec, live: Obj) -> bool:
 
 def needs_all_volumes(snapshot: Snapshot) -> bool:
     """Whether a disk that is to be replaced can only get a PersistentVolume that exists already."""
+    waiting = [one for one in find_drains(snapshot, snapshot.broker_ids()) if one.successor]
+    for one in waiting:
+        spec = next((disk for disk in snapshot.cluster.brokers.disks if disk.name == one.disk), None)
+        if spec is not None and has_no_provisioner(snapshot, spec, one.claim):
+            return True
     for number, report in snapshot.reports.items():
         offline = {one.path for one in report.log_dirs if one.state == "offline"}
         for disk in snapshot.cluster.brokers.disks:
@@ -407,9 +428,11 @@ def _deletion(
     for number in broker_ids:
         for claim in claims_of(snapshot, number):
             disk = label(claim, names.DISK) or ""
-            if label(claim, names.RETIRED) != "true" or is_terminating(claim):
+            if label(claim, names.RETIRED) is None or is_terminating(claim):
                 continue
             if name_of(claim) in (mounted_claim(snapshot, number, disk), named_claim(snapshot, number, disk)):
+                continue
+            if annotation(claim, names.CORDONED) == "true":
                 continue
             if snapshot.get(STATEFUL_SET, names.broker_name(snapshot.cluster.name, number)) is not None:
                 reason = f"spec.brokers.claimDeletionPolicy is Delete, and broker {number} has {disk} on another claim"

@@ -18,7 +18,9 @@ from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
     Obj,
+    annotation,
     dig,
+    is_terminating,
     label,
     name_of,
     new,
@@ -39,7 +41,9 @@ from ottla_operator.planning.broker_claims import (
     named_claim,
     read_claim,
     recorded_name,
+    removed_disks,
 )
+from ottla_operator.planning.disk_drains import NO_DRAINS, DrainDecision, decide_drains, removable, template_names
 from ottla_operator.planning.disk_replacement import NO_PROVISIONER, Replacement, decide_replacements
 from ottla_operator.planning.identity import Identities
 from ottla_operator.planning.snapshot import ConcernDecision, Snapshot
@@ -60,11 +64,17 @@ FROM_REPORTS = ("LogDirNotOnline", "DirectoryIdChanged", "ReplacementBlocked")
 
 @dataclass(frozen=True, slots=True)
 class DisksDecision:
-    """`claims`: by broker id, in the order of the spec. `can_use`: whether new brokers may use these claims."""
+    """`claims`: by broker id, in the order of the spec. `can_use`: whether new brokers may use these claims.
+
+    `kept`: the brokers with a disk that the spec no longer names: their templates stay as they are. `drains`: what is
+    asked of brokers whose log directories are emptied.
+    """
 
     decision: ConcernDecision
     claims: Mapping[int, tuple[Claim, ...]]
     can_use: bool
+    kept: frozenset[int] = frozenset()
+    drains: DrainDecision = NO_DRAINS
 
 
 def decide_disks(snapshot: Snapshot, identities: Identities, released: Collection[int] = ()) -> DisksDecision:
@@ -81,9 +91,10 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
     claims = {}
     faults: list[Condition] = []
     growing: list[VolumeExpansion] = []
-    replacing = decide_replacements(snapshot, list(identities.racks))
-    if replacing.condition is not None:
-        faults.append(replacing.condition)
+    drains = decide_drains(snapshot, list(identities.racks))
+    replacing = decide_replacements(snapshot, list(identities.racks), drains.drained)
+    faults += [one for one in (replacing.condition, drains.condition) if one is not None]
+    kept: set[int] = set()
     for number, rack in identities.racks.items():
         mine: list[Claim] = []
         for index, disk in enumerate(spec.disks):
@@ -103,9 +114,10 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
                     message = f"claim {lost} of broker {number} is gone; its data is lost, and no claim replaces it"
                     faults.append(condition_false(DISKS_READY, "ClaimLost", message))
                     continue
-                claim_name = names.broker_claim(snapshot.cluster.name, number, disk.name, FIRST_GENERATION)
-                mine.append(Claim(claim_name, disk.name, FIRST_GENERATION, "New", ""))
-                desired.append(build_claim(snapshot, number, rack, disk, claim_name, None))
+                generation = removed_disks(snapshot, number).get(disk.name, 0) + 1
+                claim_name = names.broker_claim(snapshot.cluster.name, number, disk.name, generation)
+                mine.append(Claim(claim_name, disk.name, generation, "New", ""))
+                desired.append(build_claim(snapshot, number, rack, disk, claim_name, None, generation=generation))
                 continue
             faults += _changes(snapshot, index, disk, live, number)
             if (grows := find_expansion(snapshot, disk, live, number)) is not None:
@@ -121,7 +133,7 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
                     "delete the claim and create one in its place"
                 )
                 faults.append(condition_false(DISKS_READY, "ClaimLost", message))
-            elif (marks := replacing.begin.get(claim.name)) is not None:
+            elif marks := {**drains.marks.get(claim.name, {}), **replacing.begin.get(claim.name, {})}:
                 desired.append(marked_claim(live, marks))
             else:
                 desired.append(
@@ -129,7 +141,10 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
                 )
         claims[number] = tuple(mine)
         desired.append(_format_permission(snapshot, number, mine))
-        faults += _removed(snapshot, number)
+        objects, has_removed = _removed(snapshot, number, drains)
+        desired += objects
+        if has_removed:
+            kept.add(number)
         faults += _reported(snapshot, number, mine)
     faults += [condition_false(DISKS_READY, "ResizeFailed", one.message) for one in growing if one.has_failed]
     waiting = _waiting(snapshot, claims) or _unanswered(snapshot) or resizing_condition(growing)
@@ -137,7 +152,33 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
     is_replacing = bool(replacing.begin or replacing.under_way)
     wake = 5.0 if is_replacing or any(_waits_for_id(claim) for mine in claims.values() for claim in mine) else None
     decision = ConcernDecision((condition,), tuple(desired), replacing.delete, requeue_after_s=wake)
-    return DisksDecision(decision, claims, can_use=True)
+    return DisksDecision(decision, claims, True, frozenset(kept), drains)
+
+
+def _removed(snapshot: Snapshot, number: int, drains: DrainDecision) -> tuple[list[Obj], bool]:
+    """The claims to mark of a broker whose disks spec does not name, and whether the broker keeps such a disk."""
+    wanted = {disk.name for disk in snapshot.cluster.brokers.disks}
+    found: list[Obj] = []
+    keeps = False
+    for claim in claims_of(snapshot, number):
+        disk, marks = label(claim, names.DISK) or "", dict(drains.marks.get(name_of(claim), {}))
+        if is_terminating(claim):
+            continue
+        if label(claim, names.RETIRED) is not None:
+            if marks:
+                found.append(marked_claim(claim, marks))
+        elif disk not in wanted:
+            retired = None
+            if not removable(snapshot, drains, number, disk, claim):
+                keeps = True
+            elif annotation(claim, names.REMOVING) != "true":
+                marks[names.REMOVING] = "true"
+                keeps = True  # until the mark is there
+            elif not template_names(snapshot, number, disk):
+                retired = "removed"
+            if marks or retired:
+                found.append(marked_claim(claim, marks, retired=retired))
+    return found, keeps
 
 
 def _replaced(snapshot: Snapshot, step: Replacement, rack: str, disk: DiskSpec) -> tuple[Claim, list[Obj]]:
@@ -150,7 +191,7 @@ def _replaced(snapshot: Snapshot, step: Replacement, rack: str, disk: DiskSpec) 
     if live is None and named_claim(snapshot, number, step.disk) == step.successor:
         return Claim(step.successor, step.disk, step.generation, "Lost", ""), []
     successor = build_claim(snapshot, number, rack, disk, step.successor, live, generation=step.generation)
-    old = marked_claim(step.old, is_retired=step.phase == "retire")
+    old = marked_claim(step.old, retired="replaced" if step.phase == "retire" else None)
     if step.uses_successor and live is not None:
         return read_claim(live, step.disk), [successor, old]
     return read_claim(step.old, step.disk), [successor, old]
@@ -169,11 +210,6 @@ def has_no_provisioner(snapshot: Snapshot) -> bool:
         dig(snapshot.storage_classes.get(disk.storage_class_name), "provisioner") == NO_PROVISIONER
         for disk in snapshot.cluster.brokers.disks
     )
-
-
-def keeps_disks(snapshot: Snapshot, number: int) -> bool:
-    """Whether a broker has a disk that the spec no longer names: its template then stays as it is."""
-    return bool(_removed(snapshot, number))
 
 
 def _waits_for_id(claim: Claim) -> bool:
@@ -196,11 +232,7 @@ def _unusable(snapshot: Snapshot) -> Condition | None:
 def _changes(snapshot: Snapshot, index: int, disk: DiskSpec, live: Obj, number: int) -> list[Condition]:
     """The changes that the spec asks of an existing claim and that are not possible."""
     field = f"spec.brokers.disks[{index}]"
-    storage_class = dig(live, "spec", "storageClassName")
     found: list[Condition] = []
-    if disk.storage_class_name and storage_class not in (None, disk.storage_class_name):
-        message = f"{field}.storageClassName: claims of {disk.name} have {storage_class}; changing it is not supported"
-        found.append(condition_false(DISKS_READY, "StorageClassChanged", message))
     wanted, requested = quantity(disk.size), quantity(requested_size(live))
     if wanted < requested:
         message = (
@@ -213,18 +245,6 @@ def _changes(snapshot: Snapshot, index: int, disk: DiskSpec, live: Obj, number: 
         )
         found.append(condition_false(DISKS_READY, "ExpansionNotAllowed", message))
     return found
-
-
-def _removed(snapshot: Snapshot, number: int) -> list[Condition]:
-    wanted = {disk.name for disk in snapshot.cluster.brokers.disks}
-    gone = sorted({label(claim, names.DISK) or "" for claim in claims_of(snapshot, number)} - wanted)
-    if not gone:
-        return []
-    message = (
-        f"spec.brokers.disks: {', '.join(gone)} of broker {number} is no longer named; removing and renaming "
-        "disks is not supported, and the broker keeps what it has"
-    )
-    return [condition_false(DISKS_READY, "DiskRemoved", message)]
 
 
 def _reported(snapshot: Snapshot, number: int, claims: Iterable[Claim]) -> list[Condition]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla_operator.api.conditions import Condition
-from ottla_operator.api.fleet import BrokerReport, ClusterMetadata, DynamicValue, ServerReport
+from ottla_operator.api.fleet import BrokerReport, ClusterMetadata, DynamicValue, LogDirContents, ServerReport
 from ottla_operator.api.names import BROKER, BROKER_ID, REMOVED, RETIRED, SERVER_ID
 from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, Obj, ResourceKind, dig, is_owned_by, label
 from ottla_operator.model.fields import Problem
@@ -61,6 +61,8 @@ class Snapshot:
     has_super_secret: bool = False
     contested: Mapping[tuple[str, str], ContestedFields] = field(default_factory=dict)
     """By kind and name."""
+    log_dirs: Mapping[int, tuple[LogDirContents, ...]] = field(default_factory=dict)
+    """What is in the log directories of brokers with a disk that is being emptied, of those that answered."""
     surplus_replicas: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """The replicas in the log directories of the brokers to remove, of those that answered."""
     volumes: Mapping[str, Obj] = field(default_factory=dict)
@@ -98,7 +100,7 @@ class Snapshot:
         for kind in (STATEFUL_SET, CLAIM):
             for obj in self.all(kind):
                 number = label(obj, BROKER_ID)
-                if label(obj, REMOVED) == "true" or label(obj, RETIRED) == "true":
+                if label(obj, REMOVED) == "true" or label(obj, RETIRED) is not None:
                     continue
                 if label(obj, "app.kubernetes.io/component") == BROKER and number is not None and number.isdecimal():
                     found[int(number)] = found.get(int(number)) or label(obj, "kafka.ottla.dev/rack")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import ZOOKEEPER_READY
-from ottla_operator.api.fleet import BrokerReport, ClusterMetadata, DynamicValue, ServerReport
+from ottla_operator.api.fleet import BrokerReport, ClusterMetadata, DynamicValue, LogDirContents, ServerReport
 from ottla_operator.api.objects import (
     CLAIM,
     EVENT,
@@ -34,6 +34,7 @@ from ottla_operator.api.objects import (
 from ottla_operator.effects.ports import ApiError, Environment, KafkaAdmin, KafkaUnavailable, KubernetesApi
 from ottla_operator.model.kafka_cluster import parse_cluster
 from ottla_operator.planning.config import internal_address
+from ottla_operator.planning.disk_drains import brokers_to_describe
 from ottla_operator.planning.disk_replacement import needs_all_volumes
 from ottla_operator.planning.identity import adds_brokers, decide_identities
 from ottla_operator.planning.lost_nodes import volumes_to_read, why_out_of_reach
@@ -129,6 +130,7 @@ class ClusterObserver:
             servers=servers,
             kafka=kafka,
             dynamic_values=self._dynamic_values,
+            log_dirs=await self._read_log_dirs(snapshot, kafka),
             surplus_replicas=await self._read_surplus_replicas(snapshot, kafka),
             refused_elections=refused_elections,
         )
@@ -206,6 +208,22 @@ class ClusterObserver:
             return
         known = self._dynamic_values or {}
         self._dynamic_values = {number: values for number, values in {**known, **answered}.items() if number in ids}
+
+    async def _read_log_dirs(
+        self, snapshot: Snapshot, kafka: ClusterMetadata | None
+    ) -> dict[int, tuple[LogDirContents, ...]]:
+        """What is in the log directories of the brokers with a disk that is being emptied; asks none at rest."""
+        found: dict[int, tuple[LogDirContents, ...]] = {}
+        client = self._kafka.client
+        if kafka is None or client is None:
+            return found
+        for number in brokers_to_describe(snapshot):
+            if number in kafka.brokers:
+                try:
+                    found[number] = tuple(await client.log_dirs(number))
+                except KafkaUnavailable as error:
+                    self._log.info("broker %d does not report its log directories: %s", number, error)
+        return found
 
     async def _read_surplus_replicas(
         self, snapshot: Snapshot, kafka: ClusterMetadata | None

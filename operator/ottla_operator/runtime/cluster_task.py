@@ -25,6 +25,7 @@ from ottla_operator.runtime.cluster_observer import REQUEUE_AFTER_S, ClusterObse
 from ottla_operator.runtime.contested_writes import ContestedWrites
 from ottla_operator.runtime.event_writer import emit_events
 from ottla_operator.runtime.kafka_connection import KafkaConnection
+from ottla_operator.runtime.log_dir_writer import write_log_dirs
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.object_writer import ObjectWriter
 
@@ -97,6 +98,8 @@ class ClusterTask:
                 wanted = _with_failure(snapshot, wanted, f"{wanted.delete.kind.kind} {wanted.delete.name}: {error}")
         if wanted.elect and failed is None:
             await self._elect(wanted.elect)
+        if failed is None:
+            await write_log_dirs(self._kafka.client, wanted.drains, self._log)
         await self._write_status(resource, wanted.status)
         if failed is not None:
             raise failed

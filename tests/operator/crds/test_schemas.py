@@ -179,7 +179,7 @@ def test_cluster_fields_are_the_ones_the_model_reads() -> None:
                 "x": 1,
                 "disks": [disk],
                 "resources": {"x": 1},
-                "overrides": [{"id": 0, "x": 1}],
+                "overrides": [{"id": 0, "x": 1, "disks": [disk]}],
                 "template": with_bootstrap,
             },
             "zookeeper": {"x": 1, "disk": disk, "logDisk": disk, "resources": {"x": 1}, "template": template},

@@ -94,10 +94,14 @@ def _disks(world: World, cluster: KafkaCluster) -> Iterator[str]:
             claims = [
                 claim
                 for claim in world.all(CLAIM)
-                if label(claim, names.BROKER_ID) == str(number) and label(claim, names.DISK) == disk.name
+                if label(claim, names.BROKER_ID) == str(number)
+                and label(claim, names.DISK) == disk.name
+                and label(claim, names.RETIRED) is None
             ]
             if not any(dig(claim, "status", "phase") == "Bound" and not is_terminating(claim) for claim in claims):
                 yield f"broker {number} has no bound claim of {disk.name}"
+            if failed := world.environment.offline & set(world.mounted_claims()):
+                yield f"the log directories of {', '.join(sorted(failed))} are offline"
             for claim in claims:
                 if quantity_bytes(str(dig(claim, "spec", "resources", "requests", "storage"))) < quantity_bytes(
                     disk.size
@@ -150,6 +154,8 @@ def _ready(world: World, cluster: KafkaCluster, document: Obj) -> Iterator[str]:
 def _is_served(world: World, cluster: KafkaCluster, is_valid: bool) -> bool:
     """Whether this document, on these volumes, is one that has to become Ready."""
     if not is_valid or cluster.paused or world.lost or cluster.brokers.config.get("log.retention.hours") == "13":
+        return False
+    if any(disk.on_failure == "Keep" for disk in cluster.brokers.disks) and world.has_failed_volumes():
         return False
     racks = cluster.brokers.racks
     if any(rack == "zone-x" for rack in racks) or world.was_resized:

@@ -55,9 +55,12 @@ class ClusterRules(Machine):
     def change_the_cluster(self, change: tuple[str, Any]) -> None:
         self.world.edit(*change)
 
-    @rule(sizes=st.lists(SIZES, min_size=1, max_size=2))
-    def change_the_disks(self, sizes: list[str]) -> None:
-        disks = [{"name": f"d{index}", "size": size, "storageClassName": "grows"} for index, size in enumerate(sizes)]
+    @rule(sizes=st.lists(SIZES, min_size=1, max_size=2), policy=st.sampled_from(("Keep", "Replace")))
+    def change_the_disks(self, sizes: list[str], policy: str) -> None:
+        disks = [
+            {"name": f"d{index}", "size": size, "storageClassName": "grows", "onFailure": policy}
+            for index, size in enumerate(sizes)
+        ]
         self.world.edit("spec.brokers.disks", disks)
 
     @rule()
@@ -85,6 +88,20 @@ class ClusterRules(Machine):
         if with_pod:
             for pod in pods:
                 self.world.remove(POD, pod)
+
+    @rule(index=st.integers(0, 5))
+    def a_log_directory_fails(self, index: int) -> None:
+        mounted = self.world.mounted_claims()
+        if mounted:
+            self.world.fail_directory(mounted[index % len(mounted)])
+
+    @rule()
+    def log_directories_serve_again(self) -> None:
+        self.world.directories_serve_again()
+
+    @rule(index=st.integers(0, 2))
+    def a_node_is_gone_for_good(self, index: int) -> None:
+        self.world.lose_node(index)
 
     @rule(index=st.integers(0, 5), size=st.sampled_from(HAND_SIZES))
     def somebody_grows_a_claim(self, index: int, size: str) -> None:
@@ -134,10 +151,12 @@ class ClusterRules(Machine):
     @rule(behind=st.sets(st.integers(0, 2), max_size=1))
     def replicas_are_behind(self, behind: set[int]) -> None:
         self.world.kafka.behind = set(behind)
+        self.world.fleet_changed_at = self.world.loop.time()
 
     @rule(broker=st.integers(0, 2))
     def a_broker_is_not_registered(self, broker: int) -> None:
         self.world.kafka.unregistered = {broker}
+        self.world.fleet_changed_at = self.world.loop.time()
 
     @rule(answers=st.booleans())
     def kafka_is_away(self, answers: bool) -> None:

@@ -9,13 +9,14 @@ from ottla_operator.runtime.cluster_observer import RESYNC_S
 from tests.operator.model_based.cluster_invariants import violations_of_cluster
 from tests.operator.model_based.cluster_rules import ClusterRules
 
+DISK = {"name": "d0", "size": "1Gi", "storageClassName": "grows", "onFailure": "Replace"}
 OWN_ENSEMBLE: dict[str, Any] = {
     "apiVersion": "kafka.ottla.dev/v1alpha1",
     "kind": "KafkaCluster",
     "metadata": {"name": "orders", "namespace": "default"},
     "spec": {
-        "brokers": {"replicas": 2, "disks": [{"name": "d0", "size": "1Gi", "storageClassName": "grows"}]},
-        "zookeeper": {"replicas": 3, "disk": {"size": "1Gi"}},
+        "brokers": {"replicas": 2, "disks": [DISK]},
+        "zookeeper": {"replicas": 3, "disk": {"size": "1Gi", "onFailure": "Replace"}},
     },
 }
 

@@ -20,11 +20,14 @@ from ottla_operator.api.objects import (
     KAFKA_CLUSTER,
     KAFKA_TOPIC,
     KINDS,
+    NODE,
     POD,
     STATEFUL_SET,
     STORAGE_CLASS,
+    VOLUME,
     Obj,
     ResourceKind,
+    annotation,
     dig,
     has_condition,
     is_terminating,
@@ -54,6 +57,8 @@ CONVERGES_S = 2 * (LONGEST_BACK_OFF_S + RESYNC_S) + 600
 STEP_S = 10.0
 READ_AGAIN_S = 0.1
 """How long before a deletion a read still sees what is deleted: two calls."""
+UNSEEN_S = 90.0
+"""How long before an act the operator may have looked: the API server is slow at most so long."""
 REST_S = RESYNC_S + LONGEST_BACK_OFF_S
 
 
@@ -111,6 +116,11 @@ class World:
         """The uid of the claim that held data last, by its name."""
         self.lost: set[str] = set()
         """Claims that somebody has deleted."""
+        self._nodes_made = 0
+        self.marked: set[str] = set()
+        """Claims that were seen to be marked for their replacement."""
+        self.fleet_changed_at = 0.0
+        """When replicas or brokers were last said to be in another state."""
         self.was_resized = False
         """Whether disks were once asked for in another way than at the start."""
         self._dirty = asyncio.Event()
@@ -123,6 +133,9 @@ class World:
         """By topic id the uids of the documents that it was created for."""
         self.kubernetes.not_starting = NotStarting(self.kubernetes)
         self.kubernetes.put({**new(STORAGE_CLASS, "", "grows", {}), "allowVolumeExpansion": True})
+        self.kubernetes.local_volumes = True
+        anywhere = self.kubernetes._node_for
+        self.kubernetes._node_for = lambda pod: self._node_of_server(pod) or anywhere(pod)  # type: ignore[method-assign]
         for index, zone in enumerate(ZONES):
             self.kubernetes.put(node(f"n{index + 1}", zone))
         self.kubernetes.put(copy.deepcopy(dict(cluster)))
@@ -179,6 +192,8 @@ class World:
         self._dirty.set()
         if event == "ADDED" and obj["kind"] == CLAIM.kind and not self.is_ours:
             self.claim_is_made(obj)
+        if event == "MODIFIED" and obj["kind"] == CLAIM.kind and not self.is_ours:
+            self.claim_is_marked(obj)
         if self._process is not None:
             self._process.deliver(event, obj)
 
@@ -292,7 +307,78 @@ class World:
             place[last] = copy.deepcopy(value)
         self.kubernetes.put(document)
 
+    def mounted_claims(self) -> list[str]:
+        """The claims that pods of brokers have."""
+        brokers = [pod for pod in self.all(POD) if label(pod, names.BROKER_ID) is not None]
+        return sorted(claim for pod in brokers for claim in claims_of(pod))
+
+    def fail_directory(self, claim: str) -> None:
+        self.environment.offline.add(claim)
+        self.fleet_changed_at = self.loop.time()
+
+    def directories_serve_again(self) -> None:
+        self.environment.offline.clear()
+
+    def has_failed_volumes(self) -> bool:
+        """Whether a claim that a pod has is offline, or on a node that is gone."""
+        nodes = {name_of(node) for node in self.all(NODE)}
+        for name in self.mounted_claims():
+            volume = self.find(VOLUME, str(dig(self.find(CLAIM, name), "spec", "volumeName")))
+            term = dig(volume, "spec", "nodeAffinity", "required", "nodeSelectorTerms", 0, "matchExpressions", 0)
+            if name in self.environment.offline or (term is not None and not set(term["values"]) & nodes):
+                return True
+        return False
+
+    def lose_node(self, index: int) -> None:
+        """A node, its volumes and its pods are gone; a new node is there. Only one at a time: nobody survives more."""
+        there = self.all(NODE)
+        gone = there[index % len(there)]
+        pods = [pod for pod in self.all(POD) if label(pod, names.CLUSTER) is not None]
+        if self.has_failed_volumes() or not pods or not all(has_condition(pod, "Ready") for pod in pods):
+            return
+        document = self.cluster
+        if document is None or is_terminating(document) or self.lost or not self.controllers_run:
+            return
+        self.fleet_changed_at = self.loop.time()
+        zone = str(label(gone, "topology.kubernetes.io/zone"))
+        self._nodes_made += 1
+        self.kubernetes.remove(NODE, name_of(gone))
+        self.kubernetes.put(node(f"m{self._nodes_made}", zone))
+        for pod in pods:
+            if dig(pod, "spec", "nodeName") == name_of(gone):
+                self.kubernetes.remove(POD, name_of(pod))
+
+    def _node_of_server(self, pod: Obj) -> str:
+        """A server of ZooKeeper in each zone, so that a lost node takes one of them."""
+        server = label(pod, names.SERVER_ID)
+        if server is None:
+            return ""
+        zone = ZONES[(int(server) - 1) % len(ZONES)]
+        fitting = [name_of(one) for one in self.all(NODE) if label(one, "topology.kubernetes.io/zone") == zone]
+        return fitting[0] if fitting else ""
+
     # What must never happen
+
+    def claim_is_marked(self, claim: Obj) -> None:
+        """A claim is to be replaced: one broker at a time, and never the last copy of anything."""
+        if not annotation(claim, names.REPLACED_BY) or label(claim, names.RETIRED) is not None:
+            return
+        begun = {
+            label(one, names.BROKER_ID)
+            for one in self.all(CLAIM)
+            if annotation(one, names.REPLACED_BY) and label(one, names.RETIRED) is None
+        }
+        if len(begun) > 1:
+            self.violations.append(
+                f"disks of brokers {', '.join(map(str, sorted(begun, key=str)))} are replaced at once"
+            )
+        if self.loop.time() - self.fleet_changed_at < UNSEEN_S or name_of(claim) in self.marked:
+            return
+        self.marked.add(name_of(claim))
+        number = int(str(label(claim, names.BROKER_ID)))
+        for topic, index, replicas in self.kafka.partitions:
+            if number in replicas and not (set(replicas) - {number}) & self.kafka.in_sync():
+                self.violations.append(f"claim {name_of(claim)} is replaced and has the last copy of {topic}-{index}")
 
     def claim_is_made(self, claim: Obj) -> None:
         """An empty volume in place of one that held data: never for a broker; for a server of the ensemble only while a

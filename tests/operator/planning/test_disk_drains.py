@@ -1,0 +1,227 @@
+"""Log directories are emptied before their volumes go: drained, removed, replaced by another generation or class."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from ottla_operator.api import names
+from ottla_operator.api.objects import CLAIM, POD, STORAGE_CLASS, annotation, dig, label, new
+from tests.operator.fleet import CLUSTER, Fleet
+from tests.operator.kubernetes import Killed
+
+D0, D1 = "/var/lib/ottla/d0/log", "/var/lib/ottla/d1/log"
+PARTITIONS = [("t", index, (0, 1, 2)) for index in range(10)]
+
+
+async def _running(deletion: str | None = None, disks: int = 2) -> Fleet:
+    document = copy.deepcopy(CLUSTER)
+    document["spec"]["brokers"]["disks"] = document["spec"]["brokers"]["disks"][:disks]
+    if deletion is not None:
+        document["spec"]["brokers"]["claimDeletionPolicy"] = deletion
+    fleet = Fleet(document)
+    fleet.kafka.partitions = list(PARTITIONS)
+    await fleet.converge()
+    for broker in range(3):
+        for topic, index, _ in PARTITIONS:
+            fleet.kafka.places[broker, topic, index] = D1 if index % 2 and disks > 1 else D0
+    fleet.kubernetes.writes.clear()
+    return fleet
+
+
+async def _pass(fleet: Fleet, passes: int = 12) -> None:
+    """Requests to brokers are no writes: until the places of replicas do not change either."""
+    for _ in range(passes):
+        await fleet.step()
+    await fleet.converge()
+
+
+def _disks(fleet: Fleet, **changes: Any) -> list[dict[str, Any]]:
+    return [{**disk, **(changes if disk["name"] == "d1" else {})} for disk in CLUSTER["spec"]["brokers"]["disks"]]
+
+
+def _on(fleet: Fleet, broker: int, path: str) -> int:
+    return sum(1 for (number, _, _), place in fleet.kafka.places.items() if number == broker and place == path)
+
+
+def _cordoned(fleet: Fleet, broker: int) -> str | None:
+    return fleet.kafka.dynamic.get(broker, {}).get("cordoned.log.dirs")
+
+
+def _pod_claims(fleet: Fleet, broker_id: int) -> list[str]:
+    pod = fleet.kubernetes.there(POD, f"orders-broker-{broker_id}-0")
+    return [v["persistentVolumeClaim"]["claimName"] for v in pod["spec"]["volumes"] if "persistentVolumeClaim" in v]
+
+
+def _drain_of(fleet: Fleet, broker: int) -> list[str | None]:
+    return [disk.get("drain") for disk in fleet.status("brokers", broker, "disks")]
+
+
+async def test_a_drained_disk_of_one_broker_loses_its_replicas_to_the_other_disk_and_gets_no_new_one() -> None:
+    fleet = await _running()
+    fleet.edit("spec.brokers.overrides", [{"id": 1, "disks": [{"name": "d1", "state": "Drain"}]}])
+    await _pass(fleet)
+    assert (_on(fleet, 1, D1), _on(fleet, 1, D0)) == (0, 10) and _on(fleet, 0, D1) == 5
+    assert _cordoned(fleet, 1) == D1 and _cordoned(fleet, 0) is None
+    assert _drain_of(fleet, 1) == [None, "Drained"] and fleet.condition("DisksReady")[0] == "True"
+    assert fleet.kafka.most_moves <= 4
+    assert [write for write in fleet.kubernetes.writes if write[0] == "delete"] == [], "nothing is restarted"
+    fleet.kubernetes.writes.clear()
+    fleet.restart_operator()
+    await _pass(fleet, 5)
+    assert fleet.kubernetes.writes == []
+
+
+async def test_a_disk_is_drained_on_every_broker_and_active_again() -> None:
+    fleet = await _running()
+    fleet.edit("spec.brokers.disks", _disks(fleet, state="Drain"))
+    await _pass(fleet)
+    assert [_on(fleet, broker, D1) for broker in range(3)] == [0, 0, 0]
+    fleet.edit("spec.brokers.disks", _disks(fleet))
+    await _pass(fleet)
+    assert [_cordoned(fleet, broker) for broker in range(3)] == [None] * 3
+    assert annotation(fleet.kubernetes.there(CLAIM, "orders-broker-0-d1-1"), names.CORDONED) != "true"
+
+
+async def test_what_somebody_else_has_cordoned_stays_cordoned() -> None:
+    fleet = await _running()
+    fleet.edit("spec.brokers.disks", [*_disks(fleet), {"name": "d2", "size": "1Gi"}])
+    await _pass(fleet)
+    theirs = "/var/lib/ottla/d2/log"
+    fleet.kafka.dynamic[0] = {"cordoned.log.dirs": theirs}
+    fleet.edit("spec.brokers.overrides", [{"id": 0, "disks": [{"name": "d1", "state": "Drain"}]}])
+    await _pass(fleet)
+    assert _cordoned(fleet, 0) == f"{D1},{theirs}"
+    fleet.edit("spec.brokers.overrides", None)
+    await _pass(fleet)
+    assert _cordoned(fleet, 0) == theirs
+
+
+async def test_replicas_that_are_on_their_way_are_waited_for() -> None:
+    fleet = await _running()
+    fleet.kafka.moves_are_slow = True
+    fleet.edit("spec.brokers.overrides", [{"id": 1, "disks": [{"name": "d1", "state": "Drain"}]}])
+    await _pass(fleet, 10)
+    assert len(fleet.kafka.moving) == 4
+    status, reason, message = fleet.condition("DisksReady")
+    assert (status, reason) == ("False", "Draining") and "has 5 replicas left, 4 move" in message
+    assert _drain_of(fleet, 1) == [None, "Draining"]
+
+
+@pytest.mark.parametrize("change", ["state", "class"])
+async def test_the_only_log_directory_of_a_broker_is_not_cordoned(change: str) -> None:
+    """No new partition could be placed on the broker."""
+    fleet = await _running(disks=1)
+    disk = dict(CLUSTER["spec"]["brokers"]["disks"][0])
+    changes = {"state": "Drain"} if change == "state" else {"storageClassName": "other"}
+    fleet.edit("spec.brokers.disks", [{**disk, **changes}])
+    await _pass(fleet, 10)
+    assert [_cordoned(fleet, broker) for broker in range(3)] == [None] * 3
+    assert "no other one would be left" in fleet.condition("DisksReady")[2]
+    fleet.edit("spec.brokers.disks", [disk])
+    await _pass(fleet, 5)
+    assert fleet.condition("DisksReady")[0] == "True"
+
+
+async def test_a_disk_with_replicas_that_is_no_longer_named_is_kept_and_nothing_is_moved() -> None:
+    fleet = await _running()
+    fleet.edit("spec.brokers.disks", _disks(fleet)[:1])
+    await _pass(fleet)
+    status, reason, message = fleet.condition("DisksReady")
+    assert (status, reason) == ("False", "DiskRemoved")
+    assert "log directory d1 of broker 0" in message and "holds 5 replicas" in message
+    assert _pod_claims(fleet, 0) == ["orders-broker-0-d0-1", "orders-broker-0-d1-1"] and _on(fleet, 0, D1) == 5
+    fleet.edit("spec.brokers.disks", _disks(fleet))
+    await _pass(fleet)
+    assert fleet.condition("Ready")[0] == "True" and _cordoned(fleet, 0) is None
+
+
+@pytest.mark.parametrize("deletion", [None, "Delete"])
+async def test_a_drained_disk_is_removed_from_every_broker_in_a_roll(deletion: str | None) -> None:
+    fleet = await _running(deletion)
+    fleet.edit("spec.brokers.disks", _disks(fleet, state="Drain"))
+    await _pass(fleet)
+    fleet.edit("spec.brokers.disks", _disks(fleet)[:1])
+    await _pass(fleet, 60)
+    assert [_pod_claims(fleet, broker) for broker in range(3)] == [[f"orders-broker-{n}-d0-1"] for n in range(3)]
+    assert "d1" not in fleet.properties(0) and fleet.condition("Ready")[0] == "True"
+    assert fleet.condition("Rolled")[0] == "True"
+    assert [_cordoned(fleet, broker) for broker in range(3)] == [None] * 3
+    left = [name for name in fleet.claims() if "-d1-" in name]
+    if deletion == "Delete":
+        assert left == []
+    else:
+        assert {label(fleet.kubernetes.there(CLAIM, name), names.RETIRED) for name in left} == {"removed"}
+    fleet.kubernetes.writes.clear()
+    fleet.restart_operator()
+    await _pass(fleet, 5)
+    assert fleet.kubernetes.writes == []
+
+
+@pytest.mark.parametrize("deletion", [None, "Delete"])
+async def test_a_disk_that_was_removed_can_be_added_again_with_an_empty_volume(deletion: str | None) -> None:
+    fleet = await _running(deletion)
+    fleet.edit("spec.brokers.disks", _disks(fleet, state="Drain"))
+    await _pass(fleet)
+    fleet.edit("spec.brokers.disks", _disks(fleet)[:1])
+    await _pass(fleet, 60)
+    fleet.edit("spec.brokers.disks", _disks(fleet))
+    await _pass(fleet, 30)
+    generation = 1 if deletion == "Delete" else 2
+    assert _pod_claims(fleet, 2) == ["orders-broker-2-d0-1", f"orders-broker-2-d1-{generation}"]
+    assert fleet.condition("Ready")[0] == "True"
+
+
+async def test_another_generation_drains_the_disk_and_gives_the_broker_an_empty_volume() -> None:
+    fleet = await _running()
+    fleet.edit("spec.brokers.overrides", [{"id": 1, "disks": [{"name": "d1", "generation": 2}]}])
+    on_restart = []
+    for _ in range(80):
+        before = _pod_claims(fleet, 1) if "orders-broker-1-0" in fleet.kubernetes.names(POD) else []
+        await fleet.step()
+        if before and "orders-broker-1-0" in fleet.kubernetes.names(POD) and _pod_claims(fleet, 1) != before:
+            on_restart.append((_on(fleet, 1, D1), _cordoned(fleet, 1)))
+    await fleet.converge()
+    assert on_restart == [(0, D1)], "one restart, with the directory empty and cordoned"
+    assert _pod_claims(fleet, 1) == ["orders-broker-1-d0-1", "orders-broker-1-d1-2"]
+    assert _cordoned(fleet, 1) is None and fleet.condition("Ready")[0] == "True"
+
+
+async def test_another_storage_class_replaces_the_volumes_one_after_the_other() -> None:
+    fleet = await _running()
+    fleet.kubernetes.put({**new(STORAGE_CLASS, "", "fast", {}), "provisioner": "csi.example"})
+    disks = [{**disk, "storageClassName": "fast"} for disk in CLUSTER["spec"]["brokers"]["disks"]]
+    fleet.edit("spec.brokers.disks", disks)
+    most = 0
+    for _ in range(250):
+        await fleet.step()
+        most = max(
+            most,
+            sum(len((_cordoned(fleet, broker) or "").split(",")) for broker in range(3) if _cordoned(fleet, broker)),
+        )
+    await fleet.converge()
+    for broker in range(3):
+        for claim in _pod_claims(fleet, broker):
+            assert dig(fleet.kubernetes.there(CLAIM, claim), "spec", "storageClassName") == "fast"
+    assert most == 1 and fleet.condition("Ready")[0] == "True"
+
+
+@pytest.mark.parametrize("killed_after", (0, 1, 2, 4, 7))
+async def test_a_removal_ends_in_the_same_state_when_the_operator_is_killed_after_any_write(killed_after: int) -> None:
+    fleet = await _running("Delete")
+    fleet.edit("spec.brokers.disks", _disks(fleet, state="Drain"))
+    await _pass(fleet)
+    fleet.edit("spec.brokers.disks", _disks(fleet)[:1])
+    fleet.kubernetes.kill_after = killed_after
+    try:
+        await _pass(fleet, 60)
+    except Killed:
+        fleet.kubernetes.kill_after = None
+        fleet.kubernetes.settle()
+        fleet.restart_operator()
+    fleet.kubernetes.kill_after = None
+    await _pass(fleet, 60)
+    assert [name for name in fleet.claims() if "-d1-" in name] == []
+    assert fleet.condition("Ready")[0] == "True"
