@@ -41,14 +41,19 @@ def about(broker: Subject) -> Iterator[None]:
         _SUBJECT.reset(token)
 
 
-def configure(default: Subject | None = None) -> None:
-    """Writes the records of this process to standard error, from INFO up. `default`: the only broker of the process."""
+def configure(default: Subject | None = None, level: int = logging.INFO) -> None:
+    """Writes the records of this process to standard error.
+
+    Args:
+        default: the only broker of the process.
+        level: the level of the root logger; records below it are not written.
+    """
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter())
     handler.addFilter(SubjectFilter(default))
     handler.addFilter(RepeatFilter(ZOOKEEPER))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-    logging.getLogger(ZOOKEEPER).setLevel(logging.WARNING)  # the broker itself logs the state of its session
+    logging.basicConfig(level=level, handlers=[handler])
+    logging.getLogger(ZOOKEEPER).setLevel(max(level, logging.WARNING))  # the broker logs the state of its session
 
 
 def zookeeper_logger(broker_id: int) -> logging.Logger:

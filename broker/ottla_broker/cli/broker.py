@@ -37,6 +37,12 @@ def run(
     override: Annotated[
         list[str] | None, typer.Option("--override", metavar="KEY=VALUE", help="Overrides the file; may be repeated.")
     ] = None,
+    log_level: Annotated[
+        str,
+        typer.Option(
+            envvar="OTTLA_LOG_LEVEL", help="Level of the root logger: FATAL, ERROR, WARN, INFO, DEBUG, TRACE."
+        ),
+    ] = "INFO",
 ) -> None:
     """Runs a broker until SIGTERM, which starts a controlled shutdown: leadership moves to other brokers first.
 
@@ -48,8 +54,11 @@ def run(
     """
     from ottla_broker.adapters import process, process_logging
     from ottla_broker.config import BrokerConfig, ConfigError
+    from ottla_broker.config.log_levels import LEVELS
     from ottla_broker.config.properties import decode_properties_file, keys_in_utf_8, parse_properties
 
+    if log_level not in LEVELS:
+        _refuse(f"--log-level (OTTLA_LOG_LEVEL): must be one of {', '.join(LEVELS)}, not {log_level!r}")
     try:
         text = decode_properties_file(properties.read_bytes())
         config = BrokerConfig.from_properties(text, override or [])
@@ -58,7 +67,7 @@ def run(
         _refuse(f"{properties}: {error}")
     except OSError as error:
         _refuse(f"{properties}: {error.strerror}")
-    process_logging.configure(lambda: config.broker_id)
+    process_logging.configure(lambda: config.broker_id, LEVELS[log_level])
     if config.unknown_keys:
         logger.warning("%s: unknown keys are ignored: %s", properties, ", ".join(config.unknown_keys))
     if in_utf_8 := keys_in_utf_8(parse_properties(text)):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from ottla_broker.config import unknown_broker_keys
+from ottla_broker.config.log_levels import LEVELS
 from ottla_operator.model.disk_spec import DiskSpec, parse_broker_disk, parse_ensemble_disk
 from ottla_operator.model.fields import Fields, Problem
 from ottla_operator.model.overrides import BrokerOverride, parse_overrides
@@ -39,7 +40,10 @@ OWNED_KEYS = (
 )
 """Broker keys that the operator sets; `config` must not have them."""
 
-OF_OWN_ENSEMBLE = ("replicas", "disk", "logDisk", "resources", "template")
+IMAGE = r"[A-Za-z0-9][A-Za-z0-9._:/@-]*"
+IMAGE_PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
+IMAGE_UPDATE_POLICIES = ("Keep", "FollowOperator")
+OF_OWN_ENSEMBLE = ("replicas", "disk", "logDisk", "resources", "template", "image")
 """Fields of `zookeeper` that do not go with `connect`."""
 
 
@@ -72,6 +76,8 @@ class BrokersSpec:
     overrides: tuple[BrokerOverride, ...] = ()
     """`ottla local` ignores them."""
     template: Template = NO_TEMPLATE
+    log_level: str = ""
+    """"": the broker's default. `ottla local` ignores it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,7 @@ class ZooKeeperSpec:
     log_disk: DiskSpec | None
     resources: Resources = DEFAULT_ZOOKEEPER_RESOURCES
     template: Template = NO_TEMPLATE
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,10 @@ class KafkaCluster:
     zookeeper: ZooKeeperSpec
     paused: bool = False
     """The operator changes nothing of this cluster. `ottla local` ignores it."""
+    image: str = ""
+    """Of the brokers; "": `planning.images` decides. `ottla local` ignores the images."""
+    image_pull_policy: str = ""
+    image_update_policy: str = IMAGE_UPDATE_POLICIES[0]
 
 
 def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Problem]]:
@@ -116,6 +127,9 @@ def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Probl
         brokers=_parse_brokers(spec.child("brokers")),
         zookeeper=_parse_zookeeper(spec),
         paused=spec.flag("paused"),
+        image=spec.text("image", "", pattern=IMAGE),
+        image_pull_policy=spec.choice("imagePullPolicy", IMAGE_PULL_POLICIES, ""),
+        image_update_policy=spec.choice("imageUpdatePolicy", IMAGE_UPDATE_POLICIES, IMAGE_UPDATE_POLICIES[0]),
     )
     spec.finish()
     root.finish()
@@ -167,9 +181,17 @@ def _parse_brokers(fields: Fields) -> BrokersSpec:
         ),
         overrides=parse_overrides(fields),
         template=parse_template(fields, has_bootstrap=True),
+        log_level=_parse_logging(fields),
     )
     fields.finish()
     return brokers
+
+
+def _parse_logging(parent: Fields) -> str:
+    fields = parent.child("logging")
+    level = fields.choice("level", tuple(LEVELS), "INFO") if fields.has("level") else ""
+    fields.finish()
+    return level
 
 
 def _parse_zookeeper(spec: Fields) -> ZooKeeperSpec:
@@ -185,8 +207,9 @@ def _parse_zookeeper(spec: Fields) -> ZooKeeperSpec:
     log_disk = parse_ensemble_disk(fields.child("logDisk"), has_policy=False) if fields.has("logDisk") else None
     resources = _parse_resources(fields, DEFAULT_ZOOKEEPER_RESOURCES)
     template = parse_template(fields, has_bootstrap=False)
+    image = fields.text("image", "", pattern=IMAGE)
     fields.finish()
-    return ZooKeeperSpec(connect, replicas, disk, log_disk, resources, template)
+    return ZooKeeperSpec(connect, replicas, disk, log_disk, resources, template, image)
 
 
 def _parse_resources(parent: Fields, default: Resources) -> Resources:

@@ -29,6 +29,8 @@ from ottla_operator.planning.config import CLIENT_PORT, FILE, HTTP_PORT, INTERNA
 from ottla_operator.planning.difference import is_as_declared
 from ottla_operator.planning.disks import PERMISSION_KEY, DisksDecision, has_no_provisioner
 from ottla_operator.planning.identity import Identities
+from ottla_operator.planning.images import FIELDS as IMAGE_FIELDS
+from ottla_operator.planning.images import container_image
 from ottla_operator.planning.pod_template import with_template
 from ottla_operator.planning.pods import (
     CONTAINER_SECURITY,
@@ -44,7 +46,9 @@ from ottla_operator.planning.snapshot import ConcernDecision, Snapshot
 GRACE_S = 300
 CONFIG_DIR = "/etc/ottla"
 SESSION_LOST_AFTER_MS = 15_000
-POD_FIELDS = ("spec.brokers.resources", "spec.brokers.template.pod")
+POD_FIELDS = (
+    "spec.brokers.resources", "spec.brokers.template.pod", "spec.brokers.logging", *IMAGE_FIELDS,
+)  # fmt: skip
 """The fields that only the pods follow from: with a problem of theirs it is not known how a broker should be."""
 
 
@@ -134,6 +138,8 @@ def build_stateful_set(snapshot: Snapshot, broker_id: int, rack: str, claims: tu
         "securityContext": CONTAINER_SECURITY,
         "terminationMessagePolicy": TERMINATION_POLICY,
     }
+    if cluster.brokers.log_level:
+        container["env"].append({"name": "OTTLA_LOG_LEVEL", "value": cluster.brokers.log_level})
     if snapshot.images.pull_policy:
         container["imagePullPolicy"] = snapshot.images.pull_policy
     rack_term = {"matchExpressions": [{"key": cluster.brokers.rack_key, "operator": "In", "values": [rack]}]}
@@ -185,10 +191,10 @@ def _probe(path: str, *, period: int, failures: int) -> Obj:
     }
 
 
-def _image(stateful_set: Obj) -> object:
+def _images(stateful_set: Obj) -> list[str]:
     """The image of our container; those of other containers are like any other field of a template."""
-    containers = dig(stateful_set, "spec", "template", "spec", "containers") or []
-    return next((one.get("image") for one in containers if one.get("name") in (names.BROKER, names.ZOOKEEPER)), None)
+    pod_spec = dig(stateful_set, "spec", "template", "spec")
+    return [container_image(pod_spec, name) for name in (names.BROKER, names.ZOOKEEPER)]
 
 
 def _config_changed(live: Obj, wanted: Obj) -> bool:
@@ -197,7 +203,7 @@ def _config_changed(live: Obj, wanted: Obj) -> bool:
 
 
 def _image_changed(live: Obj, wanted: Obj) -> bool:
-    return _image(live) != _image(wanted)
+    return _images(live) != _images(wanted)
 
 
 _CHECKS: tuple[tuple[str, Callable[[Obj, Obj], bool]], ...] = (

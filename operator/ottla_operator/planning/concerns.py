@@ -41,6 +41,7 @@ from ottla_operator.planning.difference import contested_fields
 from ottla_operator.planning.disk_drains import NO_DRAINS, DrainDecision
 from ottla_operator.planning.disks import DisksDecision, brokers_not_to_stop, decide_disks
 from ottla_operator.planning.identity import Identities, decide_identities
+from ottla_operator.planning.images import decide_images, images_status
 from ottla_operator.planning.preferred_leaders import SOON_S, decide_elections
 from ottla_operator.planning.quorum_recovery import QuorumRecovery, decide_quorum_recovery
 from ottla_operator.planning.rolls import RollPlan, decide_roll
@@ -113,7 +114,8 @@ class _Concerns:
 
 def decide_cluster(snapshot: Snapshot) -> ClusterDecision:
     """The decision for one snapshot. The same snapshot gives the same decision."""
-    snapshot = _with_actual_ensemble(snapshot)
+    snapshot, offered = _with_actual_ensemble(snapshot), snapshot.images
+    snapshot = replace(snapshot, images=decide_images(snapshot))
     concerns = _Concerns()
     nothing: tuple[Problem, ...] = ()
     found = concerns.decide(BROKERS_READY, lambda: find_template_problems(snapshot), nothing)
@@ -179,6 +181,8 @@ def decide_cluster(snapshot: Snapshot) -> ClusterDecision:
     declared = [*concerns.desired, *zookeeper.stateful_sets.values(), *brokers.stateful_sets.values()]
     contested = contested_fields(snapshot, declared)
     status = cluster_status(snapshot, concerns.conditions, identities, disks, brokers, roll.roll, contested)
+    if images := images_status(snapshot, snapshot.images, offered):
+        status = {**status, "images": images}
     if snapshot.cluster.paused:
         return ClusterDecision((), None, status, None, needs_secret=False, errors=tuple(concerns.errors))
     return ClusterDecision(

@@ -10,13 +10,14 @@ from ottla_operator.model.fields import Problem
 from ottla_operator.model.kafka_cluster import KafkaCluster
 from ottla_operator.model.templates import NO_TEMPLATE
 from ottla_operator.planning.broker_claims import FIRST_GENERATION, Claim
-from ottla_operator.planning.brokers import GRACE_S, build_stateful_set
+from ottla_operator.planning.brokers import build_stateful_set
 from ottla_operator.planning.pod_template import template_problems
 from ottla_operator.planning.snapshot import Snapshot
 from ottla_operator.planning.zookeeper_objects import server_stateful_set
 
 BROKER_POD = "spec.brokers.template.pod"
 ZOOKEEPER_POD = "spec.zookeeper.template.pod"
+PULL_POLICY = {"imagePullPolicy": "spec.imagePullPolicy"}
 AFTER_SHUTDOWN_S = 15
 """What a broker needs beside its controlled shutdown: to flush and to end."""
 
@@ -34,11 +35,11 @@ def find_template_problems(snapshot: Snapshot) -> tuple[Problem, ...]:
     if cluster.brokers.template.pod.spec:
         claims = tuple(Claim("", disk.name, FIRST_GENERATION, "New", "") for disk in cluster.brokers.disks)
         built = build_stateful_set(bare, 0, "", claims, "")
-        instead = {"resources": "spec.brokers.resources"}
+        instead = {**PULL_POLICY, "image": "spec.image", "resources": "spec.brokers.resources"}
         found += template_problems(BROKER_POD, built, names.BROKER, cluster.brokers.template.pod, instead)
         found += _grace_problems(cluster)
     if cluster.zookeeper.template.pod.spec and not cluster.zookeeper.connect:
-        instead = {"resources": "spec.zookeeper.resources"}
+        instead = {**PULL_POLICY, "image": "spec.zookeeper.image", "resources": "spec.zookeeper.resources"}
         built = server_stateful_set(bare, 1)
         found += template_problems(ZOOKEEPER_POD, built, names.ZOOKEEPER, cluster.zookeeper.template.pod, instead)
     return tuple(found)
@@ -46,7 +47,9 @@ def find_template_problems(snapshot: Snapshot) -> tuple[Problem, ...]:
 
 def _grace_problems(cluster: KafkaCluster) -> list[Problem]:
     """A grace period that ends before the controlled shutdown does."""
-    grace_s = cluster.brokers.template.pod.spec.get("terminationGracePeriodSeconds", GRACE_S)
+    grace_s = cluster.brokers.template.pod.spec.get("terminationGracePeriodSeconds")
+    if grace_s is None:
+        return []
     try:
         config = BrokerConfig.from_mapping({"zookeeper.connect": "zookeeper:2181", **cluster.brokers.config})
     except ConfigError:

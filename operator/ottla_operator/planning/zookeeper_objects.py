@@ -25,6 +25,7 @@ from ottla_operator.planning.ensemble_volumes import (
     VolumesDecision,
     claim_name,
 )
+from ottla_operator.planning.images import FIELDS as IMAGE_FIELDS
 from ottla_operator.planning.pod_template import claim_with_metadata, with_metadata, with_template
 from ottla_operator.planning.pods import (
     CONTAINER_SECURITY,
@@ -52,7 +53,9 @@ from ottla_operator.planning.zookeeper_layout import disks_of, files_name, has_l
 
 SUPER_FLAGS_KEY = "SERVER_JVMFLAGS"
 GRACE_S = 60
-POD_FIELDS = ("spec.zookeeper.resources", "spec.zookeeper.template.pod")
+POD_FIELDS = (
+    "spec.zookeeper.resources", "spec.zookeeper.template.pod", "spec.zookeeper.image", *IMAGE_FIELDS[1:],
+)  # fmt: skip
 """The fields that only the pods follow from: with a problem of theirs it is not known how a server should be."""
 
 

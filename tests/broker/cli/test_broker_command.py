@@ -44,6 +44,18 @@ def refusal(path: Path, *overrides: str) -> list[str]:
     return result.stderr.splitlines()
 
 
+def test_the_log_level_is_kafkas_and_comes_from_the_environment_too(
+    properties: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties.write_text(f"{properties.read_text()}no.such.key=1\n")
+    assert any(" WARNING " in line for line in refusal(properties))
+    monkeypatch.setenv("OTTLA_LOG_LEVEL", "FATAL")
+    assert not any(" WARNING " in line for line in refusal(properties))
+    monkeypatch.setenv("OTTLA_LOG_LEVEL", "loud")
+    levels = "FATAL, ERROR, WARN, INFO, DEBUG, TRACE"
+    assert refusal(properties) == [f"--log-level (OTTLA_LOG_LEVEL): must be one of {levels}, not 'loud'"]
+
+
 def test_a_file_that_is_not_text_is_refused_for_its_first_bad_value(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_bytes(b"broker.id=\xff\n")

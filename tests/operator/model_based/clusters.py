@@ -15,6 +15,7 @@ OWN_ENSEMBLE: dict[str, Any] = {
     "kind": "KafkaCluster",
     "metadata": {"name": "orders", "namespace": "default"},
     "spec": {
+        "imageUpdatePolicy": "FollowOperator",  # an upgrade is one of the things that happen
         "brokers": {"replicas": 2, "disks": [DISK]},
         "zookeeper": {"replicas": 3, "disk": {"size": "1Gi", "onFailure": "Replace"}},
     },

@@ -240,8 +240,7 @@ async def test_a_roll_does_not_restart_a_server_whose_claim_is_terminating() -> 
     fleet = await _running()
     pod = uid_of(fleet.kubernetes.there(POD, "orders-zookeeper-2-0"))
     fleet.kubernetes.remove(CLAIM, "orders-zookeeper-2-data-1")
-    fleet.images = type(fleet.images)("ottla:1", "zookeeper:3.9.4")
-    fleet.restart_operator()
+    fleet.edit("spec.zookeeper.image", "zookeeper:3.9.4")
     await fleet.converge(200)
     assert fleet.condition("ZooKeeperReady")[1] == "ClaimTerminating"
     assert uid_of(fleet.kubernetes.there(POD, "orders-zookeeper-2-0")) == pod
@@ -341,6 +340,7 @@ def test_the_session_state_of_a_broker_is_parsed() -> None:
 
 
 def _with_image(fleet: EnsembleFleet, image: str) -> None:
+    fleet.edit("spec.imageUpdatePolicy", "FollowOperator")
     fleet.images = type(fleet.images)("ottla:1", image)
     fleet.restart_operator()
 

@@ -460,7 +460,7 @@ async def test_a_dynamic_value_equal_to_the_declared_one_is_no_override() -> Non
 
 
 async def test_a_new_image_rolls_zookeeper_first_and_then_the_brokers() -> None:
-    fleet = await _running()
+    fleet = await _running(_changed("spec.imageUpdatePolicy", "FollowOperator"))
     fleet.kubernetes.writes.clear()
     fleet.images = type(fleet.images)("ottla:2", "zookeeper:3.9.4")
     fleet.restart_operator()

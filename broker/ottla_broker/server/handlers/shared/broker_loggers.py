@@ -7,16 +7,10 @@ from __future__ import annotations
 
 import logging
 
+from ottla_broker.config.log_levels import LEVELS
+
 ROOT = "root"
 PREFIX = "ottla"
-LEVELS = {
-    "FATAL": logging.CRITICAL,
-    "ERROR": logging.ERROR,
-    "WARN": logging.WARNING,
-    "INFO": logging.INFO,
-    "DEBUG": logging.DEBUG,
-    "TRACE": 5,
-}
 
 
 def logger_names() -> list[str]:

@@ -21,6 +21,7 @@ from enum import IntEnum
 from typing import Protocol, TypeVar
 
 from ottla_broker.config import INTERNAL_TOPICS, TOPIC_KEYS, find_key, validate_topic_config
+from ottla_broker.config.log_levels import LEVELS
 from ottla_broker.config.types import ConfigKey, ConfigType, format_value
 from ottla_broker.coordination.znodes import DEFAULT_ENTITY
 from ottla_broker.ports.coordination import CoordinationError
@@ -191,8 +192,8 @@ def change_loggers(resource_name: str, broker_id: int, operations: Sequence[Oper
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {operation.name} does not exist!")
         if operation.type is OperationType.DELETE and operation.name == broker_loggers.ROOT:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
-        if operation.type is OperationType.SET and operation.value not in broker_loggers.LEVELS:
-            levels = ", ".join(broker_loggers.LEVELS)
+        if operation.type is OperationType.SET and operation.value not in LEVELS:
+            levels = ", ".join(LEVELS)
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG, f"{operation.name} has no level {operation.value}; the levels are {levels}"
             )
