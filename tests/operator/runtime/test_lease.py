@@ -59,12 +59,20 @@ class _Hanging(InMemoryKubernetes):
     def __init__(self) -> None:
         super().__init__()
         self.hangs = False
+        self.slow_s = 0.0
 
     async def get(self, kind: ResourceKind, namespace: str, name: str) -> Obj | None:
         if self.hangs:
             await asyncio.sleep(30)
             raise ApiError(0, "NoAnswer", "the API server does not answer")
         return await super().get(kind, namespace, name)
+
+    async def replace(self, obj: Obj) -> Obj:
+        if self.hangs:
+            await asyncio.sleep(30)
+            raise ApiError(0, "NoAnswer", "the API server does not answer")
+        await asyncio.sleep(self.slow_s)
+        return await super().replace(obj)
 
 
 @pytest.fixture
@@ -101,6 +109,29 @@ def test_a_holder_without_an_api_server_stops_before_another_operator_may_begin(
     world.kubernetes.hangs = True
     world.until(lambda: not first.is_held)
     assert world.lost["a"] - renewed < DURATION_S, "also while a request of it hangs"
+
+
+def test_a_holder_keeps_its_lease_while_the_api_server_is_slow(world: World) -> None:
+    first, _ = world.operator("a", _counting())
+    world.until(lambda: first.is_held)
+    second, _ = world.operator("b", _counting())
+    world.kubernetes.slow_s = 4.0
+    world.pass_time(120.0)
+    assert first.is_held and not second.is_held and world.lost == {}
+
+
+def test_a_holder_whose_lease_somebody_has_changed_reads_it_again(world: World) -> None:
+    first, _ = world.operator("a", _counting())
+    world.until(lambda: first.is_held)
+    world.kubernetes.put(
+        {
+            **world.kubernetes.there(LEASE, "ottla-operator"),
+            "metadata": {**world.kubernetes.there(LEASE, "ottla-operator")["metadata"], "labels": {"team": "a"}},
+        }
+    )
+    world.pass_time(30.0)
+    live = world.kubernetes.there(LEASE, "ottla-operator")
+    assert first.is_held and world.lost == {} and live["metadata"]["labels"] == {"team": "a"}
 
 
 def test_a_released_lease_is_taken_at_once(world: World) -> None:
