@@ -17,11 +17,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from bench import failover, operator_at_rest, spark_read
+from bench import failover, spark_read
 from bench.availability import outage_table as availability
 from bench.coordinators import coordinator_table as coordinators
 from bench.floor import write_plainly
 from bench.java import LoadResult
+from bench.operator_scale import scenario as operator_scale
 from bench.page_cache import PageCache
 from bench.scenarios import (
     BY_NAME,
@@ -42,7 +43,8 @@ from bench.systems import APACHE_KAFKA, NULL_BROKER, System
 
 METRICS = (
     "throughput_mb_s", "cpu_s_per_gb", "cpu_us_per_request", "p50_ms", "p99_ms", "rss_mb", "start_s", "rows_per_s",
-    *TITLES, *availability.TITLES, *coordinators.TITLES, "writes_at_rest", "topics_ready_s", "failover_s", "election_s",
+    *TITLES, *availability.TITLES, *coordinators.TITLES, "writes_at_rest", "topics_ready_s", "noop_pass_ms",
+    "failover_s", "election_s",
 )  # fmt: skip
 FLOOR = "floor"
 
@@ -101,9 +103,8 @@ class BenchRunner:
                         failover.run(self._work, self._volume.fills_page_cache, self._rounds, self.measured)
                         self._progress.advance(self._total)
                     elif item.name == OPERATOR:
-                        self._progress.stop()  # it has bars of its own
-                        operator_at_rest.run(self._work, self._volume.fills_page_cache, self.measured)
-                        self._progress.start()
+                        self._step("an API server, a fleet and an operator")
+                        operator_scale.run(self._work, self._volume.fills_page_cache, self.measured)
                         self._progress.advance(self._total)
                 self._run_storage([item.name for item in scenarios])
             finally:

@@ -1,0 +1,87 @@
+"""docs/reference/scale.md: what one operator serves, as it was measured, and the command that measures it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.operator_scale.measurement import BROKERS, REPLICAS, PassTimes, ScaleFigures
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "scale.md"
+TARGETS = {"ready_s": 300.0, "rss_mib": 200.0, "pass_ms": 200.0, "writes_at_rest": 0}
+
+
+def missed(figures: ScaleFigures, times: PassTimes) -> list[str]:
+    """The targets that a run has missed, by name."""
+    found = {
+        "ready_s": figures.ready_s,
+        "rss_mib": figures.rss_peak_mib,
+        "pass_ms": times.median_ms,
+        "writes_at_rest": figures.writes_at_rest + figures.writes_after_restart + times.writes,
+    }
+    return [name for name, most in TARGETS.items() if found[name] > most]
+
+
+def text(figures: ScaleFigures, times: PassTimes) -> str:
+    """The page."""
+    topics = f"{figures.topics:,}".replace(",", " ")
+    cpu = figures.cpu_s
+    total = sum(cpu.values())
+    rows = [
+        (f"from the first document to {topics} KafkaTopics Ready", f"{figures.ready_s:.0f} s", "300 s"),
+        ("of that, until the last document was applied", f"{figures.applied_s:.0f} s", ""),
+        ("processor time until then: the fleet", f"{cpu['fleet']:.0f} s", ""),
+        ("… the operator", f"{cpu['operator']:.0f} s", ""),
+        ("… the API server and etcd", f"{cpu['Kubernetes']:.0f} s", ""),
+        ("the shortest time that these processors could take for it", f"{total / figures.cores:.0f} s", ""),
+        *(
+            [("the same fleet creates the same topics without Kubernetes", f"{figures.fleet_alone_s:.0f} s", "")]
+            if figures.fleet_alone_s
+            else []
+        ),
+        ("writes of the operator until all are Ready", f"{figures.writes_to_ready:,}".replace(",", " "), ""),
+        (f"writes in {figures.rest_s:.0f} s at rest, the Lease apart", str(figures.writes_at_rest), "0"),
+        ("writes after the operator was killed and started again", str(figures.writes_after_restart), "0"),
+        ("processor time of the operator at rest", f"{figures.cpu_percent_at_rest:.1f} % of a core", ""),
+        ("resident memory of the operator (highest)", f"{figures.rss_mib:.0f} MiB ({figures.rss_peak_mib:.0f} MiB)",
+         "200 MiB"),
+        ("… after a restart", f"{figures.rss_after_restart_mib:.0f} MiB", ""),
+        (f"a reconciliation of {times.brokers} brokers that finds nothing (worst of {times.passes}, processor time)",
+         f"{times.median_ms:.0f} ms ({times.worst_ms:.0f} ms, {times.cpu_ms:.0f} ms)", "200 ms"),
+    ]  # fmt: skip
+    lines = [
+        "# Scale",
+        "",
+        f"What one operator serves: {topics} KafkaTopics of one partition and {REPLICAS} replicas, {BROKERS} brokers.",
+        "`python -m bench.operator_scale --page` writes this page; so does `python -m bench --scenario operator`. The",
+        "API server, etcd, ZooKeeper, brokers and operator are processes of one machine; the operator is the",
+        "product's, but for the addresses of the brokers.",
+        "",
+        f"Measured on {figures.cores} cores whose load average was {figures.load:.0f} when the run began. "
+        + (
+            "Other programs had most of them: the times are longer than on an idle machine, the processor times, the "
+            "memory and the counts are not."
+            if figures.load > figures.cores
+            else "Nothing else ran."
+        ),
+        "",
+        "| figure | measured | target |",
+        "|---|---|---|",
+        *(f"| {name} | {value} | {target} |" for name, value, target in rows),
+        "",
+        _verdict(missed(figures, times), figures),
+        "",
+        "At rest the operator looks at every topic once in 45 s, for changes by others; that is most of its processor",
+        "time there.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _verdict(names: list[str], figures: ScaleFigures) -> str:
+    if not names:
+        return "Every target is met."
+    if names == ["ready_s"]:
+        return (
+            f"The target of {TARGETS['ready_s']:.0f} s was missed in this run; the processor times say what an idle "
+            "machine could do at best."
+        )
+    return f"Targets that this run missed: {', '.join(names)}."
