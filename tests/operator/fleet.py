@@ -96,6 +96,9 @@ class InMemoryKafka:
         self.elections: list[tuple[tuple[str, int], ...]] = []
         """What was asked for, one item for each request."""
         self.elects = True
+        self.reorders: list[dict[tuple[str, int], Sequence[int]]] = []
+        self.not_reordered: set[tuple[str, int]] = set()
+        """Partitions that are being reassigned."""
         self._pods: dict[int, str] = {}
         self.on_disk: dict[int, tuple[str, ...]] = {}
         """Replicas in log directories that no metadata names, by broker."""
@@ -223,6 +226,19 @@ class InMemoryKafka:
     def _placeable(self, broker: int) -> list[str]:
         cordoned = self.dynamic.get(broker, {}).get("cordoned.log.dirs", "").split(",")
         return [path for path in self._paths(broker) if path not in cordoned]
+
+    async def reorder(self, orders: Mapping[tuple[str, int], Sequence[int]]) -> Mapping[tuple[str, int], str]:
+        await self.brokers()
+        self.reorders.append(dict(orders))
+        there = {(topic, index): replicas for topic, index, replicas in self.partitions}
+        for partition, order in orders.items():
+            assert sorted(order) == sorted(there[partition]), "the same replicas"
+        refused = {partition: "ReassignmentInProgress" for partition in orders if partition in self.not_reordered}
+        self.partitions = [
+            (topic, index, tuple(orders.get((topic, index), replicas)) if (topic, index) not in refused else replicas)
+            for topic, index, replicas in self.partitions
+        ]
+        return refused
 
     async def replicas_on(self, broker: int) -> Sequence[str]:
         if not self.answers or broker not in self.ready_brokers():

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import for_code
 from kafka.net.compat import KafkaNetClient
@@ -82,6 +83,9 @@ class KafkaPythonAdmin:
 
     async def elect_leaders(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], str]:
         return await self._call(lambda client: _elect_leaders(client, partitions, self._change_timeout_ms))
+
+    async def reorder(self, orders: Mapping[tuple[str, int], Sequence[int]]) -> Mapping[tuple[str, int], str]:
+        return await self._call(lambda client: _reorder(client, orders, self._change_timeout_ms))
 
     async def topics(self, names: Sequence[str]) -> Mapping[str, TopicDescription]:
         return await self._call(lambda client: describe_topics(client, names))
@@ -228,6 +232,21 @@ def _elect_leaders(
         for topic in answer.replica_election_results
         for result in topic.partition_result
         if result.error_code not in (0, ELECTION_NOT_NEEDED, REQUEST_TIMED_OUT)
+    }
+
+
+def _reorder(
+    client: KafkaAdminClient, orders: Mapping[tuple[str, int], Sequence[int]], timeout_ms: int
+) -> dict[tuple[str, int], str]:
+    partitions = {TopicPartition(*partition): list(order) for partition, order in orders.items()}
+    ongoing = client.list_partition_reassignments(list(partitions))
+    refused = {(partition.topic, partition.partition): "ReassignmentInProgress" for partition in ongoing}
+    asked = {partition: order for partition, order in partitions.items() if partition not in ongoing}
+    answer = client.alter_partition_reassignments(asked, timeout_ms) if asked else {}
+    return refused | {
+        (partition.topic, partition.partition): error.__name__.removesuffix("Error")
+        for partition, error in answer.items()
+        if error is not None
     }
 
 

@@ -103,6 +103,13 @@ class KafkaAdmin(Protocol):
         """Asks for preferred leader elections. Returns the error of each partition that the controller refused."""
         ...
 
+    async def reorder(self, orders: Mapping[tuple[str, int], Sequence[int]]) -> Mapping[tuple[str, int], str]:
+        """Gives partitions another order of the same replicas (AlterPartitionReassignments).
+
+        Returns the error of each partition that was refused; one that is being reassigned is not asked for.
+        """
+        ...
+
     async def topics(self, names: Sequence[str]) -> Mapping[str, TopicDescription]:
         """Those of the topics that exist."""
         ...

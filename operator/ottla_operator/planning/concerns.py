@@ -46,7 +46,7 @@ from ottla_operator.planning.preferred_leaders import SOON_S, decide_elections
 from ottla_operator.planning.quorum_recovery import QuorumRecovery, decide_quorum_recovery
 from ottla_operator.planning.rolls import RollPlan, decide_roll
 from ottla_operator.planning.services import decide_services
-from ottla_operator.planning.snapshot import ConcernDecision, Deletion, Snapshot
+from ottla_operator.planning.snapshot import ConcernDecision, Deletion, LeaderMigration, Snapshot
 from ottla_operator.planning.template_problems import find_template_problems
 from ottla_operator.planning.zookeeper import EnsembleDecision, decide_zookeeper
 from ottla_operator.planning.zookeeper_layout import ensemble_size
@@ -58,8 +58,8 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class ClusterDecision:
-    """What one reconciliation does, in this order: write `desired`, do the deletion, ask for elections, cordon log
-    directories and move their replicas (`drains`), write `status`.
+    """What one reconciliation does, in this order: write `desired`, do the deletion, move leaderships, ask for
+    elections, cordon log directories and move their replicas (`drains`), write `status`.
 
     `elect`: the partitions to ask preferred leaders for. `errors`: the concerns that raised. A roll does nothing of a
     step before status holds that step.
@@ -73,6 +73,7 @@ class ClusterDecision:
     errors: tuple[str, ...] = ()
     elect: tuple[PartitionId, ...] = ()
     drains: DrainDecision = NO_DRAINS
+    migration: LeaderMigration | None = None
 
 
 @dataclass(slots=True)
@@ -194,6 +195,7 @@ def decide_cluster(snapshot: Snapshot) -> ClusterDecision:
         errors=tuple(concerns.errors),
         elect=elect,
         drains=disks.drains,
+        migration=roll.migration,
     )
 
 

@@ -34,7 +34,7 @@ from ottla_operator.planning.brokers import (
 from ottla_operator.planning.pods import trouble
 from ottla_operator.planning.preferred_leaders import restores_leaders
 from ottla_operator.planning.progress import PATIENCE_S
-from ottla_operator.planning.snapshot import BatchProof, ConcernDecision, Deletion, Snapshot
+from ottla_operator.planning.snapshot import BatchProof, ConcernDecision, Deletion, LeaderMigration, Snapshot
 from ottla_operator.roller import machine
 from ottla_operator.roller.batches import BLOCKERS_SHOWN
 from ottla_operator.roller.leader_elections import PartitionId
@@ -43,11 +43,15 @@ from ottla_operator.roller.state import Roll, from_status
 
 @dataclass(frozen=True, slots=True)
 class RollPlan:
-    """`roll`: what status.roll becomes, None when nothing is rolled. `elect`: partitions to elect leaders of."""
+    """`roll`: what status.roll becomes, None when nothing is rolled. `elect`: partitions to elect leaders of.
+
+    `migration`: leaderships to move away from the batch.
+    """
 
     decision: ConcernDecision
     roll: Roll | None
     elect: tuple[PartitionId, ...] = ()
+    migration: LeaderMigration | None = None
 
 
 def decide_roll(
@@ -81,6 +85,8 @@ def decide_roll(
             roll_id=f"r{dig(snapshot.resource, 'metadata', 'generation') or 0}",
             restores_leaders=restores_leaders(snapshot),
             refused_elections=snapshot.refused_elections,
+            refused_moves=snapshot.refused_moves,
+            restored_moves=snapshot.restored_moves,
         )
         decided = machine.decide(recorded, facts)
         desired = tuple(wanted[number] for number in decided.apply)
@@ -94,9 +100,11 @@ def decide_roll(
             break
     rolled = _rolled(snapshot, decided.roll, brokers, failed)
     condition = replace(rolled, message=rolled.message + _why_no_pod(snapshot, decided.roll))
-    return RollPlan(
-        ConcernDecision((condition,), desired, deletion, decided.requeue_after_s), decided.roll, decided.elect
-    )
+    migration = None
+    if decided.moves and decided.roll is not None:
+        migration = LeaderMigration(decided.moves, decided.roll.batch, decided.only_restore)
+    decision = ConcernDecision((condition,), desired, deletion, decided.requeue_after_s)
+    return RollPlan(decision, decided.roll, decided.elect, migration)
 
 
 def held(snapshot: Snapshot) -> frozenset[int]:

@@ -15,6 +15,7 @@ from ottla_operator.api.names import BROKER, BROKER_ID, REMOVED, RETIRED, SERVER
 from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, Obj, ResourceKind, dig, is_owned_by, label
 from ottla_operator.model.fields import Problem
 from ottla_operator.model.kafka_cluster import KafkaCluster
+from ottla_operator.roller.leader_moves import LeaderMove
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,10 @@ class Snapshot:
     """PersistentVolumes by name: those of pods that have no node, and all while a volume is looked for."""
     refused_elections: frozenset[tuple[str, int]] = frozenset()
     """Partitions whose preferred leader election the controller refused a short time ago."""
+    refused_moves: frozenset[tuple[str, int]] = frozenset()
+    """Partitions whose leadership Kafka refused to move a short time ago."""
+    restored_moves: tuple[LeaderMove, ...] = ()
+    """The last moves whose original orders of replicas the controller has confirmed to this process."""
 
     def get(self, kind: ResourceKind, name: str) -> Obj | None:
         return self.objects.get(kind.kind, {}).get(name)
@@ -145,6 +150,15 @@ class BatchProof:
 
     batch: tuple[int, ...]
     stopping: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderMigration:
+    """Leaderships to move away from a batch (`roller.leader_moves`); with `only_restore` only orders are put back."""
+
+    moves: tuple[LeaderMove, ...]
+    batch: tuple[int, ...]
+    only_restore: bool
 
 
 @dataclass(frozen=True, slots=True)

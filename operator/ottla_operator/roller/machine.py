@@ -4,6 +4,9 @@
     PickNext       a batch is chosen that may be restarted                    -
     ApplyTemplate  each StatefulSet of the batch has the new template, and    apply these StatefulSets
                    its controller has observed it
+    MoveLeaders    the brokers lead nothing that others can lead, or          move these leaderships, and put
+                   `leadership_timeout_s` has passed; and every replica       the orders of replicas back
+                   order is the original one
     DeletePod      the pods of `pods` are gone                                delete these pods
     WaitReady      each pod is ready and of the newest revision               -
     WaitInSync     each broker is in every ISR it belongs to                  -
@@ -23,9 +26,11 @@ restarted, which is how a cluster recovers from a configuration with which broke
 first, or for `BEHIND_PATIENCE_S`, it is left to catch up. The deletions of a batch are one act; when it is interrupted
 and the rest of the batch may not be stopped any more, the batch becomes those that were stopped.
 
-A restarted broker leads nothing, so its leaderships are restored before the next batch is restarted: otherwise the
-brokers restarted first would end up without leaderships, and the others with all. Elections that are refused or late do
-not delay the roll; the operator asks for them again when it is over (`planning.preferred_leaders`).
+Leaderships leave the batch before it is stopped, a bounded number at a time (`leader_moves`); what is left after
+`leadership_timeout_s` moves by the brokers' own controlled shutdown. A restarted broker leads nothing, so its
+leaderships are restored before the next batch is restarted: otherwise the brokers restarted first would end up without
+leaderships, and the others with all. Elections that are refused or late do not delay the roll; the operator asks for
+them again when it is over (`planning.preferred_leaders`).
 
 A roll leaves a batch for another member that is down and pending, until its own pods are deleted, and again while it
 catches up: what keeps the other one down may be what the roll has to write (a StatefulSet that somebody has scaled to
@@ -46,6 +51,7 @@ from ottla_operator.api.times import seconds_between
 from ottla_operator.roller.batches import BLOCKERS_SHOWN, RollBatch, blockers, planned_batches
 from ottla_operator.roller.estimate import estimated_end
 from ottla_operator.roller.leader_elections import PartitionId, restorable, step
+from ottla_operator.roller.leader_moves import LeaderMove, movable, next_moves
 from ottla_operator.roller.state import PlannedMember, Roll, Step
 
 REQUEUE_S = 2.0
@@ -99,13 +105,16 @@ class RollDecision:
     """The next step. `roll`: the new status.roll, None when there is nothing to roll.
 
     `apply`, `delete` and `elect` are given only in a step that status held before this decision; `apply` are members,
-    `delete` are (id, pod uid), all of them one act, `elect` the partitions whose preferred leaders to ask for.
+    `delete` are (id, pod uid), all of them one act, `elect` the partitions whose preferred leaders to ask for, `moves`
+    the leaderships to move, which status holds; with `only_restore` only the orders of replicas are put back.
     """
 
     roll: Roll | None
     apply: tuple[int, ...] = ()
     delete: tuple[tuple[int, str], ...] = ()
     elect: tuple[PartitionId, ...] = ()
+    moves: tuple[LeaderMove, ...] = ()
+    only_restore: bool = False
     requeue_after_s: float | None = None
 
 
@@ -114,7 +123,8 @@ class RollFacts:
     """What is known about the members. `kafka`: None when no broker answers. `has_partitions`: False for ZooKeeper.
 
     `restores_leaders`: whether preferred leaders are elected again. `refused_elections`: partitions whose election the
-    controller refused a short time ago. `most`: how many members a batch may have; None: no bound.
+    controller refused a short time ago; `refused_moves` likewise. `restored_moves`: moves whose original orders the
+    controller has confirmed to this process. `most`: how many members a batch may have; None: no bound.
     """
 
     role: str
@@ -127,6 +137,8 @@ class RollFacts:
     refused_elections: Collection[PartitionId] = ()
     leadership_timeout_s: float = LEADERSHIP_TIMEOUT_S
     most: int | None = None
+    refused_moves: Collection[PartitionId] = ()
+    restored_moves: Collection[LeaderMove] = ()
 
 
 def decide(roll: Roll | None, facts: RollFacts) -> RollDecision:
@@ -136,6 +148,8 @@ def decide(roll: Roll | None, facts: RollFacts) -> RollDecision:
         if not pending:
             return RollDecision(None)
         return _to(facts, Roll(facts.roll_id, facts.role, "PickNext", facts.now, started=facts.now), "PickNext")
+    if roll.moving and (restoring := _restore_orders(roll, facts)) is not None:
+        return restoring
     batch = [facts.members[number] for number in roll.batch if number in facts.members]
     if roll.step == "PickNext" or not batch:
         return _pick(roll, facts, pending)
@@ -282,8 +296,48 @@ def _apply(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> RollDec
     if stale := tuple(member.id for member in batch if not member.template_is_current):
         return _stay(roll, apply=stale)
     if outdated := _outdated(batch):
-        return _to(facts, roll, "DeletePod", pods=outdated)
+        moves = facts.has_partitions and facts.restores_leaders
+        leads = moves and facts.kafka is not None and movable(facts.kafka, running(batch), facts.refused_moves)
+        return _to(facts, roll, "MoveLeaders" if leads else "DeletePod", pods=outdated)
     return _to(facts, roll, "WaitReady", pods={})
+
+
+def _restore_orders(roll: Roll, facts: RollFacts) -> RollDecision | None:
+    """Puts orders of replicas back before anything else happens; None when all are, or the moves go on."""
+    left = [move for move in roll.moving if move not in facts.restored_moves]
+    if not left or (roll.step == "MoveLeaders" and not _is_late(roll, facts)):
+        return None
+    message = f"{len(left)} partitions get the original order of their replicas back"
+    return _stay(roll, [message], moves=tuple(left), only_restore=True)
+
+
+def _is_late(roll: Roll, facts: RollFacts) -> bool:
+    lasted = seconds_between(roll.since, facts.now)
+    return lasted is None or lasted > facts.leadership_timeout_s
+
+
+def _move_leaders(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> RollDecision:
+    """Moves leaderships away a bounded number at a time; each number is in status before it is moved."""
+    if _is_late(roll, facts):
+        return _to(facts, roll, "DeletePod", moving=())
+    if facts.kafka is None:
+        return _stay(roll, ["no broker answers who leads"])
+    left = tuple(move for move in roll.moving if move not in facts.restored_moves)
+    if not all(member.template_is_current for member in batch):  # the spec changed meanwhile
+        if left:
+            return _stay(roll, moves=left, only_restore=True)
+        return _to(facts, roll, "ApplyTemplate", pods={}, moving=())
+    stopping = running(batch)
+    wanted = movable(facts.kafka, stopping, facts.refused_moves)
+    if left:
+        message = f"broker {', '.join(map(str, stopping))} leads {len(wanted)} partitions that others can lead"
+        return replace(_stay(roll, [message], moves=left), requeue_after_s=RESTORE_REQUEUE_S)
+    if not wanted:
+        return _to(facts, roll, "DeletePod", moving=())
+    if roll.moving:  # these are over: the next ones are recorded in a status without them, so none is taken for another
+        return replace(_stay(replace(roll, moving=())), requeue_after_s=RESTORE_REQUEUE_S)
+    moving = next_moves(facts.kafka, stopping, wanted)
+    return replace(_stay(replace(roll, moving=moving)), requeue_after_s=0.0)
 
 
 def _outdated(batch: Sequence[RollMember]) -> dict[int, str]:
@@ -361,8 +415,7 @@ def _not_in_sync(facts: RollFacts, batch: Sequence[RollMember]) -> list[str]:
 def _restore_leaders(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> RollDecision:
     if not all(member.is_ready for member in batch):
         return _to(facts, roll, "WaitReady")
-    lasted = seconds_between(roll.since, facts.now)
-    is_late = lasted is None or lasted > facts.leadership_timeout_s
+    is_late = _is_late(roll, facts)
     if facts.kafka is None and not is_late:
         return _stay(roll, ["no broker answers who leads"])
     if facts.kafka is None or is_late or not facts.restores_leaders:
@@ -382,6 +435,7 @@ def _next(roll: Roll, facts: RollFacts) -> RollDecision:
 
 _STEPS = {
     "ApplyTemplate": _apply,
+    "MoveLeaders": _move_leaders,
     "DeletePod": _delete,
     "WaitReady": _wait_ready,
     "WaitInSync": _wait_in_sync,

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-Step = Literal["PickNext", "ApplyTemplate", "DeletePod", "WaitReady", "WaitInSync", "RestoreLeaders"]
+from ottla_operator.roller.leader_moves import LeaderMove, move_from_status
+
+Step = Literal["PickNext", "ApplyTemplate", "MoveLeaders", "DeletePod", "WaitReady", "WaitInSync", "RestoreLeaders"]
 STEPS: tuple[str, ...] = get_args(Step)
 
 
@@ -35,6 +37,7 @@ class PlannedMember:
 class Roll:
     """`batch`: the members that are restarted now. `pods`: the uids of the pods to delete, by member.
 
+    `moving`: the leaderships that move now, with the original orders of replicas.
     `since`: when the step began; `started`: when the roll began; `estimate`: when it ends at its pace so far.
     """
 
@@ -50,6 +53,7 @@ class Roll:
     started: str = ""
     batches_done: int = 0
     estimate: str = ""
+    moving: tuple[LeaderMove, ...] = ()
 
     def to_status(self) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -70,6 +74,8 @@ class Roll:
             found["estimate"] = self.estimate
         if self.pods:
             found["pods"] = [{"id": number, "uid": uid} for number, uid in sorted(self.pods.items())]
+        if self.moving:
+            found["moving"] = [move.to_status() for move in self.moving]
         return found
 
     def summary(self) -> str:
@@ -113,6 +119,7 @@ def from_status(value: object) -> Roll | None:
         started=str(value.get("started", "")),
         batches_done=count if isinstance(count, int) else 0,
         estimate=str(value.get("estimate", "")),
+        moving=tuple(move for item in value.get("moving") or () if (move := move_from_status(item)) is not None),
     )
 
 

@@ -93,12 +93,7 @@ class ClusterObserver:
         self._log = log
         self._minimums = TopicMinimums(monotonic)
 
-    async def snapshot(
-        self,
-        resource: Obj,
-        contested: Mapping[tuple[str, str], ContestedFields],
-        refused_elections: frozenset[tuple[str, int]],
-    ) -> Snapshot:
+    async def snapshot(self, resource: Obj, contested: Mapping[tuple[str, str], ContestedFields]) -> Snapshot:
         """All that is known about the cluster now. Raises ApiError when the API server does not answer."""
         cluster, problems = parse_cluster(resource)
         objects = self._cache.of_cluster(self._key)
@@ -132,7 +127,6 @@ class ClusterObserver:
             dynamic_values=self._dynamic_values,
             log_dirs=await self._read_log_dirs(snapshot, kafka),
             surplus_replicas=await self._read_surplus_replicas(snapshot, kafka),
-            refused_elections=refused_elections,
         )
 
     async def metadata_now(self, client: KafkaAdmin) -> ClusterMetadata:

@@ -18,13 +18,15 @@ from ottla_operator.api.events import events
 from ottla_operator.api.objects import KAFKA_CLUSTER, Obj, dig, is_terminating, name_of
 from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
 from ottla_operator.planning.concerns import ClusterDecision, decide_cluster
-from ottla_operator.planning.snapshot import BatchProof, ContainerImages, Snapshot
+from ottla_operator.planning.snapshot import BatchProof, ContainerImages, LeaderMigration, Snapshot
 from ottla_operator.planning.zookeeper_objects import super_secret
 from ottla_operator.roller.batches import blockers
+from ottla_operator.roller.leader_moves import LeaderMove
 from ottla_operator.runtime.cluster_observer import REQUEUE_AFTER_S, ClusterObserver
 from ottla_operator.runtime.contested_writes import ContestedWrites
 from ottla_operator.runtime.event_writer import emit_events
 from ottla_operator.runtime.kafka_connection import KafkaConnection
+from ottla_operator.runtime.leader_migration import migrate
 from ottla_operator.runtime.log_dir_writer import write_log_dirs
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.object_writer import ObjectWriter
@@ -55,6 +57,8 @@ class ClusterTask:
         self._contested = ContestedWrites(monotonic)
         self._kafka = KafkaConnection(environment.kafka)
         self._refused: dict[tuple[str, int], float] = {}
+        self._refused_moves: dict[tuple[str, int], float] = {}
+        self._restored_moves: tuple[LeaderMove, ...] = ()
         self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}")
         self._observer = ClusterObserver(
             key,
@@ -96,18 +100,24 @@ class ClusterTask:
             except ApiError as error:  # status has to show what a roll waits for
                 failed = error
                 wanted = _with_failure(snapshot, wanted, f"{wanted.delete.kind.kind} {wanted.delete.name}: {error}")
+        if wanted.migration is not None and failed is None:
+            await self._migrate(wanted.migration)
         if wanted.elect and failed is None:
             await self._elect(wanted.elect)
         if failed is None:
             await write_log_dirs(self._kafka.client, wanted.drains, self._log)
         await self._write_status(resource, wanted.status)
+        if dig(wanted.status, "roll", "moving") != dig(resource, "status", "roll", "moving"):
+            self._restored_moves = ()  # others are recorded now
         if failed is not None:
             raise failed
         return REQUEUE_AFTER_S if wanted.requeue_after_s is None else min(wanted.requeue_after_s, REQUEUE_AFTER_S)
 
     async def snapshot(self, resource: Obj) -> Snapshot:
         """All that is known about the cluster now."""
-        return await self._observer.snapshot(resource, self._contested.known(), self._refused_now())
+        found = await self._observer.snapshot(resource, self._contested.known())
+        elections, moves = self._refused_now()
+        return replace(found, refused_elections=elections, refused_moves=moves, restored_moves=self._restored_moves)
 
     async def close(self) -> None:
         """Closes the connections; a later reconciliation opens new ones."""
@@ -156,10 +166,26 @@ class ClusterTask:
         until = self._monotonic() + REFUSED_S
         self._refused |= dict.fromkeys(refused, until)
 
-    def _refused_now(self) -> frozenset[tuple[str, int]]:
+    async def _migrate(self, migration: LeaderMigration) -> None:
+        """Moves leaderships away from the batch. What Kafka refuses is not asked for again for `REFUSED_S`."""
+        client = self._kafka.client
+        if client is None:
+            return
+        try:
+            done = await migrate(client, migration.moves, migration.batch, only_restore=migration.only_restore)
+        except KafkaUnavailable as error:
+            self._log.info("no leadership is moved: %s", error)
+            return
+        self._log.info("leaderships of %d partitions are moved, %d refused", len(migration.moves), len(done.refused))
+        self._refused_moves |= dict.fromkeys(done.refused, self._monotonic() + REFUSED_S)
+        self._restored_moves = (*self._restored_moves, *done.restored)
+
+    def _refused_now(self) -> tuple[frozenset[tuple[str, int]], frozenset[tuple[str, int]]]:
+        """The partitions whose elections, and those whose moves were refused a short time ago."""
         now = self._monotonic()
         self._refused = {partition: until for partition, until in self._refused.items() if until > now}
-        return frozenset(self._refused)
+        self._refused_moves = {one: until for one, until in self._refused_moves.items() if until > now}
+        return frozenset(self._refused), frozenset(self._refused_moves)
 
     async def _is_empty(self, broker_id: int) -> bool:
         """Whether Kafka's metadata, read now, neither lists the broker nor names it in any partition."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import aiohttp
 import pytest
@@ -13,10 +14,12 @@ from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, Kafka
 
 from ottla_broker.testing import RunningCluster, cluster
 from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
-from ottla_operator.api.fleet import DynamicValue
+from ottla_operator.api.fleet import ClusterMetadata, DynamicValue, PartitionReport
 from ottla_operator.effects.environment import ProductionEnvironment, read_report
 from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
 from ottla_operator.effects.ports import KafkaUnavailable
+from ottla_operator.roller.leader_moves import movable, next_moves
+from ottla_operator.runtime.leader_migration import Migration, migrate
 from ottla_operator.topics.decisions import (
     AlterTopicConfig,
     CreatePartitions,
@@ -255,6 +258,46 @@ async def test_preferred_leaders_are_elected_and_refused_elections_returned(admi
 async def _preferred_leaders(admin: KafkaPythonAdmin, topic: str) -> int:
     partitions = [part for part in (await admin.view()).partitions if part.topic == topic]
     return sum(part.leader == part.replicas[0] for part in partitions)
+
+
+async def test_min_insync_replicas_of_topics_are_those_in_effect(admin: KafkaPythonAdmin) -> None:
+    await admin.change([CreateTopic("plain", 1, 3, {}), CreateTopic("strict", 1, 3, {"min.insync.replicas": "2"})])
+    await _there(admin, "plain", "strict")
+    async with asyncio.timeout(60):
+        while True:
+            found = await admin.min_in_sync(["plain", "strict", "no-such-topic"])
+            if found == {"plain": 1, "strict": 2}:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_leaderships_leave_a_broker_and_every_replica_order_is_as_before(admin: KafkaPythonAdmin) -> None:
+    """AlterPartitionReassignments, ElectLeaders and AlterPartitionReassignments, on real brokers."""
+    await admin.change([CreateTopic("migrates", 12, 3, {})])
+    await _there(admin, "migrates")
+
+    async def partitions(holds: Callable[[list[PartitionReport]], bool]) -> ClusterMetadata:
+        async with asyncio.timeout(60):
+            while True:
+                view = await admin.view()
+                mine = [partition for partition in view.partitions if partition.topic == "migrates"]
+                if len(mine) == 12 and holds(mine):
+                    return replace(view, partitions=tuple(mine))
+                await asyncio.sleep(0.05)
+
+    before = await partitions(lambda mine: all(len(one.in_sync) == 3 for one in mine))
+    orders = {one.index: one.replicas for one in before.partitions}
+    moves = next_moves(before, (1,), movable(before, (1,)))
+    assert len(moves) == 4
+    assert await migrate(admin, moves, (1,), only_restore=False) == Migration({}, moves)
+    after = await partitions(
+        lambda mine: all(one.leader != 1 for one in mine) and {one.index: one.replicas for one in mine} == orders
+    )
+    assert movable(after, (1,)) == ()
+    interrupted = next_moves(after, (0,), movable(after, (0,)))
+    assert interrupted and await admin.reorder({move.id: move.moved for move in interrupted}) == {}
+    assert await migrate(admin, interrupted, (0,), only_restore=True) == Migration({}, interrupted)
+    await partitions(lambda mine: {one.index: one.replicas for one in mine} == orders)
 
 
 async def test_the_replicas_in_a_brokers_log_directories_are_returned(admin: KafkaPythonAdmin) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ottla_operator.api.fleet import ClusterMetadata, PartitionReport
 from ottla_operator.roller.batches import needed_in_sync
+from ottla_operator.roller.leader_moves import LeaderMove
 from ottla_operator.roller.machine import (
     MemberPod,
     RollDecision,
@@ -226,6 +227,66 @@ def test_a_broker_that_is_behind_is_left_to_catch_up_for_ten_minutes() -> None:
     assert later is not None and (later.step, later.batch) == ("ApplyTemplate", (2,))
 
 
+MOVE = LeaderMove("t", 0, (1, 0, 2), 0)
+
+
+def _leading(*replicas: int, leader: int = 1) -> PartitionReport:
+    return PartitionReport("t", 0, leader, replicas, replicas, 2)
+
+
+def _with_leaders(*partitions: PartitionReport, now: str = NOW) -> RollFacts:
+    members = (_member(0), _member(1, pending=True), _member(2))
+    return replace(_facts(*members, partitions=partitions), restores_leaders=True, now=now)
+
+
+def test_leaderships_are_recorded_before_they_move_and_the_pod_goes_when_nothing_is_led() -> None:
+    moving = decide(Roll("r1", "broker", "ApplyTemplate", NOW, (1,)), _with_leaders(_leading(1, 0, 2))).roll
+    assert moving is not None and (moving.step, moving.pods) == ("MoveLeaders", {1: "u1"})
+    recorded = decide(moving, _with_leaders(_leading(1, 0, 2)))
+    assert recorded.roll is not None and recorded.roll.moving == (MOVE,) and recorded.moves == ()
+    assert from_status(recorded.roll.to_status()) == recorded.roll
+    acts = decide(recorded.roll, _with_leaders(_leading(1, 0, 2)))
+    assert acts.moves == (MOVE,) and not acts.only_restore and acts.delete == ()
+    unconfirmed = decide(recorded.roll, _with_leaders(_leading(1, 0, 2, leader=0)))
+    assert unconfirmed.moves == (MOVE,), "the metadata may be behind"
+    confirmed = replace(_with_leaders(_leading(1, 0, 2, leader=0)), restored_moves=(MOVE,))
+    done = decide(recorded.roll, confirmed).roll
+    assert done is not None and (done.step, done.moving) == ("DeletePod", ())
+
+
+def test_a_broker_that_leads_nothing_or_nothing_that_others_can_lead_loses_its_pod_at_once() -> None:
+    for partition in (_leading(1, 0, 2, leader=2), PartitionReport("t", 0, 1, (1,), (1,), 1)):
+        decided = decide(Roll("r1", "broker", "ApplyTemplate", NOW, (1,)), _with_leaders(partition)).roll
+        assert decided is not None and decided.step == "DeletePod"
+
+
+def test_the_time_for_leaderships_is_bounded_and_what_is_left_moves_by_controlled_shutdown() -> None:
+    roll = Roll("r1", "broker", "MoveLeaders", NOW, (1,), pods={1: "u1"}, moving=(MOVE,))
+    facts = _with_leaders(_leading(1, 0, 2), now="2026-01-01T00:01:01Z")
+    assert decide(roll, facts).only_restore
+    late = decide(roll, replace(facts, restored_moves=(MOVE,))).roll
+    assert late is not None and (late.step, late.moving) == ("DeletePod", ())
+
+
+def test_orders_of_replicas_are_put_back_before_anything_else_whatever_the_step() -> None:
+    for step in STEPS:
+        roll = Roll("r1", "broker", step, NOW, (1,), pods={1: "u1"}, moving=(MOVE,))  # type: ignore[arg-type]
+        decided = decide(roll, _with_leaders(_leading(0, 1, 2, leader=0), now="2026-01-01T00:05:00Z"))
+        assert decided.moves == (MOVE,) and decided.only_restore, step
+        assert decided.roll is not None and (decided.roll.step, decided.delete) == (step, ())
+        silent = decide(roll, replace(_with_leaders(), kafka=None))
+        assert silent.roll is not None and silent.roll.moving == (MOVE,) and silent.delete == ()
+
+
+def test_a_leadership_that_comes_back_is_moved_again_and_recorded_again() -> None:
+    roll = Roll("r1", "broker", "MoveLeaders", NOW, (1,), pods={1: "u1"}, moving=(MOVE,))
+    back = replace(_with_leaders(_leading(1, 0, 2)), restored_moves=(MOVE,))
+    over = decide(roll, back)
+    assert over.moves == () and over.roll is not None and (over.roll.step, over.roll.moving) == ("MoveLeaders", ())
+    again = decide(over.roll, replace(back, restored_moves=())).roll
+    assert again is not None and again.moving == (MOVE,)
+
+
 def test_zookeeper_servers_are_restarted_one_at_a_time() -> None:
     facts = replace(_facts(*_racks("", "", "")), role="zookeeper", has_partitions=False, kafka=None)
     picked = decide(Roll("r1", "zookeeper", "PickNext", NOW), facts).roll
@@ -277,6 +338,10 @@ def test_no_decision_makes_a_partition_unavailable(fleet: tuple[Roll | None, Rol
         assert facts.kafka is not None
         asked = [p for p in facts.kafka.partitions if (p.topic, p.index) in decided.elect]
         assert all(p.replicas[0] in roll.batch and p.replicas[0] in p.in_sync for p in asked)
+    if decided.moves:
+        assert (
+            roll is not None and set(decided.moves) <= set(roll.moving) and decided.delete == () and decided.apply == ()
+        )
     if decided.delete == ():
         return
     assert roll is not None and roll.step == "DeletePod"

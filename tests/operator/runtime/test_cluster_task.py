@@ -31,6 +31,7 @@ from ottla_operator.api.objects import (
 )
 from ottla_operator.effects.ports import ApiError
 from ottla_operator.planning.progress import PATIENCE_S
+from ottla_operator.roller.leader_moves import MOVES_PER_STEP
 from tests.operator.fleet import CLUSTER, Fleet
 from tests.operator.kubernetes import Killed, node
 
@@ -186,6 +187,73 @@ async def test_a_roll_goes_on_and_restarts_each_broker_once_when_the_operator_is
             break
         survived += 1
     assert survived > 5
+
+
+async def test_a_batch_leads_nothing_before_its_pods_are_deleted_and_every_replica_order_is_as_before() -> None:
+    fleet = await _running(_changed("spec.brokers.replicas", 6))
+    orders = [("t", n, tuple((n + i) % 6 for i in range(3))) for n in range(400)]
+    fleet.kafka.partitions = list(orders)
+    led: list[dict[int, int]] = []
+    delete = fleet.kubernetes.delete
+
+    async def note(kind: ResourceKind, namespace: str, name: str, uid: str) -> bool:
+        if kind == POD:
+            led.append(fleet.kafka.leads())
+        return await delete(kind, namespace, name, uid)
+
+    fleet.kubernetes.delete = note  # type: ignore[method-assign]
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    await fleet.converge(300)
+    assert len(led) == 6
+    for batch, leads in zip([(1, 4), (1, 4), (2, 5), (2, 5), (0, 3), (0, 3)], led, strict=True):
+        assert not set(batch) & set(leads), f"{batch} leads nothing"
+    assert fleet.kafka.partitions == orders
+    assert max(len(asked) for asked in fleet.kafka.reorders) == MOVES_PER_STEP
+    assert sum(fleet.kafka.leads().values()) == 400 and len(fleet.kafka.leads()) == 6, "and lead again"
+
+
+async def test_replica_orders_are_put_back_when_the_operator_is_killed_between_any_two_writes_or_requests() -> None:
+    fleet = await _running()
+    orders = [("t", n, ((n % 3), (n + 1) % 3, (n + 2) % 3)) for n in range(3)]
+    fleet.kafka.partitions = list(orders)
+    value = 0
+    for survived in range(3, 12):  # the first batch
+        value += 1
+        fleet.edit("spec.brokers.config", {"log.retention.hours": value})
+        assert await _converge_killed_after(fleet, survived)
+        assert fleet.kafka.partitions == orders, f"killed after {survived} writes"
+    for number in range(2):
+        for name in ("reorder", "elect_leaders"):
+            value += 1
+            calls = 0
+            original = getattr(fleet.kafka, name)
+
+            async def killed_at(*arguments: Any, act: Any = original, at: int = number) -> Any:
+                nonlocal calls
+                calls += 1
+                if calls == at + 1:
+                    await act(*arguments)
+                    raise Killed
+                return await act(*arguments)
+
+            setattr(fleet.kafka, name, killed_at)
+            fleet.edit("spec.brokers.config", {"log.retention.hours": value})
+            with pytest.raises(Killed):
+                await fleet.converge()
+            setattr(fleet.kafka, name, original)
+            fleet.restart_operator()
+            await fleet.converge()
+            assert fleet.kafka.partitions == orders, f"killed at request {number} of {name}"
+
+
+async def test_a_partition_that_is_being_reassigned_is_not_reordered_and_does_not_stop_the_roll() -> None:
+    fleet = await _running()
+    fleet.kafka.partitions = [("t", 0, (1, 0, 2)), ("t", 1, (1, 2, 0))]
+    fleet.kafka.not_reordered = {("t", 0)}
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    await fleet.converge()
+    assert fleet.condition("Rolled")[0] == "True"
+    assert fleet.kafka.partitions == [("t", 0, (1, 0, 2)), ("t", 1, (1, 2, 0))]
 
 
 async def _converge_killed_after(fleet: Fleet, writes: int) -> bool:

@@ -1,0 +1,108 @@
+"""Which leaderships leave a batch before its brokers stop, and how: another replica is preferred for a moment.
+
+Kafka elects only the preferred replica on request (ElectLeaders, KIP-460): the first of the assignment. So for up to
+`MOVES_PER_STEP` partitions at a time the operator
+
+    1  records the moves, with the original orders of replicas, in status.roll.moving
+    2  puts the replica that is to lead first        AlterPartitionReassignments (KIP-455), the same replicas
+    3  elects the preferred leaders                  ElectLeaders
+    4  puts the original orders back                 AlterPartitionReassignments
+
+and only then goes on to the next ones. The leader stays where it is in 4: an order alone elects nobody. No replica is
+copied, and any controller that knows these requests does it, Apache Kafka's too. Only the controller's answer to 4 ends
+a move: metadata of a broker may be behind. So an operator that is killed finds the moves in status, knows of no answer,
+and does 2 to 4 again, or only 4. A partition whose assignment is by then neither of the two orders has been reassigned
+by somebody else and is left alone, as are partitions that are being reassigned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ottla_operator.api.fleet import ClusterMetadata, PartitionReport
+from ottla_operator.roller.leader_elections import PartitionId
+
+MOVES_PER_STEP = 100
+"""How many partitions one step moves; their orders stand in status meanwhile (about 100 bytes each)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderMove:
+    """One leadership that moves to `leader`, one of `replicas`, the assignment in its original order.
+
+    >>> LeaderMove("t", 0, (1, 2, 3), 3).moved
+    (3, 1, 2)
+    """
+
+    topic: str
+    index: int
+    replicas: tuple[int, ...]
+    leader: int
+
+    @property
+    def id(self) -> PartitionId:
+        return self.topic, self.index
+
+    @property
+    def moved(self) -> tuple[int, ...]:
+        """The order in which `leader` is preferred."""
+        return (self.leader, *(replica for replica in self.replicas if replica != self.leader))
+
+    def to_status(self) -> dict[str, Any]:
+        return {"topic": self.topic, "partition": self.index, "replicas": list(self.replicas), "leader": self.leader}
+
+
+def move_from_status(item: object) -> LeaderMove | None:
+    """Parses one entry of status.roll.moving."""
+    if not isinstance(item, Mapping):
+        return None
+    topic, index, replicas, leader = (item.get(name) for name in ("topic", "partition", "replicas", "leader"))
+    if not (isinstance(topic, str) and isinstance(index, int) and isinstance(leader, int)):
+        return None
+    if not (isinstance(replicas, list | tuple) and leader in replicas and all(isinstance(r, int) for r in replicas)):
+        return None
+    return LeaderMove(topic, index, tuple(replicas), leader)
+
+
+def movable(
+    view: ClusterMetadata, batch: Collection[int], refused: Collection[PartitionId] = ()
+) -> tuple[PartitionReport, ...]:
+    """The partitions that the batch leads and that another broker can lead.
+
+    `refused`: partitions whose move Kafka refused a short time ago.
+    """
+    return tuple(
+        partition
+        for partition in view.partitions
+        if partition.leader in batch
+        and (partition.topic, partition.index) not in refused
+        and _next_leader(partition, view, batch) is not None
+    )
+
+
+def next_moves(
+    view: ClusterMetadata, batch: Collection[int], partitions: Iterable[PartitionReport]
+) -> tuple[LeaderMove, ...]:
+    """The moves of the first of these partitions: to the replica that controlled shutdown would choose."""
+    found: list[LeaderMove] = []
+    for partition in partitions:
+        leader = _next_leader(partition, view, batch)
+        if leader is not None and len(found) < MOVES_PER_STEP:
+            found.append(LeaderMove(partition.topic, partition.index, partition.replicas, leader))
+    return tuple(found)
+
+
+def ours(view: ClusterMetadata, moves: Iterable[LeaderMove]) -> tuple[LeaderMove, ...]:
+    """The moves whose partitions have one of their two orders. Every other assignment is somebody else's."""
+    now = {(partition.topic, partition.index): partition.replicas for partition in view.partitions}
+    return tuple(move for move in moves if now.get(move.id) in (move.replicas, move.moved))
+
+
+def _next_leader(partition: PartitionReport, view: ClusterMetadata, batch: Collection[int]) -> int | None:
+    """The first replica in sync, registered and outside of the batch."""
+    for replica in partition.replicas:
+        if replica not in batch and replica in partition.in_sync and replica in view.brokers:
+            return replica
+    return None
