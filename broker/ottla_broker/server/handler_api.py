@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ottla_broker.replication.append_queue import AppendQueues
     from ottla_broker.replication.fetch.engine import FetchEngine
     from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
+    from ottla_broker.replication.marker_appends import MarkerAppends
     from ottla_broker.replication.transaction_verification import TransactionVerification
     from ottla_broker.server.peers.client_metrics_configs import ClientMetricsConfigs
     from ottla_broker.server.peers.dynamic_config import DynamicConfig
@@ -115,6 +116,7 @@ class Services:
     replica_manager: ReplicaManager
     append_queues: AppendQueues
     transaction_verification: TransactionVerification
+    marker_appends: MarkerAppends
     fetch_engine: FetchEngine
     workers: Workers
     controller: Controller

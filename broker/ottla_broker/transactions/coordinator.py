@@ -49,7 +49,7 @@ from ottla_broker.transactions.decisions import (
     Transition,
 )
 from ottla_broker.transactions.machine import Transaction
-from ottla_broker.transactions.marker_sender import MarkerSender, PartitionLeaders
+from ottla_broker.transactions.marker_sender import MarkerSender, MarkersHere, PartitionLeaders
 from ottla_broker.transactions.markers import Marker, MarkerOutcome
 from ottla_broker.transactions.metrics import TransactionMetrics
 from ottla_broker.transactions.record_errors import OF_TRANSACTION_RECORD
@@ -63,12 +63,19 @@ LOAD_RETRY_S = 1.0
 """Pause before a partition whose log could not be read is tried again."""
 APPEND_RETRY_S = 0.1
 """Pause before a completion that could not be stored is appended again."""
+END_WAIT_S = 0.1
+"""How long a producer that begins its next transaction waits for the markers of the last one, before it is told to try
+again. The Java producer does after 20 ms. Apache Kafka 4 waits as long for producers of transaction.version 2
+(add.partitions.to.txn.retry.backoff.max.ms)."""
 BATCHES_PER_TURN = 50
 """Loading lets the loop do other work after so many batches."""
 IDS_PER_TURN = 10_000
 """The searches for timed out transactions and expired ids do so after so many."""
 TOMBSTONE_BATCH_BYTES = 16_384
 """Keys of expired transactional ids in one batch."""
+
+
+_CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +135,7 @@ class TransactionCoordinator:
     """Made once per broker.
 
     Args:
+        markers_here: the partitions that this broker leads; None: markers for them are sent as those for others.
         next_producer_id: gives an id that no producer has; raises KafkaError with the error for the producer.
         partition_count: how many partitions `__transaction_state` has, 0 while it does not exist (then
             `transaction.state.log.num.partitions` counts).
@@ -140,6 +148,7 @@ class TransactionCoordinator:
         clock: Clock,
         log: CommittedTopicLog,
         leaders: PartitionLeaders,
+        markers_here: MarkersHere | None = None,
         metrics: Metrics,
         config: BrokerConfig,
         next_producer_id: Callable[[], Awaitable[int]],
@@ -155,7 +164,9 @@ class TransactionCoordinator:
         self._partitions: dict[int, _OwnedPartition] = {}
         self._epochs: dict[int, int] = {}
         self._loads = PartitionLoads(clock, logger, TRANSACTION_STATE, "transactional id")
-        self._sender = MarkerSender(clock, leaders, self._on_marker_outcome)
+        self._sender = MarkerSender(clock, leaders, self._on_marker_outcome, markers_here)
+        self._ends: dict[Transaction, dict[asyncio.Future[None], None]] = {}
+        """Who waits for the end of the transaction."""
         self._is_active = False
         self._timers: dict[str, Timer] = {}
         self._append_retries = 0
@@ -259,14 +270,26 @@ class TransactionCoordinator:
         producer_epoch: int,
         partitions: Iterable[TopicPartition],
         transaction_version: int = 0,
+        *,
+        waits_for_end: bool = False,
     ) -> ErrorCode:
-        """AddPartitionsToTxn and AddOffsetsToTxn. Before the errors of `Transaction.add_partitions`: INVALID_REQUEST,
-        COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING (unknown id)."""
+        """AddPartitionsToTxn and AddOffsetsToTxn. With `waits_for_end` a transaction that is ending has END_WAIT_S to
+        do so, instead of CONCURRENT_TRANSACTIONS at once. Before the errors of `Transaction.add_partitions`:
+        INVALID_REQUEST, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING (unknown id)."""
+        until = self._clock.monotonic() + END_WAIT_S if waits_for_end else 0.0
         try:
-            owned, transaction = self._known(transactional_id)
-            decision = transaction.add_partitions(
-                producer_id, producer_epoch, partitions, self._clock.now_ms(), transaction_version
-            )
+            while True:
+                owned, transaction = self._known(transactional_id)
+                decision = transaction.add_partitions(
+                    producer_id, producer_epoch, partitions, self._clock.now_ms(), transaction_version
+                )
+                is_ending = transaction.metadata.state in ENDING_STATES
+                if not is_ending or not isinstance(decision, Answer) or decision.error is not _CONCURRENT:
+                    break
+                left_s = until - self._clock.monotonic()
+                if left_s <= 0:
+                    break
+                await self._end_of(transaction, left_s)
             return await self._carry_out(owned, transaction, decision)
         except KafkaError as failure:
             return failure.code
@@ -489,6 +512,7 @@ class TransactionCoordinator:
                 return
         transaction.stored(transition, ErrorCode.NONE)
         logger.debug("%s: %s", name, state)
+        self._on_end(transaction)
 
     async def _append_metadata(
         self, owned: _OwnedPartition, transactional_id: str, metadata: TransactionMetadata
@@ -517,6 +541,24 @@ class TransactionCoordinator:
                 del owned.transactions[transaction.transactional_id]
         text = "%d expired transactional ids of %s-%d: %s"
         logger.info(text, len(batch), TRANSACTION_STATE, owned.index, "removed" if not error else error.name)
+
+    async def _end_of(self, transaction: Transaction, limit_s: float) -> None:
+        """Returns when the transaction has ended, its partition is unloaded, or the time is over."""
+        future: asyncio.Future[None] = self._clock.create_future()
+        timer = self._clock.call_later(limit_s, _wake, future)
+        waiting = self._ends.setdefault(transaction, {})
+        waiting[future] = None
+        try:
+            await future
+        finally:
+            timer.cancel()
+            waiting.pop(future, None)
+            if not waiting and self._ends.get(transaction) is waiting:
+                del self._ends[transaction]
+
+    def _on_end(self, transaction: Transaction) -> None:
+        for future in self._ends.pop(transaction, ()):
+            _wake(future)
 
     # Markers
 
@@ -617,6 +659,8 @@ class TransactionCoordinator:
         if owned.load is not None:
             owned.load.cancel()
         self._sender.remove(partition)
+        for transaction in owned.transactions.values():
+            self._on_end(transaction)
         self._loads.unloaded(partition, len(owned.transactions))
 
     # Background tasks
@@ -627,3 +671,8 @@ class TransactionCoordinator:
             self._repeat(name, interval_ms, act)
 
         self._timers[name] = self._clock.call_later(interval_ms / 1000, fire)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

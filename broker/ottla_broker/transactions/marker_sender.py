@@ -1,8 +1,10 @@
 """Sends markers to the leaders of their partitions: a queue for each broker, one request under way to each.
 
-Markers that wait for the same broker leave in one WriteTxnMarkers. Those whose partition has no leader wait in a queue
-of their own until the metadata name one. Here: queues, pauses, routing. Not here: what an outcome does to the
-transaction (`coordinator`), connections (an implementation of `PartitionLeaders`). Ports used: Clock.
+Markers that wait for the same broker leave in one WriteTxnMarkers. Those for partitions of this broker are appended at
+once, without a request: a producer waits for the last of them before its next transaction. Those whose partition has
+no leader wait in a queue of their own until the metadata name one. Here: queues, pauses, routing. Not here: what an
+outcome does to the transaction (`coordinator`), connections (an implementation of `PartitionLeaders`). Ports used:
+Clock.
 
 Source: kafka.coordinator.transaction.TransactionMarkerChannelManager.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from ottla_broker.ports.clock import Clock, Timer
@@ -47,15 +50,35 @@ class PartitionLeaders(Protocol):
         ...
 
 
+class MarkersHere(Protocol):
+    """The partitions that this broker leads."""
+
+    broker_id: int
+
+    def write(self, marker: Marker, on_written: Callable[[Mapping[TopicPartition, ErrorCode]], None]) -> None:
+        """Appends the marker before it returns.
+
+        `on_written` is called once with the error of each partition, when the marker is committed or has failed,
+        possibly before this returns.
+        """
+        ...
+
+
 class MarkerSender:
-    """`on_outcome` gets each marker back, possibly in parts, and decides what is sent again."""
+    """`on_outcome` gets each marker back, possibly in parts, and decides what is sent again. Without `here` this broker
+    is sent its markers like any other."""
 
     def __init__(
-        self, clock: Clock, leaders: PartitionLeaders, on_outcome: Callable[[Marker, MarkerOutcome], None]
+        self,
+        clock: Clock,
+        leaders: PartitionLeaders,
+        on_outcome: Callable[[Marker, MarkerOutcome], None],
+        here: MarkersHere | None = None,
     ) -> None:
         self._clock = clock
         self._leaders = leaders
         self._on_outcome = on_outcome
+        self._here = here
         self._queues: dict[int, list[Marker]] = {}
         """By broker; a broker is here as long as its task runs."""
         self._without_leader: list[Marker] = []
@@ -71,7 +94,7 @@ class MarkerSender:
     def send(self, marker: Marker) -> None:
         """Queues the marker for the leaders of its partitions, one part for each broker.
 
-        Partitions that are gone come back as done, before this returns.
+        Partitions that are gone come back as done, before this returns; so may those of this broker, as failed.
         """
         by_leader: dict[int | None, list[TopicPartition]] = {}
         for partition in marker.partitions:
@@ -118,11 +141,18 @@ class MarkerSender:
             self._timer.cancel()
 
     def _queue(self, broker_id: int, marker: Marker) -> None:
+        if self._here is not None and broker_id == self._here.broker_id:
+            self._here.write(marker, partial(self._on_written, marker))
+            return
         queue = self._queues.get(broker_id)
         if queue is None:
             queue = self._queues[broker_id] = []
             self._clock.spawn(self._send_queue(broker_id, queue), name=f"markers to broker {broker_id}")
         queue.append(marker)
+
+    def _on_written(self, marker: Marker, errors: Mapping[TopicPartition, ErrorCode]) -> None:
+        if not self._is_closed:
+            self._on_outcome(marker, marker_outcome(marker, errors))
 
     async def _send_queue(self, broker_id: int, queue: list[Marker]) -> None:
         while queue and not self._is_closed:

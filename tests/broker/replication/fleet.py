@@ -40,6 +40,7 @@ from ottla_broker.replication.append_queue import AppendQueues
 from ottla_broker.replication.fetch.engine import FetchEngine
 from ottla_broker.replication.fetch.fetch_values import FetchEnvironment
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
+from ottla_broker.replication.marker_appends import MarkerAppends
 from ottla_broker.replication.partition import Partition
 from ottla_broker.replication.replica_selector import chooses_by_rack
 from ottla_broker.replication.transaction_verification import TransactionVerification
@@ -186,6 +187,9 @@ class Node:
             replica_manager=self.manager,
             append_queues=AppendQueues(self.workers, self.clock, self.metrics),
             transaction_verification=TransactionVerification(self.fleet.coordinator),
+            marker_appends=MarkerAppends(
+                self.manager, self.config.request_timeout_ms / 1000, self._end_group_transaction
+            ),
             fetch_engine=FetchEngine(
                 FetchEnvironment(self.manager, self.metadata, self.clock, self.workers, self.metrics),
                 self.config.max_incremental_fetch_session_cache_slots,
@@ -210,6 +214,10 @@ class Node:
         for endpoint in self.config.listeners.bound:
             self.ports[endpoint.listener] = await self.server.bind(endpoint)
         self.is_running = True
+
+    def _end_group_transaction(self, *marker: Any, is_commit: bool) -> None:
+        assert self.dispatcher.services is not None
+        self.dispatcher.services.group_coordinator.end_transaction(*marker, is_commit=is_commit)
 
     def report_directories(self) -> None:
         """The controller is to ask again about this broker's replicas: it has none."""

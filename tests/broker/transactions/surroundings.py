@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ottla_broker.config import BrokerConfig
@@ -149,6 +149,22 @@ class Leaders:
         return error
 
 
+@dataclass
+class Here:
+    """A `MarkersHere` of broker 1: markers are committed, or refused with the next of `answers`, `delay_s` later."""
+
+    clock: Clock
+    broker_id: int = 1
+    answers: list[ErrorCode] = field(default_factory=list)
+    written: list[Marker] = field(default_factory=list)
+    delay_s: float = 0.002
+
+    def write(self, marker: Marker, on_written: Callable[[Mapping[TopicPartition, ErrorCode]], None]) -> None:
+        self.written.append(marker)
+        errors = {one: self.answers.pop(0) if self.answers else ErrorCode.NONE for one in marker.partitions}
+        self.clock.call_later(self.delay_s, on_written, errors)
+
+
 class Broker:
     """One coordinator; leads every partition of `__transaction_state` unless told otherwise."""
 
@@ -158,6 +174,7 @@ class Broker:
         log: MemoryLog | None = None,
         leaders: Leaders | None = None,
         *,
+        here: Here | None = None,
         partitions: int = 4,
         epoch: int = 0,
         first_producer_id: int = 1000,
@@ -173,6 +190,7 @@ class Broker:
             clock=clock,
             log=self.log,
             leaders=self.leaders,
+            markers_here=here,
             metrics=self.metrics,
             config=BrokerConfig.from_mapping({name.replace("__", "."): str(value) for name, value in config.items()}),
             next_producer_id=self.next_producer_id,

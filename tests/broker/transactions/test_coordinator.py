@@ -12,11 +12,12 @@ import pytest
 
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.transactions.coordinator import END_WAIT_S
 from ottla_broker.transactions.decisions import LAST_GIVEN_EPOCH, ProducerIdAndEpoch, TransactionMetadata
 from ottla_broker.transactions.records import transaction_record
 from ottla_broker.transactions.states import TransactionState
 from tests.broker.groups.surroundings import in_virtual_time
-from tests.broker.transactions.surroundings import T0, T1, T2, Broker, MemoryLog, started
+from tests.broker.transactions.surroundings import T0, T1, T2, Broker, Here, MemoryLog, started
 
 NONE = ErrorCode.NONE
 S = TransactionState
@@ -43,6 +44,83 @@ async def test_a_transaction_commits(clock: Clock) -> None:
     assert broker.log.history("id") == [S.EMPTY, S.ONGOING, S.PREPARE_COMMIT, S.COMPLETE_COMMIT]
     assert await broker.end("id", producer, is_commit=True) is NONE
     assert await broker.end("id", producer, is_commit=False) is ErrorCode.INVALID_TXN_STATE
+
+
+@virtual
+async def test_the_next_transaction_begins_when_the_last_one_has_its_markers(clock: Clock) -> None:
+    broker = await started(clock)
+    producer = await broker.begin("id", T0)
+    assert await broker.end("id", producer, is_commit=True) is NONE
+    assert broker.state("id") is S.PREPARE_COMMIT
+    assert await broker.coordinator.add_partitions("id", *producer, [T1], waits_for_end=True) is NONE
+    assert broker.leaders.written == {T0: [(1000, 0, True)]}
+    assert broker.log.history("id") == [S.EMPTY, S.ONGOING, S.PREPARE_COMMIT, S.COMPLETE_COMMIT, S.ONGOING]
+
+
+@virtual
+async def test_a_producer_tries_again_when_the_last_transaction_does_not_end(clock: Clock) -> None:
+    broker = await started(clock)
+    producer = await broker.begin("id", T0)
+    broker.leaders.dead = {1}
+    assert await broker.end("id", producer, is_commit=True) is NONE
+    asked = clock.monotonic()
+    waiting = [broker.coordinator.add_partitions("id", *producer, [T1], waits_for_end=True) for _ in range(2)]
+    assert await asyncio.gather(*waiting) == [ErrorCode.CONCURRENT_TRANSACTIONS] * 2
+    assert clock.monotonic() - asked == pytest.approx(END_WAIT_S)
+    broker.leaders.dead = set()
+    await broker.reaches("id", S.COMPLETE_COMMIT)
+    assert await broker.coordinator.add_partitions("id", *producer, [T1], waits_for_end=True) is NONE
+
+
+@virtual
+async def test_a_producer_that_waits_hears_that_its_coordinator_has_moved(clock: Clock) -> None:
+    broker = await started(clock)
+    producer = await broker.begin("id", T0)
+    broker.leaders.dead = {1}
+    assert await broker.end("id", producer, is_commit=True) is NONE
+    waiting = clock.spawn(
+        broker.coordinator.add_partitions("id", *producer, [T1], waits_for_end=True), name="the next transaction"
+    )
+    await clock.sleep(0.01)
+    broker.coordinator.on_resignation(broker.index("id"), 1)
+    assert await waiting is ErrorCode.NOT_COORDINATOR
+
+
+@virtual
+async def test_a_fenced_producer_does_not_wait(clock: Clock) -> None:
+    broker = await started(clock)
+    producer = await broker.begin("id", T0)
+    broker.leaders.dead = {1}
+    await broker.coordinator.initialize("id", 60_000, None)
+    asked = clock.monotonic()
+    answer = await broker.coordinator.add_partitions("id", *producer, [T1], waits_for_end=True)
+    assert (answer, clock.monotonic()) == (ErrorCode.PRODUCER_FENCED, asked)
+
+
+@virtual
+async def test_partitions_of_the_coordinators_broker_get_their_markers_without_a_request(clock: Clock) -> None:
+    here = Here(clock, answers=[ErrorCode.NOT_LEADER_OR_FOLLOWER])
+    broker = Broker(clock, here=here)
+    await broker.loaded()
+    broker.leaders.leaders[T1] = 2
+    producer = await broker.begin("id", T0, T1)
+    assert await broker.end("id", producer, is_commit=True) is NONE
+    await broker.reaches("id", S.COMPLETE_COMMIT)
+    # T0 twice: the first one was refused.
+    assert [marker.partitions for marker in here.written] == [(T0,), (T0,)]
+    assert [(to, [one.partitions for one in markers]) for to, markers in broker.leaders.requests] == [(2, [(T1,)])]
+
+
+@virtual
+async def test_a_marker_that_is_committed_after_the_coordinator_has_moved_ends_nothing(clock: Clock) -> None:
+    here = Here(clock, delay_s=1.0)
+    broker = Broker(clock, here=here)
+    await broker.loaded()
+    producer = await broker.begin("id", T0)
+    assert await broker.end("id", producer, is_commit=True) is NONE
+    broker.coordinator.on_resignation(broker.index("id"), 1)
+    await clock.sleep(2.0)
+    assert broker.log.history("id") == [S.EMPTY, S.ONGOING, S.PREPARE_COMMIT]
 
 
 @virtual

@@ -21,6 +21,7 @@ from ottla_broker.replication.append_queue import AppendQueues
 from ottla_broker.replication.fetch.engine import FetchEngine
 from ottla_broker.replication.fetch.fetch_values import FetchEnvironment
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
+from ottla_broker.replication.marker_appends import MarkerAppends
 from ottla_broker.replication.replica_selector import chooses_by_rack
 from ottla_broker.replication.transaction_verification import TransactionVerification
 from ottla_broker.server.assembly.core import CoreParts
@@ -114,6 +115,7 @@ def make_serving(
         listener=listener,
         api_version=inter_broker_versions(config.inter_broker_protocol_version).add_partitions_to_txn,
         request_timeout_ms=config.request_timeout_ms,
+        verify_here=lambda *question: transactions.coordinator.verify_partitions(*question),
     )
     group_coordinator = GroupCoordinator(
         clock=clock,
@@ -134,6 +136,7 @@ def make_serving(
     )
     group_coordinator.start()
     producer_ids = ProducerIds(broker_id, coordination)
+    marker_appends = MarkerAppends(replica_manager, config.request_timeout_ms / 1000, group_coordinator.end_transaction)
     transactions = make_transactions(
         broker_id,
         config,
@@ -141,6 +144,7 @@ def make_serving(
         metrics,
         metadata,
         replica_manager,
+        marker_appends,
         producer_ids.next_for_producer,
         lambda: fleet_features.view,
     )
@@ -183,6 +187,7 @@ def make_serving(
         replica_manager=replica_manager,
         append_queues=AppendQueues(ports.workers, clock, metrics),
         transaction_verification=TransactionVerification(verifier),
+        marker_appends=marker_appends,
         fetch_engine=FetchEngine(
             FetchEnvironment(replica_manager, metadata, clock, ports.workers, metrics),
             config.max_incremental_fetch_session_cache_slots,

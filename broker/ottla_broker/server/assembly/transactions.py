@@ -13,8 +13,10 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Ports
 from ottla_broker.records.compression import Codec
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
+from ottla_broker.replication.marker_appends import MarkerAppends
 from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog, follow_leadership
 from ottla_broker.server.peers.fleet_features import FleetView
+from ottla_broker.server.peers.local_markers import LocalMarkers
 from ottla_broker.server.peers.marker_requests import MarkerRequests
 from ottla_broker.transactions.coordinator import TransactionCoordinator
 
@@ -38,6 +40,7 @@ def make_transactions(
     metrics: Metrics,
     metadata: MetadataCache,
     replica_manager: ReplicaManager,
+    marker_appends: MarkerAppends,
     next_producer_id: Callable[[], Awaitable[int]],
     fleet: Callable[[], FleetView],
 ) -> TransactionParts:
@@ -53,6 +56,7 @@ def make_transactions(
             load_bytes=config.transaction_state_log_load_buffer_size,
         ),
         leaders=marker_requests,
+        markers_here=LocalMarkers(broker_id, marker_appends),
         metrics=metrics,
         config=config,
         next_producer_id=next_producer_id,

@@ -2,7 +2,7 @@
 
 Behaviour
     Adds the partition of `__consumer_offsets` that has the group's offsets. TxnOffsetCommit follows, to the group
-    coordinator.
+    coordinator. A producer whose last transaction is still ending waits for it, up to 100 ms.
 Errors, in this order
     INVALID_REQUEST, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
     CONCURRENT_TRANSACTIONS, COORDINATOR_NOT_AVAILABLE (the record is not committed).
@@ -26,6 +26,6 @@ async def handle(
     """Waits until the record is committed."""
     partition = TopicPartition(CONSUMER_OFFSETS, services.group_coordinator.partition_for(request.group_id))
     error = await services.transaction_coordinator.add_partitions(
-        request.transactional_id, request.producer_id, request.producer_epoch, [partition]
+        request.transactional_id, request.producer_id, request.producer_epoch, [partition], waits_for_end=True
     )
     return AddOffsetsToTxnResponse(error_code=error_code(error, context.api_version))

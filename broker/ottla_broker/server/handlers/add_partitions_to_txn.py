@@ -4,7 +4,9 @@ Behaviour
     Versions 0 to 3 come from producers and name one transaction. Versions 4 and above come from brokers and name any
     number; each is handled on its own, and with VerifyOnly nothing is added: the leader of a partition asks whether
     it is in the transaction; without VerifyOnly it adds the partition for a producer of transaction.version 2 (both
-    KIP-890). One partition that does not exist keeps out all others of its transaction.
+    KIP-890). A producer whose last transaction is still ending waits for it, up to 100 ms, on its own connection; a
+    broker's request does not, as it speaks for several producers. One partition that does not exist keeps out all
+    others of its transaction.
 Errors, in this order, per partition
     UNKNOWN_TOPIC_OR_PARTITION, OPERATION_NOT_ATTEMPTED (another one of the transaction is unknown), INVALID_REQUEST,
     COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
@@ -32,6 +34,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.handler_api import RequestContext, Services
 from ottla_broker.server.handlers.shared.transaction_errors import error_code
 
+_FIRST_VERSION_FROM_BROKERS = 4
 _FIRST_VERSION_2 = 5
 """A broker that adds partitions with it does so for a producer of transaction.version 2."""
 
@@ -41,7 +44,7 @@ async def handle(
 ) -> AddPartitionsToTxnResponse:
     """Waits until the records of all transactions are committed."""
     version = context.api_version
-    if version < 4:
+    if version < _FIRST_VERSION_FROM_BROKERS:
         transaction = AddPartitionsToTxnTransaction(
             transactional_id=request.v3_and_below_transactional_id,
             producer_id=request.v3_and_below_producer_id,
@@ -79,11 +82,13 @@ async def _handle_transaction(
             for partition in partitions
         }
     coordinator = services.transaction_coordinator
+    is_from_producer = version < _FIRST_VERSION_FROM_BROKERS
     transaction_version = 2 if version >= _FIRST_VERSION_2 else 0
     producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
         return coordinator.verify_partitions(*producer, partitions)
-    return dict.fromkeys(partitions, await coordinator.add_partitions(*producer, partitions, transaction_version))
+    error = await coordinator.add_partitions(*producer, partitions, transaction_version, waits_for_end=is_from_producer)
+    return dict.fromkeys(partitions, error)
 
 
 def _unknown(services: Services, partitions: Sequence[TopicPartition]) -> set[TopicPartition]:

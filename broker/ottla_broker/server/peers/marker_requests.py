@@ -1,7 +1,7 @@
 """MarkerRequests: finds the leaders of partitions in the metadata, and sends WriteTxnMarkers to them.
 
 Implements `transactions.marker_sender.PartitionLeaders`. One connection to each broker, opened when it is first needed;
-this broker reaches itself by the same path.
+markers for partitions of this broker go through `local_markers`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ AddPartitionsToTxn with and without VerifyOnly.
 
 Implements `replication.transaction_verification.TransactionVerifier`. Questions for one coordinator that come while a
 request to it is on its way go into the next one; a coordinator has at most one request in flight. Ports used: Network,
-Clock. A question is asked once: the producer tries again.
+Clock. A question is asked once: the producer tries again. The coordinator on this broker verifies during the call.
 
 Source: kafka.server.AddPartitionsToTxnManager.
 """
@@ -11,7 +11,7 @@ Source: kafka.server.AddPartitionsToTxnManager.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from ottla_broker.metadata.cache import MetadataCache
 
 Answer = asyncio.Future[ErrorCode]
+VerifyHere = Callable[[str, int, int, Sequence[TopicPartition]], Mapping[TopicPartition, ErrorCode]]
+"""`TransactionCoordinator.verify_partitions` of this broker."""
 
 _FIRST_VERSION_2 = 5
 """Of AddPartitionsToTxn: without VerifyOnly it is of a transaction of version 2."""
@@ -126,9 +128,7 @@ class VerificationBatch:
                 continue
             for topic in result.topic_results:
                 for one in topic.results_by_partition:
-                    code = ErrorCode.of(one.partition_error_code)
-                    if code is ErrorCode.PRODUCER_FENCED:
-                        code = ErrorCode.INVALID_PRODUCER_EPOCH
+                    code = _for_producer(ErrorCode.of(one.partition_error_code))
                     for answer in transaction.partitions.get(TopicPartition(topic.name, one.partition_index), []):
                         _tell(answer, code)
         self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)  # whatever the coordinator left out
@@ -165,9 +165,12 @@ class NetworkTransactionVerifier:
         listener: str,
         api_version: int | None,
         request_timeout_ms: int,
+        verify_here: VerifyHere,
     ) -> None:
         """`api_version`: of AddPartitionsToTxn, at least 4; None: the fleet's coordinators cannot verify, and every
         answer is NONE. `request_timeout_ms`: request.timeout.ms."""
+        self._broker_id = broker_id
+        self._verify_here = verify_here
         self._client_id = f"broker-{broker_id}-transaction-verifier"
         self._network = network
         self._clock = clock
@@ -194,10 +197,15 @@ class NetworkTransactionVerifier:
     ) -> Answer:
         answer: Answer = self._clock.create_future()
         answer.add_done_callback(partial(self._count, self._clock.monotonic()))
-        coordinator = self._coordinator_of(transactional_id)
         if self._api_version is None and not adds_partition:
             answer.set_result(ErrorCode.NONE)
             return answer
+        leader = self._leader_of(transactional_id)
+        if leader == self._broker_id and not adds_partition:
+            producer = (transactional_id, producer_id, producer_epoch)
+            answer.set_result(_for_producer(self._verify_here(*producer, (partition,))[partition]))
+            return answer
+        coordinator = None if leader is None else self._coordinator_on(leader)
         if coordinator is None:
             answer.set_result(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return answer
@@ -212,12 +220,15 @@ class NetworkTransactionVerifier:
             self._clock.spawn(self._send(coordinator), name="verify transactions")
         return answer
 
-    def _coordinator_of(self, transactional_id: str) -> _Coordinator | None:
+    def _leader_of(self, transactional_id: str) -> int | None:
         count = self._metadata.partition_count(TRANSACTION_STATE)
         if not count:
             return None
         found = self._metadata.partition(TRANSACTION_STATE, partition_for(transactional_id, count))
-        endpoint = None if found is None else self._metadata.endpoint(found.leader, self._listener)
+        return None if found is None else found.leader
+
+    def _coordinator_on(self, broker_id: int) -> _Coordinator | None:
+        endpoint = self._metadata.endpoint(broker_id, self._listener)
         if endpoint is None:
             return None
         address = (endpoint.host, endpoint.port)
@@ -264,6 +275,10 @@ def _topics(partitions: dict[TopicPartition, list[Answer]]) -> list[AddPartition
     for topic, index in partitions:
         by_topic.setdefault(topic, []).append(index)
     return [AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in by_topic.items()]
+
+
+def _for_producer(error: ErrorCode) -> ErrorCode:
+    return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error
 
 
 def _tell(answer: Answer, error: ErrorCode) -> None:

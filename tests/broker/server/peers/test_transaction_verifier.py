@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -103,6 +103,9 @@ class Fleet:
         self.metadata = MetadataCache(7)
         self.metrics = Metrics()
         self.coordinators = [Coordinator(), Coordinator()]
+        self.here: dict[TopicPartition, ErrorCode] = {}
+        """What the coordinator on broker 7 answers, NONE for what is not named."""
+        self.asked_here: list[tuple[str, int, int]] = []
 
     async def start(self) -> None:
         for one in self.coordinators:
@@ -115,7 +118,14 @@ class Fleet:
             listener=LISTENER,
             api_version=api_version,
             request_timeout_ms=request_timeout_ms,
+            verify_here=self.verify_here,
         )
+
+    def verify_here(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        self.asked_here.append((transactional_id, producer_id, producer_epoch))
+        return {partition: self.here.get(partition, NONE) for partition in partitions}
 
     def elect(self, *leaders: int) -> None:
         states = [
@@ -188,6 +198,17 @@ async def test_what_is_asked_meanwhile_goes_into_the_next_request(fleet: Fleet) 
     assert [one.transactional_id for one in request.transactions] == [b, c]
     await first.answer({})
     assert await asyncio.gather(*answers) == [NONE] * 3
+
+
+async def test_the_coordinator_on_the_same_broker_is_asked_without_a_request(fleet: Fleet) -> None:
+    verifier = fleet.verifier()
+    fleet.elect(7, 1)
+    fleet.here = {T1: ErrorCode.PRODUCER_FENCED}
+    name = fleet.id_of(0)
+    answers = [verifier.verify(name, 7, 3, partition) for partition in (T0, T1)]
+    assert await asyncio.gather(*answers) == [NONE, ErrorCode.INVALID_PRODUCER_EPOCH]
+    assert fleet.asked_here == [(name, 7, 3)] * 2
+    assert fleet.coordinators[0].requests.empty()
 
 
 @pytest.mark.parametrize("api_version", [None, 4, 5])
