@@ -19,6 +19,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.server.edge.connection import ClientConnection, ConnectionEnvironment
 from ottla_broker.server.edge.connection_limits import ConnectionLimits
 from ottla_broker.server.edge.dispatch import Dispatcher
+from ottla_broker.server.edge.held_connections import HeldConnections
 from ottla_broker.server.edge.request_scheduling import RequestScheduler
 from ottla_broker.server.edge.throttling import Throttling
 from ottla_broker.server.handler_api import RequestContext
@@ -73,6 +74,8 @@ class SocketServer:
         self._monotonic = clock.monotonic
         self._scheduler = RequestScheduler(clock, config.queued_max_requests, config.queued_max_request_bytes)
         self._scheduler.on_full_changed = self._on_full_changed
+        part = max(1, config.queued_max_requests // 2)
+        self._held = HeldConnections(clock.call_soon, lambda: self._scheduler.is_full, part)
         self._connection_environment = ConnectionEnvironment(
             dispatcher.dispatch,
             self._scheduler,
@@ -177,20 +180,17 @@ class SocketServer:
         handler = ClientConnection(self._connection_environment, connection, listener, is_privileged, self._accepted)
         self._connections[handler] = None
         if self._scheduler.is_full and not self._limits.is_protected(listener):
-            handler.hold()
+            self._held.hold((handler,))
         self._limits.opened(listener, connection.peer[0], self._monotonic())
         self._regulate()
         return handler
 
     def _on_full_changed(self) -> None:
         """Stops reading from clients, or reads again; a listener of the brokers' own is always read (KIP-291)."""
-        for connection in list(self._connections):
-            if not self._limits.is_protected(connection.listener):
-                # Asked each time: a connection that is read again may have a request that waits.
-                if self._scheduler.is_full:
-                    connection.hold()
-                else:
-                    connection.release()
+        if self._scheduler.is_full:
+            self._held.hold(one for one in self._connections if not self._limits.is_protected(one.listener))
+        else:
+            self._held.release()
 
     def _regulate(self) -> None:
         """Has each listener accept, or leave new connections in its backlog; closes clients over max.connections."""
@@ -223,6 +223,7 @@ class SocketServer:
     def _forget(self, connection: ClientConnection) -> None:
         if connection in self._connections:
             del self._connections[connection]
+            self._held.forget(connection)
             self._limits.closed(connection.listener, connection.peer[0])
 
     async def _resolve(self) -> None:
