@@ -135,8 +135,15 @@ class TransactionOracle:
             raise Violation(f"{name} was read at {_text(place[0])} {place[1]} and at {_text(partition)} {offset}")
         self._check_place(transaction, name, offset)
 
-    def group_offset(self, transactional_id: str, producer_epoch: int, offset: int) -> None:
-        """A producer that was given its epoch has read its group's offset, with require_stable; -1 for none."""
+    def group_offset(
+        self, transactional_id: str, producer_epoch: int, offset: int, *, may_be_old: bool = False
+    ) -> None:
+        """A producer that was given its epoch has read its group's offset, with require_stable; -1 for none.
+
+        `may_be_old`: a coordinator that was replaced and does not know it yet may have answered. It has what was
+        committed before. An OffsetFetch stores nothing, so nothing tells it: Apache Kafka's coordinator answers from
+        memory as well (GroupMetadataManager.getOffsets).
+        """
         known = self._transactions.get(transactional_id, [])
         found = next((one for one in known if one.group_offset == offset), None)
         if found is None and offset != -1:
@@ -144,6 +151,8 @@ class TransactionOracle:
         number = -1 if found is None else found.number
         if found is not None:
             self.committed(found, f"its offset {offset} is the group's")
+        if may_be_old:
+            return
         for transaction in known[number + 1 :]:
             if transaction.group_offset is None or transaction.producer_epoch >= producer_epoch:
                 continue

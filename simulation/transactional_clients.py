@@ -85,6 +85,8 @@ class TransactionalClient:
         self._partitions = partitions
         self._random = draw
         self._next_offset = next_offset
+        self._current_one_answered = True
+        """The last answer came from a coordinator that had not been replaced."""
         self._attempts = draw.choice(_ATTEMPTS)
         self._produce_timeout_s = draw.choice(_PRODUCE_TIMEOUTS_S)
         self._timeout_ms = draw.choice((1500, 4000, 15_000))
@@ -294,7 +296,8 @@ class TransactionalClient:
     # -- the group --------------------------------------------------------------------------------------------------
 
     async def _read_group_offset(self) -> None:
-        self._oracle.group_offset(self._id, self._epoch, await self.group_offset())
+        offset = await self.group_offset()
+        self._oracle.group_offset(self._id, self._epoch, offset, may_be_old=not self._current_one_answered)
 
     async def group_offset(self) -> int:
         """The committed offset of the group, -1 for none; waits for open transactions (KIP-447)."""
@@ -336,6 +339,7 @@ class TransactionalClient:
             were_current = self._all_are_current()
             try:
                 address = await self._coordinator(key_type)
+                was_current = self._workload.is_current(address)
                 answer = await self._client.request(address, api_key, version, body(version), timeout_s=4.0)
             except Unavailable:
                 self._coordinators.pop(key_type, None)
@@ -343,6 +347,7 @@ class TransactionalClient:
                 continue
             codes = {ErrorCode.of(code) for code in errors(answer)} - {ErrorCode.NONE}
             if not codes:
+                self._current_one_answered = was_current and self._workload.is_current(address)
                 return answer
             if codes & set(_FENCED):
                 raise FencedError

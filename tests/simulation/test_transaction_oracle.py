@@ -46,6 +46,21 @@ def test_what_is_ending_is_there_whole_or_not_at_all(is_seen: bool) -> None:
     )
 
 
+def test_a_replaced_coordinator_may_tell_an_older_offset() -> None:
+    oracle = TransactionOracle()
+    first, second, third = (one(oracle, group_offset=number) for number in range(3))
+    commit(oracle, first)
+    commit(oracle, second)
+    oracle.commit_asked(third)
+    oracle.initialized("id", 2)
+    oracle.group_offset("id", 2, 0, may_be_old=True)
+    assert [each.outcome for each in (first, second, third)] == [
+        TransactionOutcome.COMMITTED,
+        TransactionOutcome.COMMITTED,
+        TransactionOutcome.ENDING,
+    ]
+
+
 def test_a_later_producer_learns_from_its_group_which_transactions_have_committed() -> None:
     oracle = TransactionOracle()
     first, second, third = (one(oracle, group_offset=number) for number in range(3))
@@ -134,6 +149,16 @@ def _offset_lost(oracle: TransactionOracle) -> None:
     oracle.group_offset("id", 2, -1)
 
 
+def _offset_that_nobody_committed_from_a_replaced_coordinator(oracle: TransactionOracle) -> None:
+    one(oracle, group_offset=5)
+    oracle.group_offset("id", 2, 9, may_be_old=True)
+
+
+def _offset_of_an_aborted_one_from_a_replaced_coordinator(oracle: TransactionOracle) -> None:
+    oracle.aborted(one(oracle, group_offset=5), "the producer aborts")
+    oracle.group_offset("id", 2, 5, may_be_old=True)
+
+
 def _offset_without_records(oracle: TransactionOracle) -> None:
     oracle.commit_asked(one(oracle, group_offset=5))
     oracle.contents({T0: [], T1: []}, {"id": 5})
@@ -164,6 +189,8 @@ def _a_record_that_nobody_sent(oracle: TransactionOracle) -> None:
         _visible_after_all,
         _offset_of_an_aborted_one,
         _offset_lost,
+        _offset_that_nobody_committed_from_a_replaced_coordinator,
+        _offset_of_an_aborted_one_from_a_replaced_coordinator,
         _offset_without_records,
         _offset_that_nobody_committed,
         _a_record_that_nobody_sent,
