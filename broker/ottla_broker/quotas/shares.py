@@ -7,6 +7,7 @@ Source: kafka.server.SensorAccess, kafka.server.ClientQuotaManager.getOrCreateQu
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
@@ -26,18 +27,20 @@ MAX_LOOKUPS: Final = 10_000
 class Share(Generic[Meter]):
     """One bound, the clients that share it, and what they have used."""
 
-    __slots__ = ("_throttles", "bound", "meter", "tags", "used_at")
+    __slots__ = ("_delayed", "_throttles", "bound", "meter", "tags", "used_at")
 
-    def __init__(self, tags: Tags, bound: float, meter: Meter, throttles: ThrottleTimes) -> None:
+    def __init__(self, tags: Tags, bound: float, meter: Meter, throttles: ThrottleTimes, delayed: DelayQueue) -> None:
         self.tags = tags
         self.bound = bound
         self.meter = meter
         self._throttles = throttles
+        self._delayed = delayed
         self.used_at = 0.0
 
     def add_throttle(self, throttle_ms: float, now: float) -> None:
         """A client was throttled."""
         self._throttles.add(throttle_ms, now)
+        self._delayed.add(now + throttle_ms / 1000, now)
 
     def average_throttle_ms(self, now: float) -> float:
         """The average of the throttle times above 0 in the samples."""
@@ -62,6 +65,32 @@ class ThrottleTimes:
         return self._sum.measure(now) / count if count else 0.0
 
 
+class DelayQueue:
+    """How many throttles have not ended. Source: kafka.server.ClientQuotaManager, its delay queue.
+
+    >>> delayed = DelayQueue()
+    >>> delayed.add(5.0, now=1.0)
+    >>> delayed.add(7.5, now=1.0)
+    >>> delayed.size(4.9), delayed.size(5.0), delayed.size(8.0)
+    (2, 1, 0)
+    """
+
+    __slots__ = ("_ends",)
+
+    def __init__(self) -> None:
+        self._ends: list[float] = []
+
+    def add(self, end: float, now: float) -> None:
+        """A throttle begins `now` and ends at `end` (seconds). Those that are over are forgotten: nobody may ask."""
+        self.size(now)
+        heapq.heappush(self._ends, end)
+
+    def size(self, now: float) -> int:
+        while self._ends and self._ends[0] <= now:
+            heapq.heappop(self._ends)
+        return len(self._ends)
+
+
 class Shares(Generic[Meter]):
     """The shares of one quota type.
 
@@ -80,6 +109,7 @@ class Shares(Generic[Meter]):
         self._by_client: dict[tuple[str, str], Share[Meter]] = {}
         self.is_enabled = False
         """Whether any entity has a quota of this type."""
+        self.delayed = DelayQueue()
         self.on_added: Callable[[Share[Meter]], None] = _ignore
         self.on_removed: Callable[[Share[Meter]], None] = _ignore
 
@@ -113,7 +143,7 @@ class Shares(Generic[Meter]):
         share = self._by_tags.get(tags)
         if share is None:
             throttles = ThrottleTimes(self._samples, self._sample_s)
-            share = self._by_tags[tags] = Share(tags, bound, self._make_meter(), throttles)
+            share = self._by_tags[tags] = Share(tags, bound, self._make_meter(), throttles, self.delayed)
             self.on_added(share)
         share.bound = bound
         return share

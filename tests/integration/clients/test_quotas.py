@@ -225,7 +225,9 @@ def test_a_connection_above_the_rate_of_its_address_is_closed_unread(
     assert rate(None).error_code == 0
     with Wire(fleet.address(0)) as served:
         served.ask(ApiKey.METADATA, 9, metadata.MetadataRequest(topics=[]))
-    assert "kafka_server_socketservermetrics_connectionsthrottled_total 1" in metrics(fleet)
+    values = dict(line.rsplit(" ", 1) for line in metrics(fleet).splitlines() if not line.startswith("#"))
+    assert float(values["kafka_server_socketservermetrics_connectionsthrottled_total"]) == 1
+    assert float(values["kafka_server_socketservermetrics_ip_connection_accept_throttle_time"]) > 0
 
 
 @pytest.mark.java

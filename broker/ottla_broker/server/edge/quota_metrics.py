@@ -1,7 +1,8 @@
 """The metrics of client quotas: what each client uses, and for how long it is throttled.
 
 They appear with the first request of a client while a quota of that kind exists, and go when the client has sent
-nothing for an hour. Labels: `user` and `client_id`, "" for the one that the quota does not go by.
+nothing for an hour. Labels: `user` and `client_id`, "" for the one that the quota does not go by. The size of the
+queue of each kind is there always.
 """
 
 from __future__ import annotations
@@ -65,6 +66,11 @@ def _register(
     def throttle_ms(share: Share[Any], now: float) -> float:
         return share.average_throttle_ms(now)
 
+    metrics.gauge(
+        f"kafka_server_{kind}_queue_size",
+        "Throttled requests whose throttle time is not over.",
+        lambda: float(shares.delayed.size(monotonic())),
+    )
     every: dict[str, tuple[str, Read]] = {**reads, "throttle_time": (_THROTTLE_HELP, throttle_ms)}
 
     def add(share: Share[Any]) -> None:

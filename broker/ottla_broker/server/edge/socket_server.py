@@ -16,6 +16,7 @@ from ottla_broker.metrics import Histogram, Metrics
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.network import Connection, Listener, Network
 from ottla_broker.protocol.api import ApiKey
+from ottla_broker.quotas.shares import ThrottleTimes
 from ottla_broker.server.edge.connection import ClientConnection, ConnectionEnvironment
 from ottla_broker.server.edge.connection_limits import ConnectionLimits
 from ottla_broker.server.edge.dispatch import Dispatcher
@@ -103,6 +104,13 @@ class SocketServer:
             "kafka_server_socketservermetrics_connectionsthrottled",
             "Connections closed for the connection_creation_rate of their address.",
         )
+        self._accept_throttles = ThrottleTimes(config.quota_window_num, float(config.quota_window_size_seconds))
+        metrics.gauge(
+            "kafka_server_socketservermetrics_ip_connection_accept_throttle_time",
+            "Average time in milliseconds after which connections are closed for the connection_creation_rate of their"
+            " address.",
+            lambda: self._accept_throttles.average(clock.monotonic()),
+        )
 
     async def bind(self, endpoint: Endpoint) -> int:
         """Opens one listener and gives its port. Raises OSError that names the address."""
@@ -166,6 +174,7 @@ class SocketServer:
         throttle_s = self._limits.throttle_s(connection.peer[0], self._monotonic())
         if throttle_s:
             self._throttled.inc()
+            self._accept_throttles.add(throttle_s * 1000, self._monotonic())
             connection.pause()
             self._clock.call_later(throttle_s, connection.close)
             return _Refused()

@@ -183,6 +183,18 @@ def test_a_producer_over_its_quota_is_answered_at_once_and_not_read_for_the_thro
     assert len(edge.requests) == 3
 
 
+def test_throttles_that_are_not_over_are_in_the_queue_of_their_quota() -> None:
+    edge = Edge()
+    edge.answers = answer
+    assert edge.value("kafka_server_produce_queue_size") == 0.0
+    edge.quota(producer_byte_rate=1000)
+    edge.produce(10_500)
+    assert edge.value("kafka_server_produce_queue_size") == 1.0
+    assert edge.value("kafka_server_fetch_queue_size") == 0.0
+    edge.clock.advance(0.5)
+    assert edge.value("kafka_server_produce_queue_size") == 0.0
+
+
 def test_pipelined_requests_of_a_producer_do_not_pass_the_throttle() -> None:
     edge = Edge()
     edge.quota(producer_byte_rate=1000)
