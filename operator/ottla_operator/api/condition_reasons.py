@@ -352,6 +352,11 @@ _OF_TOPICS = (
         "False", "NotEnoughBrokers", "spec.replicas is larger than the number of registered brokers.",
         "Start more brokers, or set fewer replicas.",
     ),
+    _topic(
+        "False", "PartitionLimit",
+        "The topic would have more partitions than spec.topics of the KafkaCluster allows. What exists stays.",
+        "Ask for fewer partitions, or raise the limit that the message names.",
+    ),
     _topic("False", "Changing", "The topic is being changed, as the message says.", _WAIT),
     _topic(
         "False", "PartitionsDecreased", "spec.partitions is smaller than the number of partitions. Kafka removes none.",

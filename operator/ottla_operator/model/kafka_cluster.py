@@ -94,11 +94,23 @@ class ZooKeeperSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicsSpec:
+    """What KafkaTopics of the cluster may ask for; 0 for no limit. `ottla local` ignores it."""
+
+    max_partitions_per_topic: int = 0
+    max_partitions: int = 0
+
+
+NO_TOPIC_LIMITS = TopicsSpec()
+
+
+@dataclass(frozen=True, slots=True)
 class KafkaCluster:
     name: str
     namespace: str
     brokers: BrokersSpec
     zookeeper: ZooKeeperSpec
+    topics: TopicsSpec = NO_TOPIC_LIMITS
     paused: bool = False
     """The operator changes nothing of this cluster. `ottla local` ignores it."""
     image: str = ""
@@ -126,6 +138,7 @@ def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Probl
         namespace,
         brokers=_parse_brokers(spec.child("brokers")),
         zookeeper=_parse_zookeeper(spec),
+        topics=_parse_topics(spec.child("topics")),
         paused=spec.flag("paused"),
         image=spec.text("image", "", pattern=IMAGE),
         image_pull_policy=spec.choice("imagePullPolicy", IMAGE_PULL_POLICIES, ""),
@@ -192,6 +205,12 @@ def _parse_logging(parent: Fields) -> str:
     level = fields.choice("level", tuple(LEVELS), "INFO") if fields.has("level") else ""
     fields.finish()
     return level
+
+
+def _parse_topics(fields: Fields) -> TopicsSpec:
+    found = TopicsSpec(fields.whole("maxPartitionsPerTopic", 0), fields.whole("maxPartitions", 0))
+    fields.finish()
+    return found
 
 
 def _parse_zookeeper(spec: Fields) -> ZooKeeperSpec:

@@ -47,10 +47,12 @@ from ottla_operator.topics.decisions import (
     TopicFacts,
     decide_topic,
     found_existing,
+    partitions_held,
     refused,
     topic_owner_of,
     waiting,
 )
+from ottla_operator.topics.partition_limits import PartitionLimits, rooms
 
 _Thing = TypeVar("_Thing", "_Item", Obj)
 _Result = TypeVar("_Result")
@@ -204,7 +206,8 @@ class TopicTask:
             await self._stall(need)
             raise
         self.queue.queue_stalled()
-        decided = await self._each(partial(self._decide, lives, brokers), need)
+        limits = self._limits(cluster.resource, need, lives)
+        decided = await self._each(partial(self._decide, lives, brokers, limits), need)
         try:
             await self._change(kafka, cluster, decided)
         except KafkaUnavailable:
@@ -240,9 +243,46 @@ class TopicTask:
             lambda item: self._writer.write_status(item.facts.resource, waiting(item.facts)), items, is_stalled=True
         )
 
-    async def _decide(self, lives: Mapping[str, TopicDescription], brokers: int, item: _Item) -> _Item:
+    def _limits(
+        self, cluster: Obj | None, items: Sequence[_Item], lives: Mapping[str, TopicDescription]
+    ) -> Mapping[str, PartitionLimits]:
+        """The limits of the cluster for each of a batch, by name, with the room that is left for it."""
+        if cluster is None or not dig(cluster, "spec", "topics"):
+            return {}
+        parsed, _ = parse_cluster(cluster)
+        default = parsed.brokers.config.get("num.partitions", "1")
+        limits = PartitionLimits(
+            parsed.name,
+            parsed.topics.max_partitions_per_topic,
+            parsed.topics.max_partitions,
+            int(default) if default.isdecimal() else 1,
+        )
+        if not limits.in_all:
+            return dict.fromkeys((item.name for item in items), limits)
+        live_of = {item.name: lives.get(item.topic) for item in items}
+        present = {name: 0 if live is None else live.partitions for name, live in live_of.items()}
+        used = sum(present.values())
+        for name, resource in self._cache.of_cluster(self.key).get(KAFKA_TOPIC.kind, {}).items():
+            if name not in present:
+                used += partitions_held(resource, limits)
+        asking = [(item.name, item.facts.topic.partitions, present[item.name]) for item in items]
+        return {name: replace(limits, left=left) for name, left in rooms(limits, used, asking).items()}
+
+    async def _decide(
+        self,
+        lives: Mapping[str, TopicDescription],
+        brokers: int,
+        limits: Mapping[str, PartitionLimits],
+        item: _Item,
+    ) -> _Item:
         """Decides with Kafka's answer, and writes what has to be recorded before anything is changed."""
-        facts = replace(item.facts, is_asked=True, live=lives.get(item.topic), brokers=brokers)
+        facts = replace(
+            item.facts,
+            is_asked=True,
+            live=lives.get(item.topic),
+            brokers=brokers,
+            limits=limits.get(item.name, item.facts.limits),
+        )
         decision = decide_topic(facts)
         if decision.record is not None:
             facts = replace(facts, resource=await self._writer.write_status(facts.resource, decision.record))

@@ -29,6 +29,7 @@ from ottla_operator.api.objects import Obj, dig, is_terminating, name_of, uid_of
 from ottla_operator.model.fields import Problem
 from ottla_operator.model.kafka_topic import KafkaTopic, has_unusable_name
 from ottla_operator.model.topic_config import is_same_value
+from ottla_operator.topics.partition_limits import NO_LIMITS, PartitionLimits, why_refused
 
 NOT_MANAGED_KEYS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 """Topic keys that are not changed back: tools set them while they reassign replicas."""
@@ -90,7 +91,7 @@ class TopicFacts:
 
     `cluster_is_terminating`: the KafkaCluster is absent, or it or the namespace is terminating. `topic_owner`: the name
     of another KafkaTopic that has the topic, "" when there is none. `is_asked`: whether brokers have answered; without
-    that, `live` and `brokers` (the number of registered brokers) have no meaning.
+    that, `live` and `brokers` (the number of registered brokers) have no meaning. `limits`: of the KafkaCluster.
     """
 
     topic: KafkaTopic
@@ -100,6 +101,7 @@ class TopicFacts:
     cluster_is_paused: bool
     topic_owner: str
     now: str
+    limits: PartitionLimits = NO_LIMITS
     is_asked: bool = False
     live: TopicDescription | None = None
     brokers: int = 0
@@ -222,6 +224,17 @@ def found_existing(facts: TopicFacts) -> Obj:
     return {**(facts.resource.get("status") or {}), "topicName": facts.topic.topic_name, "adopted": True}
 
 
+def partitions_held(resource: Obj, limits: PartitionLimits) -> int:
+    """The partitions that a KafkaTopic counts for in its cluster: those of its topic, or those being created."""
+    status = resource.get("status") or {}
+    if "partitions" in status:
+        return int(status["partitions"])
+    if status.get("adopted") is not False:
+        return 0
+    wanted = dig(resource, "spec", "partitions")
+    return wanted if isinstance(wanted, int) and wanted > 0 else limits.default
+
+
 def oldest_first(resources: Sequence[Obj]) -> list[Obj]:
     """The KafkaTopics in the order in which one of them has the topic that all name."""
     return sorted(
@@ -308,6 +321,8 @@ def _create(facts: TopicFacts) -> _Wanted:
     if topic.replicas > facts.brokers:
         message = f"spec.replicas: {topic.replicas} replicas need as many brokers, {facts.brokers} are registered"
         return _Wanted(faults=[condition_false(READY, "NotEnoughBrokers", message)], requeue_after_wait=True)
+    if why := why_refused(facts.limits, topic.partitions, 0):
+        return _Wanted(faults=[condition_false(READY, "PartitionLimit", why)], requeue_after_wait=True)
     return _Wanted([CreateTopic(topic.topic_name, topic.partitions, topic.replicas, topic.config)])
 
 
@@ -326,7 +341,10 @@ def _align(facts: TopicFacts, live: TopicDescription) -> _Wanted:
         unset = tuple(key for key in sorted(live.config) if key not in topic.config and key not in left_alone)
         if changed or unset:
             wanted.changes.append(AlterTopicConfig(topic.topic_name, changed, unset))
-    if topic.partitions > live.partitions:
+    if topic.partitions > live.partitions and (why := why_refused(facts.limits, topic.partitions, live.partitions)):
+        wanted = replace(wanted, requeue_after_wait=True)
+        wanted.faults.append(condition_false(READY, "PartitionLimit", why))
+    elif topic.partitions > live.partitions:
         wanted.changes.append(CreatePartitions(topic.topic_name, topic.partitions))
     elif 0 < topic.partitions < live.partitions:
         message = f"spec.partitions: the topic has {live.partitions}, and partitions cannot be taken away"
