@@ -323,6 +323,11 @@ _OF_CLUSTERS = (
         "Remove the obstacle that the message names. The roll then goes on by itself.",
     ),
     _cluster(
+        ROLLED, "False", "AwaitingApproval",
+        "spec.rolling.approval is Manual, and the restarts that status.roll.plan lists are not approved yet.",
+        "Look at status.roll.plan, then set the annotation with the command in the message.",
+    ),
+    _cluster(
         ROLLED, "False", "Held",
         "spec.brokers.overrides holds brokers that have a change pending. All others run with the declared template.",
         "Set their state to Active, or remove their entries, when they may be restarted.",

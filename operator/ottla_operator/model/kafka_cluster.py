@@ -12,6 +12,7 @@ from ottla_operator.model.disk_spec import DiskSpec, parse_broker_disk, parse_en
 from ottla_operator.model.fields import Fields, Problem
 from ottla_operator.model.overrides import BrokerOverride, parse_overrides
 from ottla_operator.model.quantity import quantity
+from ottla_operator.model.rolling import DEFAULT_ROLLING, RollingSpec, parse_rolling
 from ottla_operator.model.templates import NO_TEMPLATE, Template, parse_template
 
 CLUSTER_NAME = r"[a-z]([a-z0-9-]*[a-z0-9])?"
@@ -113,6 +114,8 @@ class KafkaCluster:
     topics: TopicsSpec = NO_TOPIC_LIMITS
     paused: bool = False
     """The operator changes nothing of this cluster. `ottla local` ignores it."""
+    rolling: RollingSpec = DEFAULT_ROLLING
+    """`ottla local` ignores it."""
     image: str = ""
     """Of the brokers; "": `planning.images` decides. `ottla local` ignores the images."""
     image_pull_policy: str = ""
@@ -140,6 +143,7 @@ def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Probl
         zookeeper=_parse_zookeeper(spec),
         topics=_parse_topics(spec.child("topics")),
         paused=spec.flag("paused"),
+        rolling=parse_rolling(spec),
         image=spec.text("image", "", pattern=IMAGE),
         image_pull_policy=spec.choice("imagePullPolicy", IMAGE_PULL_POLICIES, ""),
         image_update_policy=spec.choice("imageUpdatePolicy", IMAGE_UPDATE_POLICIES, IMAGE_UPDATE_POLICIES[0]),

@@ -16,11 +16,13 @@ from ottla_operator.api.objects import (
     POD,
     STATEFUL_SET,
     Obj,
+    annotation,
     dig,
     has_condition,
     is_terminating,
     label,
     name_of,
+    short_hash,
     uid_of,
 )
 from ottla_operator.model.overrides import with_state
@@ -87,6 +89,9 @@ def decide_roll(
             refused_elections=snapshot.refused_elections,
             refused_moves=snapshot.refused_moves,
             restored_moves=snapshot.restored_moves,
+            leadership_timeout_s=float(snapshot.cluster.rolling.leadership_timeout_s),
+            most=snapshot.cluster.rolling.max_batch,
+            awaits=_awaited_approval(snapshot, wanted),
         )
         decided = machine.decide(recorded, facts)
         desired = tuple(wanted[number] for number in decided.apply)
@@ -105,6 +110,14 @@ def decide_roll(
         migration = LeaderMigration(decided.moves, decided.roll.batch, decided.only_restore)
     decision = ConcernDecision((condition,), desired, deletion, decided.requeue_after_s)
     return RollPlan(decision, decided.roll, decided.elect, migration)
+
+
+def _awaited_approval(snapshot: Snapshot, wanted: Mapping[int, Obj]) -> str:
+    """The value that the annotation lacks, a hash of what members should run; "" when the roll may go on."""
+    if snapshot.cluster.rolling.approval == "Automatic" and not snapshot.problems_below("spec.rolling"):
+        return ""
+    needed = short_hash([wanted[number]["spec"]["template"] for number in sorted(wanted)])
+    return "" if annotation(snapshot.resource, names.APPROVE_ROLL) == needed else needed
 
 
 def held(snapshot: Snapshot) -> frozenset[int]:
@@ -196,6 +209,12 @@ def _rolled(snapshot: Snapshot, roll: Roll | None, brokers: BrokersDecision, fai
         return condition_true(ROLLED)
     where = f"{roll.role} {', '.join(map(str, roll.batch))}: {roll.step}" if roll.batch else roll.step
     waits = f"; waits for: {'; '.join(roll.blocked_by)}" if roll.blocked_by else ""
+    if roll.awaits:
+        plan = "; ".join(f"{one.id}: {', '.join(one.reasons)}" for one in roll.plan[:BLOCKERS_SHOWN])
+        command = (
+            f"kubectl annotate kafkacluster {snapshot.cluster.name} {names.APPROVE_ROLL}={roll.awaits} --overwrite"
+        )
+        return condition_false(ROLLED, "AwaitingApproval", f"{roll.role} {plan}; approve with {command}")
     if machine.is_blocked(roll, snapshot.now, patience_s=PATIENCE_S):
         return condition_false(ROLLED, "Blocked", f"{where}{waits}")
     reasons = sorted({reason for given in brokers.pending.values() for reason in given})

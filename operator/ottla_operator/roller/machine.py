@@ -124,7 +124,8 @@ class RollFacts:
 
     `restores_leaders`: whether preferred leaders are elected again. `refused_elections`: partitions whose election the
     controller refused a short time ago; `refused_moves` likewise. `restored_moves`: moves whose original orders the
-    controller has confirmed to this process. `most`: how many members a batch may have; None: no bound.
+    controller has confirmed to this process. `awaits`: the approval without which no batch is chosen.
+    `most`: how many members a batch may have; None: no bound.
     """
 
     role: str
@@ -139,6 +140,7 @@ class RollFacts:
     most: int | None = None
     refused_moves: Collection[PartitionId] = ()
     restored_moves: Collection[LeaderMove] = ()
+    awaits: str = ""
 
 
 def decide(roll: Roll | None, facts: RollFacts) -> RollDecision:
@@ -211,7 +213,9 @@ def _pick(roll: Roll, facts: RollFacts, pending: list[RollMember]) -> RollDecisi
     if not pending:
         return RollDecision(None)
     batches = _planned(roll, facts, pending)
-    roll = replace(roll, plan=_plan(facts, pending, batches), pods={})
+    roll = replace(roll, plan=_plan(facts, pending, batches), pods={}, awaits=facts.awaits)
+    if facts.awaits:
+        return _stay(replace(roll, step="PickNext", batch=(), estimate=""))
     blocked: tuple[str, ...] = ()
     for member in sorted((member for member in pending if not member.is_ready), key=lambda member: member.id):
         blocked = obstacles([member], facts)

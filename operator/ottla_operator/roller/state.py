@@ -38,6 +38,7 @@ class Roll:
     """`batch`: the members that are restarted now. `pods`: the uids of the pods to delete, by member.
 
     `moving`: the leaderships that move now, with the original orders of replicas.
+    `awaits`: the approval that it waits for, "" for none.
     `since`: when the step began; `started`: when the roll began; `estimate`: when it ends at its pace so far.
     """
 
@@ -54,6 +55,7 @@ class Roll:
     batches_done: int = 0
     estimate: str = ""
     moving: tuple[LeaderMove, ...] = ()
+    awaits: str = ""
 
     def to_status(self) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -74,6 +76,8 @@ class Roll:
             found["estimate"] = self.estimate
         if self.pods:
             found["pods"] = [{"id": number, "uid": uid} for number, uid in sorted(self.pods.items())]
+        if self.awaits:
+            found["awaitingApproval"] = self.awaits
         if self.moving:
             found["moving"] = [move.to_status() for move in self.moving]
         return found
@@ -87,6 +91,8 @@ class Roll:
         waiting = {member.id for member in self.plan} - set(self.batch)
         everyone = len(set(self.done) - set(self.batch)) + len(self.batch) + len(waiting - set(self.done))
         where = f"{self.role} {','.join(map(str, self.batch))}" if self.batch else self.role
+        if self.awaits:
+            return f"{where}: waits for approval, {len(self.done)} of {everyone} done"
         return f"{where}: {self.step}, {len(self.done)} of {everyone} done"
 
 
@@ -119,6 +125,7 @@ def from_status(value: object) -> Roll | None:
         started=str(value.get("started", "")),
         batches_done=count if isinstance(count, int) else 0,
         estimate=str(value.get("estimate", "")),
+        awaits=str(value.get("awaitingApproval", "")),
         moving=tuple(move for item in value.get("moving") or () if (move := move_from_status(item)) is not None),
     )
 

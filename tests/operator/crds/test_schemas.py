@@ -93,6 +93,9 @@ def test_the_manifests_are_accepted(path: Path) -> None:
         ("spec.zookeeper.replicas", 11),
         ("spec.zookeeper.connect", ""),
         ("spec.paused", "yes"),
+        ("spec.rolling", {"maxBatch": 0}),
+        ("spec.rolling", {"approval": "manual"}),
+        ("spec.rolling", {"leadershipTimeoutSeconds": "60s"}),
         ("metadata.name", "1st"),
         ("metadata.name", "a" * 41),
     ],
@@ -180,6 +183,7 @@ def test_cluster_fields_are_the_ones_the_model_reads() -> None:
         "metadata": {"name": "c"},
         "spec": {
             "x": 1,
+            "rolling": {"x": 1},
             "brokers": {
                 "x": 1,
                 "disks": [disk],

@@ -395,6 +395,28 @@ async def test_an_override_that_cannot_be_read_holds_every_broker() -> None:
     assert not [write for write in fleet.kubernetes.writes if write[0] == "delete"]
 
 
+async def test_a_manual_roll_writes_its_plan_and_waits_until_what_is_planned_is_approved() -> None:
+    fleet = await _running(_changed("spec.rolling", {"approval": "Manual", "maxBatch": 1}))
+    fleet.kubernetes.writes.clear()
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    await fleet.converge()
+    token = fleet.status("roll", "awaitingApproval")
+    assert [(item["id"], item["reasons"]) for item in fleet.status("roll", "plan")] == [
+        (1, ["ConfigChanged"]), (2, ["ConfigChanged"]), (0, ["ConfigChanged"]),
+    ]  # fmt: skip
+    assert fleet.condition("Rolled")[1] == "AwaitingApproval"
+    assert f"kubectl annotate kafkacluster orders kafka.ottla.dev/approve-roll={token}" in fleet.condition("Rolled")[2]
+    assert fleet.kubernetes.there(DISRUPTION_BUDGET, "orders-brokers")["spec"]["minAvailable"] == 2, "drains go on"
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1, "num.partitions": 4})
+    fleet.edit("metadata.annotations", {names.APPROVE_ROLL: token})
+    await fleet.converge()
+    assert fleet.status("roll", "awaitingApproval") != token, "something else is planned now"
+    assert not [write for write in fleet.kubernetes.writes if write[0] == "delete" and write[1] == "Pod"]
+    fleet.edit("metadata.annotations", {names.APPROVE_ROLL: fleet.status("roll", "awaitingApproval")})
+    await fleet.converge()
+    assert fleet.condition("Rolled")[0] == "True" and "num.partitions=4\n" in fleet.properties(0)
+
+
 async def test_a_pod_that_cannot_be_deleted_stops_the_roll_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = await _running()
 

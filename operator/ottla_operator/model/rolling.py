@@ -1,0 +1,47 @@
+"""spec.rolling: how the operator restarts members."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+
+from ottla_operator.model.fields import Fields
+
+Approval = Literal["Automatic", "Manual"]
+APPROVALS: tuple[str, ...] = get_args(Approval)
+MOST_IN_A_BATCH = 1000
+DEFAULT_LEADERSHIP_TIMEOUT_S = 60
+LONGEST_LEADERSHIP_TIMEOUT_S = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class RollingSpec:
+    """`max_batch`: how many brokers restart together; None: as many as are safe. `leadership_timeout_s`: seconds.
+
+    With `approval` Manual a roll writes its plan and waits for the annotation that names its id.
+    """
+
+    approval: Approval = "Automatic"
+    max_batch: int | None = None
+    leadership_timeout_s: int = DEFAULT_LEADERSHIP_TIMEOUT_S
+
+
+DEFAULT_ROLLING = RollingSpec()
+
+
+def parse_rolling(spec: Fields) -> RollingSpec:
+    """Reads `rolling` below spec.
+
+    >>> problems = []
+    >>> parse_rolling(Fields({"rolling": {"maxBatch": 1}}, "spec", problems)).max_batch, problems
+    (1, [])
+    """
+    fields = spec.child("rolling")
+    bounded = fields.has("maxBatch")
+    most = fields.whole("maxBatch", MOST_IN_A_BATCH, lowest=1, highest=MOST_IN_A_BATCH)
+    timeout = fields.whole(
+        "leadershipTimeoutSeconds", DEFAULT_LEADERSHIP_TIMEOUT_S, lowest=1, highest=LONGEST_LEADERSHIP_TIMEOUT_S
+    )
+    approval = cast(Approval, fields.choice("approval", APPROVALS, "Automatic"))
+    fields.finish()
+    return RollingSpec(approval, most if bounded else None, timeout)
