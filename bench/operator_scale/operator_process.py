@@ -51,7 +51,7 @@ def main() -> None:
         images=ContainerImages("ottla:1", "zookeeper:3.9"),
         namespace=namespace,
         identity=f"operator-{os.getpid()}",
-        watch_namespace="",
+        watch_namespaces=(),
         reads_nodes=False,
         liveness="",
     )

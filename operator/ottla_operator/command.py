@@ -40,8 +40,8 @@ def run(
     namespace: Annotated[
         str, typer.Option(envvar="OTTLA_NAMESPACE", help="Where the operator's lease is.")
     ] = "default",
-    watch_namespace: Annotated[
-        str, typer.Option(envvar="OTTLA_WATCH_NAMESPACE", help="Serve this namespace only; empty: all.")
+    watch_namespaces: Annotated[
+        str, typer.Option(envvar="OTTLA_WATCH_NAMESPACES", help="Serve these namespaces only (a,b); empty: all.")
     ] = "",
     nodes: Annotated[
         bool,
@@ -65,7 +65,7 @@ def run(
         images=ContainerImages(broker_image, zookeeper_image, image_pull_policy),
         namespace=namespace,
         identity=f"{socket.gethostname()}-{os.getpid()}",
-        watch_namespace=watch_namespace,
+        watch_namespaces=_names(watch_namespaces),
         reads_nodes=nodes,
         liveness=liveness,
         lease=lease,
@@ -84,8 +84,8 @@ def run(
 @app.command()
 def release(
     namespace: Annotated[str, typer.Option(envvar="OTTLA_NAMESPACE", help="Where the lease is.")] = "default",
-    watch_namespace: Annotated[
-        str, typer.Option(envvar="OTTLA_WATCH_NAMESPACE", help="Only topics of this namespace; empty: all.")
+    watch_namespaces: Annotated[
+        str, typer.Option(envvar="OTTLA_WATCH_NAMESPACES", help="Only topics of these namespaces (a,b); empty: all.")
     ] = "",
     lease: Annotated[str, typer.Option(envvar="OTTLA_LEASE", help="Name of the lease.")] = DEFAULT_LEASE,
 ) -> None:
@@ -102,11 +102,19 @@ def release(
         api = await KubernetesClient.connect()
         try:
             now = ProductionEnvironment().now
-            return await release_topics(api, namespace, watch_namespace or None, now, asyncio.sleep, lease)
+            return await release_topics(api, namespace, _names(watch_namespaces), now, asyncio.sleep, lease)
         finally:
             await api.close()
 
     sys.stdout.write(f"released {asyncio.run(do())} topics\n")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """
+    >>> _names("team-a, team-b"), _names("")
+    (('team-a', 'team-b'), ())
+    """
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
 def configure_log(stream: TextIO) -> None:

@@ -29,14 +29,14 @@ WATCHES_BEGIN_S = 10.0
 class OperatorSettings:
     """The settings of one operator process.
 
-    `watch_namespace`: "" watches all namespaces. `namespace`: the namespace of the lease. `identity`: the name of this
+    `watch_namespaces`: empty: all of them. `namespace`: the namespace of the lease. `identity`: the name of this
     process in the lease. `liveness`: where the HTTP port answers the probe; "" for no HTTP port.
     """
 
     images: ContainerImages
     namespace: str
     identity: str
-    watch_namespace: str
+    watch_namespaces: tuple[str, ...]
     reads_nodes: bool
     liveness: str
     lease: str = NAME
@@ -87,14 +87,14 @@ class Operator:
             self._started,
             self._stopped,
             reads_nodes=settings.reads_nodes,
-            is_namespaced=bool(settings.watch_namespace),
+            is_namespaced=bool(settings.watch_namespaces),
         )
         await kopf.operator(
             registry=registry,
             identity=settings.identity,  # type: ignore[arg-type] # else kopf looks the user up, and the image has none
             standalone=True,
-            clusterwide=not settings.watch_namespace,
-            namespaces=[settings.watch_namespace] if settings.watch_namespace else [],
+            clusterwide=not settings.watch_namespaces,
+            namespaces=settings.watch_namespaces,
             stop_flag=self._stop,
         )
 
@@ -143,7 +143,7 @@ class Operator:
         kinds = watched_kinds(reads_nodes=self._settings.reads_nodes)
         while True:
             try:
-                await self._supervisor.resync(kinds, self._settings.watch_namespace or None)
+                await self._supervisor.resync(kinds, self._settings.watch_namespaces)
             except ApiError as error:
                 self._log.warning("the resync could not read: %s", error)
                 await asyncio.sleep(FIRST_BACK_OFF_S if not self._has_listed.is_set() else RESYNC_S)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from ottla_operator.api.names import TOPIC_FINALIZER
 from ottla_operator.api.objects import KAFKA_TOPIC, LEASE, Obj, dig, new
@@ -18,7 +18,7 @@ ATTEMPTS = 5
 async def release_topics(
     api: KubernetesApi,
     lease_namespace: str,
-    namespace: str | None,
+    namespaces: Sequence[str],
     now: Callable[[], str],
     sleep: Callable[[float], Awaitable[None]],
     lease: str = NAME,
@@ -26,6 +26,9 @@ async def release_topics(
     """Takes the lease from a running operator, waits until it has stopped, and removes our finalizers.
 
     A new operator can acquire the lease half a minute later.
+
+    Args:
+        namespaces: those of the KafkaTopics; empty: all.
 
     Returns:
         The number of KafkaTopics that had the finalizer.
@@ -37,11 +40,12 @@ async def release_topics(
     await sleep(DURATION_S)
     released = 0
     failed: ApiError | None = None
-    for topic in await api.list(KAFKA_TOPIC, namespace, ""):
-        try:
-            released += await _release(api, topic)
-        except ApiError as error:
-            failed = failed or error
+    for namespace in namespaces or (None,):
+        for topic in await api.list(KAFKA_TOPIC, namespace, ""):
+            try:
+                released += await _release(api, topic)
+            except ApiError as error:
+                failed = failed or error
     await _take_lease(api, lease_namespace, lease, now(), AFTERWARDS_S)
     if failed is not None:
         raise failed

@@ -118,12 +118,18 @@ class TaskSupervisor:
         if document is not None and (key := cluster_of(document)) in self._topics:
             self._topics[key][1].queue_documents_of(declared_topic(document))
 
-    async def resync(self, kinds: Sequence[ResourceKind], namespace: str | None) -> None:
-        """Compares the cache with what the API server lists, and wakes the tasks of what differs. Reads only."""
+    async def resync(self, kinds: Sequence[ResourceKind], namespaces: Sequence[str]) -> None:
+        """Compares the cache with what the API server lists, and wakes the tasks of what differs. Reads only.
+
+        Args:
+            namespaces: the served ones; empty: all.
+        """
         for kind in kinds:
             labels = "" if kind in (KAFKA_CLUSTER, KAFKA_TOPIC, NODE) else CLUSTER
             before = frozenset(uid_of(obj) for obj in self._cache.all(kind))
-            listed = await self._api.list(kind, namespace if kind.namespaced else None, labels)
+            listed: list[Obj] = []
+            for namespace in (namespaces if kind.namespaced else ()) or (None,):
+                listed += await self._api.list(kind, namespace, labels)
             for obj in self._cache.keep_only(kind, before, frozenset(uid_of(obj) for obj in listed)):
                 self._wake(obj)
             for obj in listed:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ottla_operator.api import names
 from ottla_operator.runtime.handlers import watched_kinds
 
 ROOT = Path(__file__).parents[3]
@@ -23,8 +24,10 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 
 def _value(expression: str, values: dict[str, Any]) -> Any:
     """`.Values.a.b`, `.Release.Name`, with `toJson` before or `| default x` behind."""
-    expression, _, fallback = expression.partition("| default ")
+    expression, _, fallback = expression.partition(" | default ")
     words = expression.split()
+    if words[0] == "not":
+        return str(not _value(words[1], values)).lower()
     place: Any = {
         "Values": values,
         "Release": {"Name": "ottla", "Namespace": "ottla-system"},
@@ -34,6 +37,8 @@ def _value(expression: str, values: dict[str, Any]) -> Any:
         place = place[part]
     if not place and fallback:
         return _value(fallback, values)
+    if words[0] == "join":
+        return words[1].strip('"').join(place)
     if words[0] == "toJson":
         return json.dumps(place)
     return str(place).lower() if isinstance(place, bool) else place
@@ -47,8 +52,15 @@ def render(template: str, values: dict[str, Any]) -> list[dict[str, Any]]:
         if condition.startswith("include "):
             return bool(values["crds"]["install"])  # no cluster is looked at here, as in `helm template`
         negated = condition.startswith("not ")
-        return bool(_value(condition.removeprefix("not "), values) not in ("", "false", False, None)) != negated
+        return bool(_value(condition.removeprefix("not "), values) not in ("", "false", False, None, [])) != negated
 
+    def repeated(found: re.Match[str]) -> str:
+        items = values[found[1].removeprefix(".Values.")]
+        return "".join(found[2].replace("{{ . }}", item).replace("{{ $.", "{{ .") for item in items)
+
+    text = re.sub(
+        r"\n\{\{- range ([^}]+?) \}\}(.*?)(?=\n\{\{- end \}\})\n\{\{- end \}\}", repeated, text, flags=re.DOTALL
+    )
     inline = re.compile(r"\{\{ if ([^}]+?) \}\}([^{]*)\{\{ else \}\}([^{]*)\{\{ end \}\}")
     text = inline.sub(lambda found: found[2] if holds(found[1]) else found[3], text)
     block = re.compile(r"\n\{\{- if ([^}]+?) \}\}(.*?)\n\{\{- end \}\}", re.DOTALL)
@@ -77,7 +89,7 @@ def test_a_release_installs_no_crds_when_others_have_installed_them() -> None:
 
 
 def test_shared_and_cluster_scoped_objects_are_named_after_the_release_and_its_namespace() -> None:
-    for document in [*rendered(), *rendered(watchNamespace="kafka")]:
+    for document in [*rendered(), *rendered(watchNamespaces=["kafka", "other"])]:
         if document["kind"] != "CustomResourceDefinition":
             metadata = document["metadata"]
             is_own = metadata.get("namespace") == "ottla-system"
@@ -153,12 +165,99 @@ def test_the_operator_may_neither_delete_claims_nor_list_secrets() -> None:
     assert not any("*" in right for right in granted)
 
 
-def test_an_operator_of_one_namespace_has_no_rights_in_another() -> None:
-    documents = rendered(watchNamespace="kafka", readNodes=False)
-    cluster_wide = _granted([item for item in documents if item["kind"] == "ClusterRole"])
-    assert {resource for _, resource, _ in cluster_wide} == {"storageclasses", "namespaces"}
-    roles = {role["metadata"]["namespace"] for role in of_kind(documents, "Role")}
-    assert roles == {"kafka", "ottla-system"}
+def _bound(documents: list[dict[str, Any]], kind: str) -> set[tuple[str, str]]:
+    """(namespace of the binding or "", name of the role) of each binding of this kind."""
+    return {(item["metadata"].get("namespace", ""), item["roleRef"]["name"]) for item in of_kind(documents, kind)}
+
+
+def test_an_operator_of_some_namespaces_has_no_rights_in_others() -> None:
+    documents = rendered(watchNamespaces=["kafka", "other"], readNodes=False)
+    role = "ottla-system:ottla-operator"
+    assert _bound(documents, "ClusterRoleBinding") == {("", f"{role}-cluster")}
+    cluster_wide = [item for item in of_kind(documents, "ClusterRole") if item["metadata"]["name"] == f"{role}-cluster"]
+    assert {resource for _, resource, _ in _granted(cluster_wide)} == {"storageclasses", "namespaces"}
+    lease = ("ottla-system", "ottla-operator-lease")
+    assert _bound(documents, "RoleBinding") == {("kafka", role), ("other", role), lease}
+    for kind in ("Deployment", "Job"):
+        assert _environment(documents, kind)["OTTLA_WATCH_NAMESPACES"] == "kafka,other"
+    assert _environment(documents, "Deployment")["OTTLA_READ_NODES"] == "false"
+
+
+def test_an_operator_of_all_namespaces_has_its_rights_in_each() -> None:
+    documents = rendered()
+    role = "ottla-system:ottla-operator"
+    assert _bound(documents, "ClusterRoleBinding") == {("", role), ("", f"{role}-cluster")}
+    assert _bound(documents, "RoleBinding") == {("ottla-system", "ottla-operator-lease")}
+    assert _environment(documents, "Deployment")["OTTLA_WATCH_NAMESPACES"] == ""
+
+
+def _environment(documents: list[dict[str, Any]], kind: str) -> dict[str, str]:
+    (document,) = of_kind(documents, kind)
+    env = document["spec"]["template"]["spec"]["containers"][0]["env"]
+    return {item["name"]: item["value"] for item in env}
+
+
+def test_the_image_of_brokers_may_be_another_than_the_operators() -> None:
+    assert _environment(rendered(), "Deployment")["OTTLA_BROKER_IMAGE"] == "ottla:0.1.0"
+    image = {"repository": "mirror/ottla", "tag": "", "pullPolicy": "Always"}
+    documents = rendered(image={**VALUES["image"], "tag": "0.2.0"}, broker={"image": image})
     (deployment,) = of_kind(documents, "Deployment")
-    env = {item["name"]: item["value"] for item in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
-    assert env["OTTLA_WATCH_NAMESPACE"] == "kafka" and env["OTTLA_READ_NODES"] == "false"
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "ottla:0.2.0"
+    environment = _environment(documents, "Deployment")
+    assert environment["OTTLA_BROKER_IMAGE"] == "mirror/ottla:0.2.0"
+    assert environment["OTTLA_IMAGE_PULL_POLICY"] == "Always"
+    pinned = rendered(broker={"image": {**image, "tag": "0.1.0-fix"}})
+    assert _environment(pinned, "Deployment")["OTTLA_BROKER_IMAGE"] == "mirror/ottla:0.1.0-fix"
+
+
+PLACEMENT: dict[str, Any] = {
+    "imagePullSecrets": [{"name": "registry"}],
+    "nodeSelector": {"pool": "system"},
+    "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "priorityClassName": "system-cluster-critical",
+}
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Job"])
+def test_the_operators_pods_are_placed_as_the_values_say(kind: str) -> None:
+    (document,) = of_kind(rendered(**PLACEMENT, podAnnotations={"a/b": "c"}), kind)
+    template = document["spec"]["template"]
+    assert {name: template["spec"][name] for name in PLACEMENT} == PLACEMENT
+    if kind == "Deployment":
+        assert template["metadata"]["annotations"] == {"a/b": "c"}
+
+
+def test_pod_monitors_find_the_brokers_and_the_operator() -> None:
+    assert of_kind(rendered(), "PodMonitor") == []
+    monitor = {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}}
+    documents = rendered(podMonitor=monitor, watchNamespaces=["kafka"])
+    brokers, operator = of_kind(documents, "PodMonitor")
+    assert brokers["spec"]["namespaceSelector"] == {"any": False, "matchNames": ["kafka"]}
+    assert brokers["metadata"]["labels"] == operator["metadata"]["labels"] == {"release": "prometheus"}
+    everywhere = of_kind(rendered(podMonitor=monitor), "PodMonitor")[0]["spec"]["namespaceSelector"]
+    assert everywhere == {"any": True, "matchNames": []}
+    labels = names.labels("orders", names.BROKER)
+    assert brokers["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    (deployment,) = of_kind(documents, "Deployment")
+    template = deployment["spec"]["template"]
+    assert operator["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    ports = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+    assert operator["spec"]["podMetricsEndpoints"] == [{"port": "healthz", "path": "/metrics", "interval": "15s"}]
+    assert "healthz" in ports
+
+
+def test_the_schema_of_the_values_knows_every_value_and_no_other() -> None:
+    """So that a misspelt value is an error of helm and not a default."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    definitions = schema["definitions"]
+
+    def compare(value: Any, found: dict[str, Any], path: str) -> None:
+        found = definitions[found["$ref"].rpartition("/")[2]] if "$ref" in found else found
+        if "properties" in found:
+            assert found["additionalProperties"] is False, path
+            assert set(found["properties"]) - {"global"} == set(value), path
+            for name in value:
+                compare(value[name], found["properties"][name], f"{path}.{name}")
+
+    compare(VALUES, schema, "")

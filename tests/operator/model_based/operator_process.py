@@ -105,7 +105,7 @@ class OperatorProcess:
         """As `Operator` does, which brings the real API server and kopf with it."""
         while True:
             try:
-                await self.supervisor.resync(tuple(self._kinds.values()), None)
+                await self.supervisor.resync(tuple(self._kinds.values()), ())
             except ApiError:
                 await asyncio.sleep(FIRST_BACK_OFF_S if not self._listed.is_set() else RESYNC_S)
                 continue

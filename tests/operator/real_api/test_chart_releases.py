@@ -49,18 +49,18 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Releases]:
 
 
 def test_two_releases_run_side_by_side_and_one_is_installed_again_elsewhere(releases: Releases) -> None:
-    releases.install("kafka", "team-a", "--set", "watchNamespace=team-a")
-    releases.install("kafka", "team-b", "--set", "watchNamespace=team-b")
+    releases.install("kafka", "team-a", "--set", "watchNamespaces={team-a}")
+    releases.install("kafka", "team-b", "--set", "watchNamespaces={team-b}")
     assert releases.names("crd") == {f"customresourcedefinition.apiextensions.k8s.io/{name}" for name in CRDS}
     roles = releases.names("clusterrole")
     for namespace in ("team-a", "team-b"):
         assert f"clusterrole.rbac.authorization.k8s.io/{namespace}:kafka-operator-cluster" in roles
-    releases.install("kafka", "team-a", "--set", "watchNamespace=team-a")  # an upgrade, with its CRDs
+    releases.install("kafka", "team-a", "--set", "watchNamespaces={team-a}")  # an upgrade, with its CRDs
     releases.uninstall("kafka", "team-a")
     assert len(releases.names("crd")) == 2, "they stay, and with them every cluster"
-    releases.install("kafka", "team-b", "--set", "watchNamespace=team-b")
+    releases.install("kafka", "team-b", "--set", "watchNamespaces={team-b}")
     releases.install("kafka", "elsewhere")
-    releases.install("other", "elsewhere", "--set", "watchNamespace=team-a", "--set", "crds.install=false")
+    releases.install("other", "elsewhere", "--set", "watchNamespaces={team-a}", "--set", "crds.install=false")
     assert {"deployment.apps/kafka-operator", "deployment.apps/other-operator"} == releases.names(
         "deployment", "--namespace", "elsewhere"
     )

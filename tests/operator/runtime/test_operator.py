@@ -9,6 +9,7 @@ import logging
 import pwd
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ SETTINGS = OperatorSettings(
     images=ContainerImages("ottla:1", "zookeeper:3.9"),
     namespace="default",
     identity="operator-a",
-    watch_namespace="",
+    watch_namespaces=(),
     reads_nodes=True,
     liveness="",
 )
@@ -35,7 +36,8 @@ SETTINGS = OperatorSettings(
 class Running:
     """An operator that runs, and the world around it."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: OperatorSettings = SETTINGS) -> None:
+        self.settings = settings
         self.kubernetes = InMemoryKubernetes()
         self.kafka = InMemoryKafka(self.kubernetes)
         self.server = ApiServer(self.kubernetes)
@@ -44,7 +46,7 @@ class Running:
             self.kubernetes.put(node(f"n{index}", zone))
 
     def start_operator(self) -> None:
-        self.operator = Operator(SETTINGS, self.environment)
+        self.operator = Operator(self.settings, self.environment)
         self.task = asyncio.create_task(self.operator.run())
 
     def is_stopped(self) -> bool:
@@ -71,9 +73,11 @@ class Running:
 
 
 @asynccontextmanager
-async def _running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
+async def _running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: OperatorSettings = SETTINGS
+) -> AsyncIterator[Running]:
     """Not a fixture: kopf ends every task that is younger than itself, a fixture's teardown among them."""
-    world = Running()
+    world = Running(settings)
     await world.server.start()
     config = tmp_path / "kubeconfig"
     config.write_text(world.server.kubeconfig())
@@ -120,6 +124,19 @@ async def _from_a_document_to_rest(running: Running) -> None:
     assert annotations == {"a": "user's"} and not dig(
         kubernetes.there(KAFKA_CLUSTER, "orders"), "metadata", "finalizers"
     )
+
+
+async def test_an_operator_of_several_namespaces_serves_each_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with _running(tmp_path, monkeypatch, replace(SETTINGS, watch_namespaces=("team-b", "default"))) as running:
+        foreign = copy.deepcopy(CLUSTER)
+        foreign["metadata"] |= {"namespace": "team-c"}
+        running.kubernetes.put(foreign)
+        running.kubernetes.put(copy.deepcopy(CLUSTER))
+        await running.until(running.is_ready)
+        documents = {key[1]: obj for key, obj in running.kubernetes.objects.items() if key[0] == KAFKA_CLUSTER.kind}
+        assert "status" in documents["default"] and "status" not in documents["team-c"]
 
 
 async def test_a_restarted_operator_decides_nothing_before_it_has_listed_everything(

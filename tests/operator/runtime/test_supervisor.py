@@ -219,8 +219,21 @@ async def test_a_deletion_that_the_watch_missed_is_found_by_the_resync() -> None
     world.kubernetes.on_change = None
     world.kubernetes.remove(SERVICE, "orders-broker-1")
     world.kubernetes.on_change = world.supervisor.on_event
-    await world.supervisor.resync([KAFKA_CLUSTER, SERVICE, NODE], None)
+    await world.supervisor.resync([KAFKA_CLUSTER, SERVICE, NODE], ())
     await world.until(lambda: "orders-broker-1" in world.kubernetes.names(SERVICE))
+    await world.supervisor.close()
+
+
+async def test_a_resync_of_several_namespaces_forgets_none_of_them() -> None:
+    world = World()
+    world.allowed.set()
+    world.kubernetes.put(copy.deepcopy(CLUSTER))
+    await world.until(lambda: world.is_ready("orders"))
+    await world.until_at_rest()
+    passes = len(world.environment.reported)
+    await world.supervisor.resync([KAFKA_CLUSTER, SERVICE, NODE], ("default", "other"))
+    await world.until_at_rest()
+    assert len(world.environment.reported) == passes
     await world.supervisor.close()
 
 
