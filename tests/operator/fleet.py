@@ -318,6 +318,8 @@ class InMemorySurroundings:
     directories: dict[str, str] = field(default_factory=dict)
     offline: set[str] = field(default_factory=set)
     """Claims whose log directory is offline, since NOW."""
+    free_bytes: dict[str, int] = field(default_factory=dict)
+    """Free bytes of the log directory on a claim, where they are reported."""
     recreation: dict[int, RecreationReport] = field(default_factory=dict)
     """By broker, where replicas are being recreated."""
     sessions: dict[str, str] = field(default_factory=dict)
@@ -344,7 +346,8 @@ class InMemorySurroundings:
                 identity = self.directories.setdefault(claim, f"directory-of-{claim}")
                 state = "offline" if claim in self.offline else "online"
                 since_ms = int(datetime.fromisoformat(NOW).timestamp() * 1000)
-                found.append(LogDirectoryReport(log_dir(volume["name"]), state, identity, since_ms))
+                free_bytes = self.free_bytes.get(claim, -1)
+                found.append(LogDirectoryReport(log_dir(volume["name"]), state, identity, since_ms, free_bytes))
         session = self.sessions.get(pod["metadata"]["name"], "connected")
         recreation = self.recreation.get(int(pod["metadata"]["labels"][names.BROKER_ID]), RecreationReport())
         return BrokerReport(

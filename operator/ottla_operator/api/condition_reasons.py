@@ -22,6 +22,8 @@ DISKS_READY = "DisksReady"
 CONFIG_VALID = "ConfigValid"
 SERVICES_READY = "ServicesReady"
 SPREAD_OVER_NODES = "SpreadOverNodes"
+DISK_SPACE = "DiskSpace"
+NODES_SCHEDULABLE = "NodesSchedulable"
 ROLLED = "Rolled"
 
 AS_DECLARED = "AsDeclared"
@@ -56,7 +58,10 @@ class ConditionReason:
 
 
 CONDITION_TYPES = (
-    ConditionType(CLUSTER, READY, "Every other condition is True, Rolled and SpreadOverNodes excepted"),
+    ConditionType(
+        CLUSTER, READY,
+        "Every other condition is True, Rolled, SpreadOverNodes, DiskSpace and NodesSchedulable excepted",
+    ),
     ConditionType(CLUSTER, ZOOKEEPER_READY, "The ZooKeeper ensemble is as declared and each of its servers is ready"),
     ConditionType(CLUSTER, RACKS_READY, "Every rack exists and each broker runs in its rack"),
     ConditionType(CLUSTER, BROKERS_READY, "The declared number of brokers is there and each of them is ready"),
@@ -64,6 +69,8 @@ CONDITION_TYPES = (
     ConditionType(CLUSTER, CONFIG_VALID, "The broker configuration is valid and in effect"),
     ConditionType(CLUSTER, SERVICES_READY, "The Services and disruption budgets are as declared"),
     ConditionType(CLUSTER, SPREAD_OVER_NODES, "No two brokers run on one node"),
+    ConditionType(CLUSTER, DISK_SPACE, "No log directory will be full within a day at the rate of the last day"),
+    ConditionType(CLUSTER, NODES_SCHEDULABLE, "No node that runs a broker or ZooKeeper server is cordoned"),
     ConditionType(CLUSTER, ROLLED, "Every broker and ZooKeeper server runs with the declared template"),
     ConditionType(TOPIC, READY, "The topic exists and is as declared"),
 )  # fmt: skip
@@ -87,7 +94,7 @@ def _of_every_concern() -> tuple[ConditionReason, ...]:
         _cluster(type_, "True", AS_DECLARED, "It is as declared.")
         for type_ in (
             READY, ZOOKEEPER_READY, RACKS_READY, BROKERS_READY, DISKS_READY, CONFIG_VALID, SERVICES_READY,
-            SPREAD_OVER_NODES, ROLLED,
+            SPREAD_OVER_NODES, ROLLED, DISK_SPACE, NODES_SCHEDULABLE,
         )
     )  # fmt: skip
     invalid = tuple(
@@ -100,6 +107,7 @@ def _of_every_concern() -> tuple[ConditionReason, ...]:
         _cluster(type_, "Unknown", INTERNAL_ERROR, "The operator has a bug; it changes nothing here.", _REPORT)
         for type_ in (
             READY, ZOOKEEPER_READY, RACKS_READY, BROKERS_READY, DISKS_READY, CONFIG_VALID, SERVICES_READY, ROLLED,
+            NODES_SCHEDULABLE,
         )
     )  # fmt: skip
     return (*declared, *invalid, *failed)
@@ -314,6 +322,27 @@ _OF_CLUSTERS = (
         "Remove it with the command in the message, or declare the same value.",
     ),
     _cluster(
+        DISK_SPACE, "False", "FillingUp",
+        "Log directories will be full within the hours that the message names. A full one refuses produce requests.",
+        "Shorten retention, add or grow disks (autoGrow grows them), or move replicas to other brokers.",
+    ),
+    _cluster(
+        NODES_SCHEDULABLE, "False", "Cordoned",
+        "Nodes that run brokers or servers are cordoned; their pods may be evicted, one broker at a time.",
+        "Nothing: kubectl drain goes on by itself.",
+    ),
+    _cluster(
+        NODES_SCHEDULABLE, "False", "VolumesOnNode",
+        "Nodes that run brokers or servers are cordoned, and the volumes of these are on the node.",
+        "Uncordon the node after its maintenance. If it does not come back: docs/operating/kubernetes-failures.md, "
+        "When a node is gone with its disks.",
+    ),
+    _cluster(
+        NODES_SCHEDULABLE, "False", "EvictionBlocked",
+        "A broker on a cordoned node is not evicted now, because another replica or broker is missing.",
+        "Nothing; the drain goes on once what the message names is back.",
+    ),
+    _cluster(
         SPREAD_OVER_NODES, "False", "SharedNode", "Several brokers run on one node, and fail together with it.",
         "Add nodes, or free the ones that there are; then delete one of the pods.",
     ),
@@ -420,7 +449,7 @@ _KAFKA_ERRORS = (
 
 CONDITION_REASONS = (*_of_every_concern(), *_OF_CLUSTERS, *_OF_TOPICS, *_KAFKA_ERRORS)
 
-NOT_NEEDED_FOR_READY = frozenset({ROLLED, SPREAD_OVER_NODES})
+NOT_NEEDED_FOR_READY = frozenset({ROLLED, SPREAD_OVER_NODES, DISK_SPACE, NODES_SCHEDULABLE})
 """The types that Ready of a KafkaCluster does not sum up: a roll is no failure."""
 
 _KAFKA_ERROR_NAMES = frozenset(row.reason for row in _KAFKA_ERRORS)

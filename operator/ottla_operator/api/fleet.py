@@ -47,12 +47,16 @@ class DynamicValue:
 
 @dataclass(frozen=True, slots=True)
 class LogDirectoryReport:
-    """`state`: online, full or offline, since `since_ms` of the broker's wall clock; 0 where that is not known."""
+    """`state`: online, full or offline, since `since_ms` of the broker's wall clock; 0 where that is not known.
+
+    `free_bytes`: as the broker measured them last, -1 where it does not report them.
+    """
 
     path: str
     state: str
     directory_id: str
     since_ms: int = 0
+    free_bytes: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
 from ottla_operator.model.fields import Fields
+from ottla_operator.model.quantity import quantity
 
 DISK_NAME = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 DISK_NAME_LENGTH = 12
@@ -15,6 +16,14 @@ OnFailure = Literal["Keep", "Replace"]
 ON_FAILURE: tuple[str, ...] = get_args(OnFailure)
 DiskState = Literal["Active", "Drain"]
 DISK_STATES: tuple[str, ...] = get_args(DiskState)
+
+
+@dataclass(frozen=True, slots=True)
+class AutoGrow:
+    """By how much a volume grows that will be full within a day, and up to which size. Quantities."""
+
+    max: str
+    step: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,7 @@ class DiskSpec:
     storage_class_name: str = ""
     on_failure: OnFailure = "Keep"
     state: DiskState = "Active"
+    auto_grow: AutoGrow | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +79,25 @@ def parse_broker_disk(fields: Fields) -> DiskSpec:
     _check_length(fields, name)
     on_failure = cast(OnFailure, fields.choice("onFailure", ON_FAILURE, "Keep"))
     state = cast(DiskState, fields.choice("state", DISK_STATES, "Active"))
-    disk = DiskSpec(name, fields.size("size"), fields.text("storageClassName", ""), on_failure, state)
+    size = fields.size("size")
+    grow = _parse_auto_grow(fields, size)
+    disk = DiskSpec(name, size, fields.text("storageClassName", ""), on_failure, state, grow)
     fields.finish()
     return disk
+
+
+def _parse_auto_grow(fields: Fields, size: str) -> AutoGrow | None:
+    if not fields.has("autoGrow"):
+        return None
+    child = fields.child("autoGrow")
+    found = AutoGrow(child.size("max"), child.size("step"))
+    child.finish()
+    for name, value in (("max", found.max), ("step", found.step)):
+        if not value and not child.values.get(name):
+            child.problem(name, "is required")
+    if found.max and size and quantity(found.max) < quantity(size):
+        child.problem("max", f"{found.max} is less than the size {size}")
+    return found if found.max and found.step else None
 
 
 def parse_ensemble_disk(fields: Fields, *, has_policy: bool) -> DiskSpec:

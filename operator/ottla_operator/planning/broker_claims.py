@@ -140,11 +140,13 @@ def build_claim(
     *,
     generation: int = FIRST_GENERATION,
     is_released: bool = False,
+    grown: str = "",
 ) -> Obj:
     """The claim as it should be. Of an existing one only labels, annotations and a larger size can change.
 
     Args:
         generation: that of a new claim.
+        grown: a size to request instead of the declared one.
     """
     cluster = snapshot.cluster
     generation = generation_of(live) if live is not None else generation
@@ -171,7 +173,7 @@ def build_claim(
     if live is not None:
         spec = {
             "accessModes": dig(live, "spec", "accessModes") or ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": size_to_request(snapshot, disk, live)}},
+            "resources": {"requests": {"storage": grown or size_to_request(snapshot, disk, live)}},
         }
     elif disk.storage_class_name:
         spec["storageClassName"] = disk.storage_class_name

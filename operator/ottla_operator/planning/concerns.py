@@ -17,6 +17,7 @@ from ottla_operator.api.condition_reasons import (
     CONFIG_VALID,
     DISKS_READY,
     INTERNAL_ERROR,
+    NODES_SCHEDULABLE,
     RACKS_READY,
     ROLLED,
     SERVICES_READY,
@@ -42,6 +43,7 @@ from ottla_operator.planning.disk_drains import NO_DRAINS, DrainDecision
 from ottla_operator.planning.disks import DisksDecision, brokers_not_to_stop, decide_disks
 from ottla_operator.planning.identity import Identities, decide_identities
 from ottla_operator.planning.images import decide_images, images_status
+from ottla_operator.planning.node_drains import decide_node_drains
 from ottla_operator.planning.preferred_leaders import SOON_S, decide_elections
 from ottla_operator.planning.quorum_recovery import QuorumRecovery, decide_quorum_recovery
 from ottla_operator.planning.rolls import RollPlan, decide_roll
@@ -147,6 +149,12 @@ def decide_cluster(snapshot: Snapshot) -> ClusterDecision:
         DisksDecision(ConcernDecision(), {}, can_use=False),
     )
     concerns.take(disks.decision)
+    drains = concerns.decide(
+        NODES_SCHEDULABLE,
+        lambda: ConcernDecision((decide_node_drains(snapshot, list(identities.racks)),)),
+        ConcernDecision(),
+    )
+    concerns.take(drains)
     configs = concerns.decide(
         CONFIG_VALID, lambda: decide_config(snapshot, identities.racks), ConfigDecision(ConcernDecision(), {})
     )

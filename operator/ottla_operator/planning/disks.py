@@ -55,6 +55,7 @@ from ottla_operator.planning.volume_expansion import (
     resizing_condition,
     why_not_expandable,
 )
+from ottla_operator.planning.volume_growth import is_grown_by_itself, next_size, space_condition
 
 PERMISSION_KEY = "dirs"
 DISK_FIELDS = ("spec.brokers.disks", "spec.brokers.template.persistentVolumeClaim")
@@ -86,7 +87,7 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
     spec = snapshot.cluster.brokers
     if wrong := _unusable(snapshot):
         claims = {number: existing_claims(snapshot, number) for number in identities.racks}
-        return DisksDecision(ConcernDecision((wrong,)), claims, can_use=False)
+        return DisksDecision(ConcernDecision((wrong, space_condition(snapshot))), claims, can_use=False)
     desired: list[Obj] = []
     claims = {}
     faults: list[Condition] = []
@@ -136,8 +137,10 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
             elif marks := {**drains.marks.get(claim.name, {}), **replacing.begin.get(claim.name, {})}:
                 desired.append(marked_claim(live, marks))
             else:
+                released_too = number in released
+                grown = next_size(snapshot, disk, live)
                 desired.append(
-                    build_claim(snapshot, number, rack, disk, claim.name, live, is_released=number in released)
+                    build_claim(snapshot, number, rack, disk, claim.name, live, is_released=released_too, grown=grown)
                 )
         claims[number] = tuple(mine)
         desired.append(_format_permission(snapshot, number, mine))
@@ -151,7 +154,8 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
     condition = faults[0] if faults else waiting or condition_true(DISKS_READY)
     is_replacing = bool(replacing.begin or replacing.under_way)
     wake = 5.0 if is_replacing or any(_waits_for_id(claim) for mine in claims.values() for claim in mine) else None
-    decision = ConcernDecision((condition,), tuple(desired), replacing.delete, requeue_after_s=wake)
+    conditions = (condition, space_condition(snapshot))
+    decision = ConcernDecision(conditions, tuple(desired), replacing.delete, requeue_after_s=wake)
     return DisksDecision(decision, claims, True, frozenset(kept), drains)
 
 
@@ -234,7 +238,7 @@ def _changes(snapshot: Snapshot, index: int, disk: DiskSpec, live: Obj, number: 
     field = f"spec.brokers.disks[{index}]"
     found: list[Condition] = []
     wanted, requested = quantity(disk.size), quantity(requested_size(live))
-    if wanted < requested:
+    if wanted < requested and not is_grown_by_itself(disk, live):
         message = (
             f"{field}.size: {disk.size} is less than {requested_size(live)} of broker {number}; volumes never shrink"
         )

@@ -46,6 +46,13 @@ def why_out_of_reach(snapshot: Snapshot, claim: Obj) -> str:
     return ""
 
 
+def is_on_one_node(snapshot: Snapshot, claim: Obj) -> bool:
+    """Whether the volume of a claim is on a node of its own; False while the volume is not known."""
+    volume = snapshot.volumes.get(str(dig(claim, "spec", "volumeName") or ""))
+    terms = dig(volume, "spec", "nodeAffinity", "required", "nodeSelectorTerms") or []
+    return bool(terms) and all(_names_a_node(term) for term in terms)
+
+
 def is_out_of_service(node: Obj) -> bool:
     return any(taint.get("key") == OUT_OF_SERVICE for taint in dig(node, "spec", "taints") or [])
 

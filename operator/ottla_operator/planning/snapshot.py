@@ -64,6 +64,8 @@ class Snapshot:
     """By kind and name."""
     log_dirs: Mapping[int, tuple[LogDirContents, ...]] = field(default_factory=dict)
     """What is in the log directories of brokers with a disk that is being emptied, of those that answered."""
+    filling: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    """The log directories that will be full within so many hours, by broker id and disk (`planning.disk_fill`)."""
     surplus_replicas: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """The replicas in the log directories of the brokers to remove, of those that answered."""
     volumes: Mapping[str, Obj] = field(default_factory=dict)

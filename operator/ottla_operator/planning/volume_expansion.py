@@ -39,8 +39,11 @@ def find_expansion(snapshot: Snapshot, disk: DiskSpec, live: Obj, number: int) -
     capacity = dig(live, "status", "capacity", "storage")
     if capacity is None:  # Kubernetes writes it together with the phase
         return None
-    if quantity(capacity) >= quantity(disk.size) or (
-        quantity(disk.size) > quantity(requested_size(live)) and not allows_expansion(snapshot, live)
+    size = disk.size
+    if disk.auto_grow is not None and quantity(requested_size(live)) > quantity(size):
+        size = requested_size(live)
+    if quantity(capacity) >= quantity(size) or (
+        quantity(size) > quantity(requested_size(live)) and not allows_expansion(snapshot, live)
     ):
         return None
     reported = [
@@ -52,7 +55,7 @@ def find_expansion(snapshot: Snapshot, disk: DiskSpec, live: Obj, number: int) -
     if phase:
         reported.insert(0, phase)
     text = "; ".join(reported) or "no resizing has begun"
-    message = f"claim {name_of(live)} of broker {number} has {capacity} of {disk.size}: {text}"
+    message = f"claim {name_of(live)} of broker {number} has {capacity} of {size}: {text}"
     return VolumeExpansion(message, any("Error" in item.partition(":")[0] or "Infeasible" in item for item in reported))
 
 

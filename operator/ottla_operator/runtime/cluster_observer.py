@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import ZOOKEEPER_READY
@@ -35,10 +36,13 @@ from ottla_operator.effects.ports import ApiError, Environment, KafkaAdmin, Kafk
 from ottla_operator.model.kafka_cluster import parse_cluster
 from ottla_operator.planning.config import internal_address
 from ottla_operator.planning.disk_drains import brokers_to_describe
+from ottla_operator.planning.disk_fill import FreeSpaceHistory
 from ottla_operator.planning.disk_replacement import needs_all_volumes
 from ottla_operator.planning.identity import adds_brokers, decide_identities
 from ottla_operator.planning.lost_nodes import volumes_to_read, why_out_of_reach
+from ottla_operator.planning.node_drains import volumes_on_cordoned_nodes
 from ottla_operator.planning.snapshot import ContainerImages, ContestedFields, Snapshot
+from ottla_operator.planning.volume_growth import reported_space
 from ottla_operator.planning.zookeeper import needs_reports
 from ottla_operator.runtime.kafka_connection import KafkaConnection
 from ottla_operator.runtime.object_cache import Key, ObjectCache
@@ -89,6 +93,7 @@ class ClusterObserver:
         self._reads_nodes = reads_nodes
         self._monotonic = monotonic
         self._slow_facts: _SlowFacts | None = None
+        self._free_space = FreeSpaceHistory()
         self._dynamic_values: Mapping[int, Sequence[DynamicValue]] | None = None
         self._log = log
         self._minimums = TopicMinimums(monotonic)
@@ -125,6 +130,7 @@ class ClusterObserver:
             servers=servers,
             kafka=kafka,
             dynamic_values=self._dynamic_values,
+            filling=self._filling(snapshot),
             log_dirs=await self._read_log_dirs(snapshot, kafka),
             surplus_replicas=await self._read_surplus_replicas(snapshot, kafka),
         )
@@ -170,6 +176,25 @@ class ClusterObserver:
                 found[name_of(obj)] = str(newest.get("message", "")).rpartition(" error: ")[2][:MESSAGE_LENGTH]
         return found
 
+    def _filling(self, snapshot: Snapshot) -> dict[tuple[int, str], int]:
+        """The log directories that will be full within a day: in how many hours, by broker and disk."""
+        found: dict[tuple[int, str], int] = {}
+        now_s = datetime.fromisoformat(snapshot.now).timestamp()
+        keys: set[Hashable] = set()
+        for number, disk, free_bytes, capacity in reported_space(snapshot):
+            key = (number, disk, capacity)
+            keys.add(key)
+            self._free_space.add(key, now_s, free_bytes)
+            if (hours := self._free_space.warning(key)) is not None:
+                found[number, disk] = hours
+        self._free_space.forget_all_but({*keys, *self._silent_keys(snapshot)})
+        return found
+
+    def _silent_keys(self, snapshot: Snapshot) -> list[Hashable]:
+        """The histories of brokers that do not answer now; they go on when the brokers do."""
+        silent = snapshot.broker_ids().keys() - snapshot.reports.keys()
+        return [key for key in self._free_space.samples if isinstance(key, tuple) and key[0] in silent]
+
     async def _read_volumes(self, snapshot: Snapshot) -> Snapshot:
         """The PersistentVolumes that decisions about failed volumes need; none is read at rest.
 
@@ -179,7 +204,7 @@ class ClusterObserver:
             if needs_all_volumes(snapshot):
                 found = {name_of(volume): volume for volume in await self._api.list(VOLUME, None, "")}
                 snapshot = replace(snapshot, volumes=found)
-            if wanted := volumes_to_read(snapshot):
+            if wanted := [*volumes_to_read(snapshot), *volumes_on_cordoned_nodes(snapshot)]:
                 read = [await self._api.get(VOLUME, "", name) for name in wanted if name not in snapshot.volumes]
                 known = {name_of(volume): volume for volume in read if volume is not None}
                 snapshot = replace(snapshot, volumes={**snapshot.volumes, **known})

@@ -186,7 +186,7 @@ def test_cluster_fields_are_the_ones_the_model_reads() -> None:
             "rolling": {"x": 1},
             "brokers": {
                 "x": 1,
-                "disks": [disk],
+                "disks": [{**disk, "autoGrow": {"x": 1}}],
                 "resources": {"x": 1},
                 "overrides": [{"id": 0, "x": 1, "disks": [disk]}],
                 "template": with_bootstrap,
