@@ -17,6 +17,7 @@ from ottla_operator.api.fleet import (
     DynamicValue,
     LogDirContents,
     LogDirectoryReport,
+    LogDirUsage,
     PartitionReport,
     RecreationReport,
     ReplicaInLogDir,
@@ -39,6 +40,7 @@ from ottla_operator.planning.broker_claims import log_dir
 from ottla_operator.planning.config import FILE
 from ottla_operator.planning.ensemble_volumes import parse_ensemble_record
 from ottla_operator.planning.snapshot import ContainerImages
+from ottla_operator.rebalancer.machine import MoveRequests
 from ottla_operator.runtime.cluster_task import ClusterTask
 from ottla_operator.runtime.object_cache import ObjectCache
 from ottla_operator.topics.decisions import (
@@ -68,6 +70,7 @@ CLUSTER: dict[str, Any] = {
     },
 }
 KEY = ("default", "orders")
+THROTTLE_RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 
 
 class InMemoryKafka:
@@ -100,6 +103,13 @@ class InMemoryKafka:
         self.not_reordered: set[tuple[str, int]] = set()
         """Partitions that are being reassigned."""
         self._pods: dict[int, str] = {}
+        self.moving: dict[tuple[str, int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        """Reassignments under way: the replicas before and after."""
+        self.finishes_moves = True
+        self.moves: list[MoveRequests] = []
+        self.throttled_topics: set[str] = set()
+        self.sizes: dict[str, int] = {}
+        """Bytes of each replica, by topic."""
         self.on_disk: dict[int, tuple[str, ...]] = {}
         """Replicas in log directories that no metadata names, by broker."""
         self.requests: list[TopicChange] = []
@@ -137,6 +147,8 @@ class InMemoryKafka:
 
     async def view(self) -> ClusterMetadata:
         ready = await self.brokers()
+        if self.finishes_moves:
+            self.finish_moves()
         now, in_sync = self._incarnations(), self.in_sync()
         partitions = tuple(
             PartitionReport(
@@ -177,6 +189,61 @@ class InMemoryKafka:
     def leads(self) -> dict[int, int]:
         """How many partitions each broker leads."""
         return dict(sorted(Counter(self.leaders.values()).items()))
+
+    async def reassignments(self) -> Mapping[tuple[str, int], tuple[tuple[int, ...], ...]]:
+        await self.brokers()
+        return {
+            partition: (tuple(sorted(set(after) - set(before))), tuple(sorted(set(before) - set(after))))
+            for partition, (before, after) in self.moving.items()
+        }
+
+    def finish_moves(self) -> None:
+        """Every replica that is being added is in sync."""
+        for (topic, index), (_, after) in self.moving.items():
+            self._replace(topic, index, after)
+        self.moving = {}
+
+    def _replace(self, topic: str, index: int, replicas: tuple[int, ...]) -> None:
+        self.partitions = [
+            (name, number, replicas if (name, number) == (topic, index) else there)
+            for name, number, there in self.partitions
+        ]
+
+    async def log_dir_usage(self, brokers: Sequence[int]) -> Mapping[int, Sequence[LogDirUsage]]:
+        await self.brokers()
+        return {number: (self._usage(number),) for number in brokers}
+
+    def _usage(self, broker: int) -> LogDirUsage:
+        there = {(topic, index): self.sizes.get(topic, 0) for topic, index, all_ in self.partitions if broker in all_}
+        return LogDirUsage("/var/lib/ottla/d0", "", 100 << 30, 90 << 30, there)
+
+    async def move(self, requests: MoveRequests) -> Mapping[tuple[str, int], str]:
+        await self.brokers()
+        self.moves.append(requests)
+        if requests.throttle is not None:
+            change = requests.throttle
+            for number in change.brokers:
+                values = {key: str(change.bytes_per_second) for key in THROTTLE_RATES if change.bytes_per_second}
+                kept = {key: value for key, value in self.dynamic.get(number, {}).items() if key not in THROTTLE_RATES}
+                self.dynamic[number] = kept | values
+            self.throttled_topics |= set(change.leaders)
+            self.throttled_topics -= set(change.unset)
+        errors = {}
+        there = {(topic, index): replicas for topic, index, replicas in self.partitions}
+        for partition, target in requests.reassign.items():
+            if partition not in there:
+                errors[partition] = f"{partition[0]}-{partition[1]}: UnknownTopicOrPartition"
+            elif target is None:
+                before, _ = self.moving.pop(partition, (there[partition], ()))
+                self._replace(*partition, before)
+            elif not set(target) <= set(self.ready_brokers()) | set(there[partition]):
+                errors[partition] = f"{partition[0]}-{partition[1]}: InvalidReplicaAssignment"
+            elif set(target) == set(there[partition]):
+                self._replace(*partition, target)
+            else:
+                self.moving[partition] = (there[partition], target)
+                self._replace(*partition, (*target, *(one for one in there[partition] if one not in target)))
+        return errors
 
     async def elect_leaders(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], str]:
         self.elections.append(tuple(partitions))

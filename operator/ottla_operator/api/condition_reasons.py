@@ -230,10 +230,12 @@ _OF_CLUSTERS = (
     _cluster(
         BROKERS_READY, "False", "HoldReplicas",
         "spec.brokers.replicas is smaller than the number of brokers, and the brokers to remove hold replicas.",
-        "Move the replicas that the message names with kafka-reassign-partitions, or set the number back.",
+        "See what the message says is in the way. With spec.rebalance.mode DryRun or Off: move the replicas with "
+        "kafka-reassign-partitions. Or set the number back.",
     ),
     _cluster(
-        BROKERS_READY, "False", "BeingRemoved", "An empty broker is being removed (spec.brokers.replicas).", _WAIT,
+        BROKERS_READY, "False", "BeingRemoved",
+        "A broker is being emptied and then removed (spec.brokers.replicas).", _WAIT,
     ),
     _cluster(
         BROKERS_READY, "Unknown", "DesiredStateUnknown", "Which brokers there should be is not known; see RacksReady.",

@@ -5,6 +5,7 @@ Values only; `effects` reads them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -31,6 +32,22 @@ class ClusterMetadata:
     controller: int
     brokers: tuple[int, ...]
     partitions: tuple[PartitionReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirUsage:
+    """A log directory of a broker as DescribeLogDirs answers (KIP-827).
+
+    `error`: the name of Kafka's error for an offline directory, "" for one that is online. `total_bytes`, `free_bytes`:
+    of its file system, -1 when not reported. `sizes`: of its replicas. `moving`: future replicas in it.
+    """
+
+    path: str
+    error: str
+    total_bytes: int
+    free_bytes: int
+    sizes: Mapping[tuple[str, int], int]
+    moving: frozenset[tuple[str, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The KafkaAdmin port on kafka-python: the client, metadata, dynamic values, log directories and elections.
 
 The client blocks its caller, so each cluster has one worker thread, through which its calls go in order; a cluster that
-does not answer delays no other. The requests for topics are in `topic_requests`.
+does not answer delays no other. The requests for topics are in `topic_requests`, those that move replicas
+in `reassignment_requests`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,18 @@ from kafka.errors import for_code
 from kafka.net.compat import KafkaNetClient
 from kafka.net.selector import NetworkSelector
 
-from ottla_operator.api.fleet import ClusterMetadata, DynamicValue, LogDirContents, PartitionReport, ReplicaInLogDir
+from ottla_operator.api.fleet import (
+    ClusterMetadata,
+    DynamicValue,
+    LogDirContents,
+    LogDirUsage,
+    PartitionReport,
+    ReplicaInLogDir,
+)
 from ottla_operator.effects.ports import KafkaUnavailable
+from ottla_operator.effects.reassignment_requests import describe_log_dirs, list_reassignments, request_moves
 from ottla_operator.effects.topic_requests import change_topics, describe_topics
+from ottla_operator.rebalancer.machine import MoveRequests
 from ottla_operator.topics.decisions import (
     TopicChange,
     TopicDescription,
@@ -80,6 +90,15 @@ class KafkaPythonAdmin:
 
     async def set_broker_config(self, broker: int, key: str, value: str | None) -> str:
         return await self._call(lambda client: _set_broker_config(client, broker, key, value))
+
+    async def reassignments(self) -> Mapping[tuple[str, int], tuple[tuple[int, ...], ...]]:
+        return await self._call(lambda client: list_reassignments(client, self._change_timeout_ms))
+
+    async def log_dir_usage(self, brokers: Sequence[int]) -> Mapping[int, Sequence[LogDirUsage]]:
+        return await self._call(lambda client: describe_log_dirs(client, brokers))
+
+    async def move(self, requests: MoveRequests) -> Mapping[tuple[str, int], str]:
+        return await self._call(lambda client: request_moves(client, requests, self._change_timeout_ms))
 
     async def elect_leaders(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], str]:
         return await self._call(lambda client: _elect_leaders(client, partitions, self._change_timeout_ms))

@@ -8,8 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from ottla_operator.api.fleet import BrokerReport, ClusterMetadata, DynamicValue, LogDirContents, ServerReport
+from ottla_operator.api.fleet import (
+    BrokerReport,
+    ClusterMetadata,
+    DynamicValue,
+    LogDirContents,
+    LogDirUsage,
+    ServerReport,
+)
 from ottla_operator.api.objects import Obj, ResourceKind
+from ottla_operator.rebalancer.machine import MoveRequests
 from ottla_operator.topics.decisions import TopicChange, TopicDescription
 
 
@@ -97,6 +105,21 @@ class KafkaAdmin(Protocol):
 
     async def set_broker_config(self, broker: int, key: str, value: str | None) -> str:
         """Sets a dynamic value of one broker; None deletes it. Returns the error with which it was refused, or ""."""
+        ...
+
+    async def reassignments(self) -> Mapping[tuple[str, int], tuple[tuple[int, ...], ...]]:
+        """(adding, removing) of every reassignment under way, as the controller knows it."""
+        ...
+
+    async def log_dir_usage(self, brokers: Sequence[int]) -> Mapping[int, Sequence[LogDirUsage]]:
+        """The log directories of each of these brokers that answers."""
+        ...
+
+    async def move(self, requests: MoveRequests) -> Mapping[tuple[str, int], str]:
+        """Sets or removes throttles, places replicas in directories, asks for reassignments or cancels them.
+
+        Returns the error of each partition that was refused. Raises KafkaUnavailable also when a throttle is refused.
+        """
         ...
 
     async def elect_leaders(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], str]:

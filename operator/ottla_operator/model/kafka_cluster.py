@@ -12,6 +12,7 @@ from ottla_operator.model.disk_spec import DiskSpec, parse_broker_disk, parse_en
 from ottla_operator.model.fields import Fields, Problem
 from ottla_operator.model.overrides import BrokerOverride, parse_overrides
 from ottla_operator.model.quantity import quantity
+from ottla_operator.model.rebalance_spec import DEFAULT_REBALANCE, RebalanceSpec, parse_rebalance
 from ottla_operator.model.rolling import DEFAULT_ROLLING, RollingSpec, parse_rolling
 from ottla_operator.model.templates import NO_TEMPLATE, Template, parse_template
 
@@ -120,6 +121,8 @@ class KafkaCluster:
     """Of the brokers; "": `planning.images` decides. `ottla local` ignores the images."""
     image_pull_policy: str = ""
     image_update_policy: str = IMAGE_UPDATE_POLICIES[0]
+    rebalance: RebalanceSpec = DEFAULT_REBALANCE
+    """`ottla local` ignores it."""
 
 
 def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Problem]]:
@@ -147,6 +150,7 @@ def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Probl
         image=spec.text("image", "", pattern=IMAGE),
         image_pull_policy=spec.choice("imagePullPolicy", IMAGE_PULL_POLICIES, ""),
         image_update_policy=spec.choice("imageUpdatePolicy", IMAGE_UPDATE_POLICIES, IMAGE_UPDATE_POLICIES[0]),
+        rebalance=parse_rebalance(spec),
     )
     spec.finish()
     root.finish()

@@ -1,7 +1,8 @@
 """Scaling down: a surplus broker without replicas is removed, one with replicas stays and is reported.
 
-The brokers with the highest ids are surplus. One is removed at a time, and each step follows from what the objects and
-Kafka's metadata show:
+The brokers with the highest ids are surplus. The rebalance moves their replicas away (`planning.rebalance`), unless
+spec.rebalance.mode says that a person does. Then one is removed at a time, and each step follows from what the objects
+and Kafka's metadata show:
 
 1. It runs and is empty: no partition in the metadata names it, and its log directories hold no replica
    (DescribeLogDirs). Its StatefulSet is scaled to 0, which is SIGTERM and so a controlled shutdown. It can come back.
@@ -164,10 +165,15 @@ def _condition(
         for broker_id, held in sorted(held_by.items()):
             more = ", …" if len(held) > SHOWN else ""
             texts.append(f"broker {broker_id} holds {len(held)} replicas ({', '.join(held[:SHOWN])}{more})")
-        message = (
-            f"{field}; {'; '.join(texts)}; a broker is removed once they are moved away (kafka-reassign-partitions)"
-        )
-        return condition_false(BROKERS_READY, "HoldReplicas", message)
+        message = f"{field}; {'; '.join(texts)}"
+        if snapshot.cluster.rebalance.mode != "Auto":
+            message += "; a broker is removed once they are moved away (kafka-reassign-partitions, spec.rebalance.mode)"
+            return condition_false(BROKERS_READY, "HoldReplicas", message)
+        if reason := snapshot.status("rebalance", "reason"):
+            return condition_false(BROKERS_READY, "HoldReplicas", f"{message}; the rebalance: {reason}")
+        if snapshot.status("rebalance") is not None:
+            return condition_false(BROKERS_READY, "BeingRemoved", f"{message}; they are being moved away")
+        return condition_false(BROKERS_READY, "HoldReplicas", f"{message}; a broker is removed once it holds none")
     if unknown:
         message = f"{field}; not known yet which replicas broker {', '.join(map(str, unknown))} holds"
         return condition_false(BROKERS_READY, "WaitingForKafka", message)

@@ -2,7 +2,7 @@
 
 Each concern decides by itself. When one raises, its condition becomes Unknown and the others go on. They run in the
 order of what they need of each other: zookeeper, identities, broker removal, disks, config, services, brokers, quorum
-recovery, roll, status.
+recovery, roll, rebalance, status.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from ottla_operator.planning.images import decide_images, images_status
 from ottla_operator.planning.node_drains import decide_node_drains
 from ottla_operator.planning.preferred_leaders import SOON_S, decide_elections
 from ottla_operator.planning.quorum_recovery import QuorumRecovery, decide_quorum_recovery
+from ottla_operator.planning.rebalance import decide_rebalance
 from ottla_operator.planning.rolls import RollPlan, decide_roll
 from ottla_operator.planning.services import decide_services
 from ottla_operator.planning.snapshot import ConcernDecision, Deletion, LeaderMigration, Snapshot
@@ -53,6 +54,8 @@ from ottla_operator.planning.template_problems import find_template_problems
 from ottla_operator.planning.zookeeper import EnsembleDecision, decide_zookeeper
 from ottla_operator.planning.zookeeper_layout import ensemble_size
 from ottla_operator.planning.zookeeper_objects import POD_FIELDS
+from ottla_operator.rebalancer.machine import MoveRequests, RebalanceDecision
+from ottla_operator.rebalancer.rebalance_status import Rebalance, from_status
 from ottla_operator.roller.leader_elections import PartitionId
 
 _Result = TypeVar("_Result")
@@ -63,7 +66,8 @@ class ClusterDecision:
     """What one reconciliation does, in this order: write `desired`, do the deletion, move leaderships, ask for
     elections, cordon log directories and move their replicas (`drains`), write `status`.
 
-    `elect`: the partitions to ask preferred leaders for. `errors`: the concerns that raised. A roll does nothing of a
+    `elect`: the partitions to ask preferred leaders for. `move`: what a rebalance asks of Kafka; once the brokers have
+    taken it, status is `status_after_move`. `errors`: the concerns that raised. A roll does nothing of a
     step before status holds that step.
     """
 
@@ -76,6 +80,8 @@ class ClusterDecision:
     elect: tuple[PartitionId, ...] = ()
     drains: DrainDecision = NO_DRAINS
     migration: LeaderMigration | None = None
+    move: MoveRequests | None = None
+    status_after_move: Obj = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -187,24 +193,39 @@ def decide_cluster(snapshot: Snapshot) -> ClusterDecision:
         elect = decide_elections(snapshot, identities.racks, is_rolling=snapshot.status("roll") is not None)
     if elect:
         concerns.requeues.append(SOON_S)
+    is_rolling = roll.roll is not None or snapshot.status("roll") is not None
+    rebalance = concerns.decide(
+        BROKERS_READY,
+        lambda: decide_rebalance(snapshot, identities, removal.stopping, is_rolling=is_rolling),
+        RebalanceDecision(from_status(snapshot.status("rebalance"))),
+    )
+    if rebalance.requeue_after_s is not None:
+        concerns.requeues.append(rebalance.requeue_after_s)
     declared = [*concerns.desired, *zookeeper.stateful_sets.values(), *brokers.stateful_sets.values()]
     contested = contested_fields(snapshot, declared)
     status = cluster_status(snapshot, concerns.conditions, identities, disks, brokers, roll.roll, contested)
     if images := images_status(snapshot, snapshot.images, offered):
         status = {**status, "images": images}
     if snapshot.cluster.paused:
+        status = _with_rebalance(status, from_status(snapshot.status("rebalance")))
         return ClusterDecision((), None, status, None, needs_secret=False, errors=tuple(concerns.errors))
     return ClusterDecision(
         desired=tuple(concerns.desired),
         delete=concerns.deletes[0] if concerns.deletes else None,
-        status=status,
+        status=_with_rebalance(status, rebalance.rebalance),
         requeue_after_s=min(concerns.requeues, default=None),
         needs_secret=zookeeper.needs_secret,
         errors=tuple(concerns.errors),
         elect=elect,
         drains=disks.drains,
         migration=roll.migration,
+        move=rebalance.requests,
+        status_after_move=_with_rebalance(status, rebalance.after),
     )
+
+
+def _with_rebalance(status: Obj, rebalance: Rebalance | None) -> Obj:
+    return status if rebalance is None else {**status, "rebalance": rebalance.to_status()}
 
 
 def _with_actual_ensemble(snapshot: Snapshot) -> Snapshot:

@@ -137,7 +137,7 @@ def decide_drains(snapshot: Snapshot, broker_ids: Sequence[int]) -> DrainDecisio
                 "no other one would be left for its replicas; move them to other brokers"
             )
             mine = {}
-        current = _cordoned_now(snapshot, number)
+        current = cordoned_now(snapshot, number)
         marked = {
             label(claim, names.DISK) or "": claim
             for claim in claims_of(snapshot, number)
@@ -222,7 +222,7 @@ def _is_requested_under_way(snapshot: Snapshot) -> bool:
     return any(_held_by_replacement(snapshot, number) for number in snapshot.broker_ids())
 
 
-def _cordoned_now(snapshot: Snapshot, number: int) -> set[str] | None:
+def cordoned_now(snapshot: Snapshot, number: int) -> set[str] | None:
     """The value of cordoned.log.dirs that is in effect on a broker; None while the broker has not answered."""
     values = (snapshot.dynamic_values or {}).get(number)
     if values is None:

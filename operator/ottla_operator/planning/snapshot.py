@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla_operator.api.conditions import Condition
-from ottla_operator.api.fleet import BrokerReport, ClusterMetadata, DynamicValue, LogDirContents, ServerReport
+from ottla_operator.api.fleet import (
+    BrokerReport,
+    ClusterMetadata,
+    DynamicValue,
+    LogDirContents,
+    LogDirUsage,
+    ServerReport,
+)
 from ottla_operator.api.names import BROKER, BROKER_ID, REMOVED, RETIRED, SERVER_ID
 from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, Obj, ResourceKind, dig, is_owned_by, label
 from ottla_operator.model.fields import Problem
@@ -70,6 +77,12 @@ class Snapshot:
     """The replicas in the log directories of the brokers to remove, of those that answered."""
     volumes: Mapping[str, Obj] = field(default_factory=dict)
     """PersistentVolumes by name: those of pods that have no node, and all while a volume is looked for."""
+    reassignments: Mapping[tuple[str, int], tuple[tuple[int, ...], ...]] | None = None
+    """(adding, removing) of every reassignment under way; None while the controller does not answer."""
+    log_dir_usage: Mapping[int, Sequence[LogDirUsage]] = field(default_factory=dict)
+    """By broker, as each answered last."""
+    refused_reassignments: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """Why the brokers have refused to move a partition a short time ago."""
     refused_elections: frozenset[tuple[str, int]] = frozenset()
     """Partitions whose preferred leader election the controller refused a short time ago."""
     refused_moves: frozenset[tuple[str, int]] = frozenset()

@@ -14,7 +14,14 @@ from datetime import datetime
 
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import ZOOKEEPER_READY
-from ottla_operator.api.fleet import BrokerReport, ClusterMetadata, DynamicValue, LogDirContents, ServerReport
+from ottla_operator.api.fleet import (
+    BrokerReport,
+    ClusterMetadata,
+    DynamicValue,
+    LogDirContents,
+    LogDirUsage,
+    ServerReport,
+)
 from ottla_operator.api.objects import (
     CLAIM,
     EVENT,
@@ -95,6 +102,8 @@ class ClusterObserver:
         self._slow_facts: _SlowFacts | None = None
         self._free_space = FreeSpaceHistory()
         self._dynamic_values: Mapping[int, Sequence[DynamicValue]] | None = None
+        self._log_dir_usage: Mapping[int, Sequence[LogDirUsage]] = {}
+        self._usage_at = -RESYNC_S
         self._log = log
         self._minimums = TopicMinimums(monotonic)
 
@@ -133,6 +142,8 @@ class ClusterObserver:
             filling=self._filling(snapshot),
             log_dirs=await self._read_log_dirs(snapshot, kafka),
             surplus_replicas=await self._read_surplus_replicas(snapshot, kafka),
+            reassignments=await self._read_reassignments(snapshot, kafka),
+            log_dir_usage=self._log_dir_usage,
         )
 
     async def metadata_now(self, client: KafkaAdmin) -> ClusterMetadata:
@@ -243,6 +254,35 @@ class ClusterObserver:
                 except KafkaUnavailable as error:
                     self._log.info("broker %d does not report its log directories: %s", number, error)
         return found
+
+    async def _read_reassignments(
+        self, snapshot: Snapshot, kafka: ClusterMetadata | None
+    ) -> dict[tuple[str, int], tuple[tuple[int, ...], ...]] | None:
+        """The reassignments under way. The log directories are read too, when they are old or something moves.
+
+        Nothing is asked for while no rebalance may begin and none is recorded.
+        """
+        client = self._kafka.client
+        if kafka is None or client is None:
+            return None
+        is_recorded = snapshot.status("rebalance") is not None
+        if snapshot.cluster.rebalance.mode == "Off" and not is_recorded:
+            return None
+        every_s = REQUEUE_AFTER_S if is_recorded else RESYNC_S
+        now = self._monotonic()
+        waits_for_log_dirs = any("logDir" in member for member in snapshot.status("rebalance", "batch") or ())
+        try:
+            if (
+                waits_for_log_dirs
+                or not set(kafka.brokers) <= set(self._log_dir_usage)
+                or now - self._usage_at >= every_s
+            ):
+                self._log_dir_usage = await client.log_dir_usage(kafka.brokers)
+                self._usage_at = now
+            return dict(await client.reassignments())
+        except KafkaUnavailable as error:
+            self._log.info("no answer about reassignments: %s", error)
+            return None
 
     async def _read_surplus_replicas(
         self, snapshot: Snapshot, kafka: ClusterMetadata | None

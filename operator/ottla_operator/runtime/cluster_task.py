@@ -30,6 +30,7 @@ from ottla_operator.runtime.leader_migration import migrate
 from ottla_operator.runtime.log_dir_writer import write_log_dirs
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.object_writer import ObjectWriter
+from ottla_operator.runtime.replica_mover import ReplicaMover
 
 REFUSED_S = 60.0
 """How long a refused preferred leader election is not asked for again."""
@@ -60,6 +61,7 @@ class ClusterTask:
         self._refused_moves: dict[tuple[str, int], float] = {}
         self._restored_moves: tuple[LeaderMove, ...] = ()
         self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}")
+        self._mover = ReplicaMover(self._kafka, monotonic, self._log)
         self._observer = ClusterObserver(
             key,
             cache,
@@ -106,6 +108,8 @@ class ClusterTask:
             await self._elect(wanted.elect)
         if failed is None:
             await write_log_dirs(self._kafka.client, wanted.drains, self._log)
+        if wanted.move is not None and failed is None and await self._mover.carry_out(wanted.move):
+            wanted = replace(wanted, status=wanted.status_after_move)
         await self._write_status(resource, wanted.status)
         if dig(wanted.status, "roll", "moving") != dig(resource, "status", "roll", "moving"):
             self._restored_moves = ()  # others are recorded now
@@ -117,7 +121,13 @@ class ClusterTask:
         """All that is known about the cluster now."""
         found = await self._observer.snapshot(resource, self._contested.known())
         elections, moves = self._refused_now()
-        return replace(found, refused_elections=elections, refused_moves=moves, restored_moves=self._restored_moves)
+        return replace(
+            found,
+            refused_elections=elections,
+            refused_moves=moves,
+            restored_moves=self._restored_moves,
+            refused_reassignments=self._mover.refused(),
+        )
 
     async def close(self) -> None:
         """Closes the connections; a later reconciliation opens new ones."""

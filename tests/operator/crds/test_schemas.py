@@ -96,6 +96,10 @@ def test_the_manifests_are_accepted(path: Path) -> None:
         ("spec.rolling", {"maxBatch": 0}),
         ("spec.rolling", {"approval": "manual"}),
         ("spec.rolling", {"leadershipTimeoutSeconds": "60s"}),
+        ("spec.rebalance.mode", "auto"),
+        ("spec.rebalance.throttle", "fast"),
+        ("spec.rebalance.maxPartitionsPerBatch", 0),
+        ("spec.rebalance.maxPartitionsPerBatch", 1001),
         ("metadata.name", "1st"),
         ("metadata.name", "a" * 41),
     ],
@@ -184,6 +188,7 @@ def test_cluster_fields_are_the_ones_the_model_reads() -> None:
         "spec": {
             "x": 1,
             "rolling": {"x": 1},
+            "rebalance": {"x": 1},
             "brokers": {
                 "x": 1,
                 "disks": [{**disk, "autoGrow": {"x": 1}}],

@@ -15,8 +15,10 @@ TOPIC = ("t", 0, (0, 1, 2))
 
 
 async def _five() -> Fleet:
+    """Five brokers, and a person who moves replicas; tests/operator/planning/test_rebalance.py has the other modes."""
     document = copy.deepcopy(CLUSTER)
     document["spec"]["brokers"]["replicas"] = 5
+    document["spec"]["rebalance"] = {"mode": "Off"}
     fleet = Fleet(document)
     fleet.kafka.partitions = [TOPIC]
     await fleet.converge()

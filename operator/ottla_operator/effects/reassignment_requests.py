@@ -1,0 +1,148 @@
+"""The requests of the KafkaAdmin port that move replicas: reassignments, log directories, throttles.
+
+Kafka's own requests (KIP-455, KIP-113, KIP-73), which a controller of Apache Kafka serves too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka import TopicPartition
+from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, KafkaAdminClient
+from kafka.errors import KafkaError as ClientError
+from kafka.errors import for_code
+
+from ottla_operator.api.fleet import LogDirUsage
+from ottla_operator.rebalancer.machine import MoveRequests, ThrottleChange
+from ottla_operator.rebalancer.model import UNKNOWN, PartitionId
+
+NO_ERROR = 0
+UNKNOWN_TOPIC_OR_PARTITION = 3
+REPLICA_NOT_AVAILABLE = 9
+NO_REASSIGNMENT_IN_PROGRESS = 85
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+LOG_DIR_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+LEADERS = "leader.replication.throttled.replicas"
+FOLLOWERS = "follower.replication.throttled.replicas"
+
+
+def list_reassignments(client: KafkaAdminClient, timeout_ms: int) -> dict[PartitionId, tuple[tuple[int, ...], ...]]:
+    """(adding, removing) of every reassignment under way, as the controller knows it."""
+    found = client.list_partition_reassignments(None, timeout_ms)
+    return {
+        (partition.topic, partition.partition): (
+            tuple(answer["adding_replicas"]),
+            tuple(answer["removing_replicas"]),
+        )
+        for partition, answer in found.items()
+    }
+
+
+def describe_log_dirs(client: KafkaAdminClient, brokers: Sequence[int]) -> dict[int, tuple[LogDirUsage, ...]]:
+    """The log directories of each broker that answers."""
+    found: dict[int, tuple[LogDirUsage, ...]] = {}
+    for broker in brokers:
+        try:
+            (answer,) = client._manager.run(client._async_describe_log_dirs, None, [broker])
+        except ClientError:
+            continue  # a broker that is down has no answer, and the others are wanted all the same
+        found[broker] = tuple(
+            LogDirUsage(
+                path=str(directory["log_dir"]),
+                error="" if directory["error_code"] == NO_ERROR else _name(directory["error_code"]),
+                total_bytes=_bytes(directory.get("total_bytes")),
+                free_bytes=_bytes(directory.get("usable_bytes")),
+                sizes={
+                    (topic["name"], partition["partition_index"]): partition["partition_size"]
+                    for topic in directory["topics"]
+                    for partition in topic["partitions"]
+                    if not partition["is_future_key"]
+                },
+                moving=frozenset(
+                    (topic["name"], partition["partition_index"])
+                    for topic in directory["topics"]
+                    for partition in topic["partitions"]
+                    if partition["is_future_key"]
+                ),
+            )
+            for directory in answer["log_dirs"]
+        )
+    return found
+
+
+def request_moves(client: KafkaAdminClient, requests: MoveRequests, timeout_ms: int) -> dict[PartitionId, str]:
+    """Sets throttles, then directories, then reassignments. Returns the errors by partition, "topic-0: Name"."""
+    if requests.throttle is not None:
+        _throttle(client, requests.throttle, has_log_dirs=bool(requests.log_dirs))
+    errors: dict[PartitionId, str] = {}
+    if requests.log_dirs:
+        wanted = {(topic, index, broker): path for (broker, topic, index), path in requests.log_dirs.items()}
+        for replica, error in client.alter_replica_log_dirs(wanted).items():
+            # A replica that does not exist yet is created in that directory: the broker remembers it (KIP-113).
+            if error.errno not in (NO_ERROR, REPLICA_NOT_AVAILABLE):
+                partition = (replica.topic, replica.partition)
+                errors[partition] = f"{replica.topic}-{replica.partition}: {_name(error.errno)}"
+    targets = {
+        TopicPartition(topic, index): None if replicas is None else list(replicas)
+        for (topic, index), replicas in requests.reassign.items()
+        if (topic, index) not in errors
+    }
+    if targets:
+        for partition, failed in client.alter_partition_reassignments(targets, timeout_ms).items():
+            if failed is not None and failed.errno != NO_REASSIGNMENT_IN_PROGRESS:
+                found = (partition.topic, partition.partition)
+                errors[found] = f"{partition.topic}-{partition.partition}: {_name(failed.errno)}"
+    return errors
+
+
+def _throttle(client: KafkaAdminClient, change: ThrottleChange, *, has_log_dirs: bool) -> None:
+    """Brokers first, so that a list of replicas never throttles to a rate that is not set.
+
+    A topic that is deleted meanwhile needs no list.
+    """
+    rate = str(change.bytes_per_second)
+    keys = (*RATES, LOG_DIR_RATE) if has_log_dirs or not change.bytes_per_second else RATES
+    entry = dict.fromkeys(keys, (AlterConfigOp.SET, rate) if change.bytes_per_second else (AlterConfigOp.DELETE, None))
+    lists = [
+        ConfigResource(
+            ConfigResourceType.TOPIC,
+            topic,
+            {
+                LEADERS: (AlterConfigOp.SET, ",".join(change.leaders[topic])),
+                FOLLOWERS: (AlterConfigOp.SET, ",".join(change.followers.get(topic, ()))),
+            },
+        )
+        for topic in sorted(change.leaders)
+    ]
+    lists += [
+        ConfigResource(
+            ConfigResourceType.TOPIC,
+            topic,
+            {LEADERS: (AlterConfigOp.DELETE, None), FOLLOWERS: (AlterConfigOp.DELETE, None)},
+        )
+        for topic in change.unset
+    ]
+    brokers = [ConfigResource(ConfigResourceType.BROKER, str(broker), entry) for broker in change.brokers]
+    if change.bytes_per_second:
+        _alter(client, brokers, "broker")
+        _alter(client, lists, "topic")
+    else:
+        _alter(client, lists, "topic")
+        _alter(client, brokers, "broker")
+
+
+def _alter(client: KafkaAdminClient, resources: Sequence[ConfigResource], kind: str) -> None:
+    if not resources:
+        return
+    answered = client.alter_configs(list(resources), raise_on_unknown=False, incremental=True)
+    for name, text in answered.get(kind, {}).items():
+        if text != "OK" and "UnknownTopicOrPartition" not in str(text):
+            raise RuntimeError(f"throttle of {kind} {name}: {text}")
+
+
+def _name(code: int) -> str:
+    return str(for_code(code).__name__).removesuffix("Error")
+
+
+def _bytes(value: object) -> int:
+    return value if isinstance(value, int) and value >= 0 else UNKNOWN

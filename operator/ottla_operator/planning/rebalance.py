@@ -1,0 +1,186 @@
+"""The rebalance of a cluster: the fleet as the rebalancer reads it, and the next step of carrying its plan out.
+
+Brokers to remove are draining. Brokers that are not registered are cordoned, and no batch begins while there are any,
+or while a roll runs: replicas that catch up and new ones would compete. KafkaTopics give the number of replicas. Log
+directories that are emptied or cordoned get nothing; `disk_drains` empties them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+
+from ottla_operator.api import names
+from ottla_operator.api.fleet import LogDirUsage, PartitionReport
+from ottla_operator.api.objects import KAFKA_TOPIC, POD, Obj, dig, has_condition, is_terminating, name_of
+from ottla_operator.model.kafka_topic import declared_topic
+from ottla_operator.planning.broker_claims import log_dir
+from ottla_operator.planning.disk_drains import cordoned_now, find_drains
+from ottla_operator.planning.identity import Identities
+from ottla_operator.planning.snapshot import Snapshot
+from ottla_operator.rebalancer import machine
+from ottla_operator.rebalancer.model import (
+    FleetBroker,
+    FleetPartition,
+    FleetPlacement,
+    FleetReplica,
+    LogDir,
+    PartitionId,
+    PlacementRefusal,
+    Plan,
+    Policy,
+    State,
+)
+from ottla_operator.rebalancer.planner import plan as make_plan
+from ottla_operator.rebalancer.rebalance_status import from_status
+from ottla_operator.topics.decisions import topic_owner_of
+
+AT_REST = Policy()
+RUNNING = Policy(tolerance=0.05)
+"""Tighter than what begins a rebalance: otherwise the next small difference would begin one again."""
+NAMED = 5
+
+_plan_of = lru_cache(maxsize=16)(make_plan)
+"""A fleet that has not changed since the last reconciliation needs no new plan."""
+
+
+def decide_rebalance(
+    snapshot: Snapshot, identities: Identities, stopping: Sequence[int], *, is_rolling: bool
+) -> machine.RebalanceDecision:
+    """The next step of the rebalance under way, or the first of a new one."""
+    recorded = from_status(snapshot.status("rebalance"))
+    if snapshot.problems_below("spec.rebalance", "spec.brokers.replicas"):
+        return machine.RebalanceDecision(recorded)
+    spec = snapshot.cluster.rebalance
+    if recorded is None and spec.mode == machine.OFF:
+        return machine.RebalanceDecision(None)
+    brokers = tuple(_broker(snapshot, number, rack, identities) for number, rack in identities.racks.items())
+    kafka = snapshot.kafka
+    facts = machine.RebalanceFacts(
+        mode=spec.mode,
+        bytes_per_second=spec.bytes_per_second,
+        most_per_batch=spec.most_partitions_per_batch,
+        plan=lambda is_running: _plan(snapshot, brokers, RUNNING if is_running else AT_REST),
+        under_way=None
+        if kafka is None or snapshot.reassignments is None
+        else {partition: adding for partition, (adding, _) in snapshot.reassignments.items()},
+        replicas={} if kafka is None else {(one.topic, one.index): one.replicas for one in kafka.partitions},
+        leaving=identities.surplus,
+        brokers=() if kafka is None else kafka.brokers,
+        obstacle=_obstacle(snapshot, brokers, stopping, is_rolling=is_rolling),
+        now=snapshot.now,
+        refused=snapshot.refused_reassignments,
+        stored_bytes={
+            (number, *partition): size
+            for number, found in snapshot.log_dir_usage.items()
+            for usage in found
+            for partition, size in usage.sizes.items()
+        },
+        moving=frozenset(
+            (number, *partition)
+            for number, found in snapshot.log_dir_usage.items()
+            for usage in found
+            for partition in usage.moving
+        ),
+    )
+    return machine.decide(recorded, facts)
+
+
+def _obstacle(snapshot: Snapshot, brokers: Sequence[FleetBroker], stopping: Sequence[int], *, is_rolling: bool) -> str:
+    """Why no batch may begin; "" when one may. Ordered checks."""
+    if is_rolling:
+        return "waits for the end of the roll"
+    if stopping:
+        return f"waits until broker {stopping[0]} is removed"
+    down = [str(broker.id) for broker in brokers if broker.state == "cordoned"]
+    if down:
+        return f"waits for broker {', '.join(down[:NAMED])}"
+    if snapshot.cluster.brokers.replicas > len(brokers):
+        return "waits for new brokers"
+    return ""
+
+
+def _broker(snapshot: Snapshot, number: int, rack: str, identities: Identities) -> FleetBroker:
+    pod = snapshot.get(POD, names.pod_of(names.broker_name(snapshot.cluster.name, number)))
+    state: State = "active"
+    if number in identities.surplus:
+        state = "draining"
+    elif not _is_up(snapshot, number, pod):
+        state = "cordoned"
+    closed = cordoned_now(snapshot, number) or set()
+    closed |= {log_dir(drain.disk) for drain in find_drains(snapshot, (number,))}
+    log_dirs = tuple(
+        LogDir(usage.path, usage.total_bytes, usage.free_bytes, _state_of(usage, closed))
+        for usage in snapshot.log_dir_usage.get(number, ())
+    )
+    return FleetBroker(number, rack, str(dig(pod, "spec", "nodeName") or ""), log_dirs, state)
+
+
+def _state_of(usage: LogDirUsage, closed: Collection[str]) -> State:
+    return "cordoned" if usage.error or usage.path in closed else "active"
+
+
+def _is_up(snapshot: Snapshot, number: int, pod: Obj | None) -> bool:
+    is_ready = pod is not None and has_condition(pod, "Ready") and not is_terminating(pod)
+    return is_ready and snapshot.kafka is not None and number in snapshot.kafka.brokers
+
+
+def _plan(snapshot: Snapshot, brokers: tuple[FleetBroker, ...], policy: Policy) -> Plan:
+    """The plan of the partitions that have a leader; the others cannot be reassigned."""
+    if snapshot.kafka is None:
+        return Plan()
+    factors = _factors(snapshot)
+    stored = _stored(snapshot.log_dir_usage)
+    partitions: list[FleetPartition] = []
+    without: list[PlacementRefusal] = []
+    draining = {broker.id for broker in brokers if broker.state == "draining"}
+    for report in snapshot.kafka.partitions:
+        if report.leader < 0:
+            if draining & set(report.replicas):
+                without.append(PlacementRefusal(report.topic, report.index, "has no leader"))
+            continue
+        partitions.append(_partition(snapshot, report, factors.get(report.topic, 0), stored))
+    found = _plan_of(FleetPlacement(brokers, tuple(partitions)), policy)
+    return Plan(found.reassignments, found.log_dir_moves, (*found.refusals, *without)) if without else found
+
+
+def _partition(
+    snapshot: Snapshot, report: PartitionReport, factor: int, stored: Mapping[PartitionId, Mapping[int, FleetReplica]]
+) -> FleetPartition:
+    """A partition with the replicas that it will have once its reassignment is done."""
+    identity = (report.topic, report.index)
+    removing = (snapshot.reassignments or {}).get(identity, ((), ()))[1]
+    known = stored.get(identity, {})
+    replicas = tuple(known.get(number) or FleetReplica(number) for number in report.replicas if number not in removing)
+    return FleetPartition(report.topic, report.index, replicas, factor, report.in_sync)
+
+
+def _stored(log_dirs: Mapping[int, Sequence[LogDirUsage]]) -> dict[PartitionId, dict[int, FleetReplica]]:
+    found: dict[PartitionId, dict[int, FleetReplica]] = {}
+    for number, usages in log_dirs.items():
+        for usage in usages:
+            for partition, size in usage.sizes.items():
+                found.setdefault(partition, {})[number] = FleetReplica(number, size, usage.path)
+    return found
+
+
+def _factors(snapshot: Snapshot) -> dict[str, int]:
+    """By topic, the replicas that the KafkaTopic which has it declares."""
+    documents: dict[str, list[Obj]] = {}
+    for document in snapshot.all(KAFKA_TOPIC):
+        if topic := declared_topic(document):
+            documents.setdefault(topic, []).append(document)
+    found: dict[str, int] = {}
+    for topic, named in documents.items():
+        for document in named:
+            wanted = dig(document, "spec", "replicas")
+            is_served = dig(document, "status", "topicName") == topic and dig(document, "status", "topicId")
+            if (
+                is_served
+                and isinstance(wanted, int)
+                and wanted > 0
+                and not is_terminating(document)
+                and topic_owner_of(document, named) in ("", name_of(document))
+            ):
+                found[topic] = wanted
+    return found

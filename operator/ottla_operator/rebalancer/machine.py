@@ -1,0 +1,323 @@
+"""The state machine that carries out plans: batches of reassignments, with its state in status.rebalance.
+
+    step        left when                                            what the operator asks of Kafka in it
+    Plan        a batch is chosen                                    -
+    Move        the brokers have taken the requests                  throttles of the batch, then its reassignments
+    Wait        nothing of the batch is under way any more           cancels what goes to a broker that now leaves
+    Unthrottle  the throttles are removed                            removes them
+    DryRun      the mode changes                                     -
+
+A step is written to status before anything is asked for in it, and every request can be repeated. So an operator that
+crashes between any two of them reads which batch it had and which throttles it may have set, and goes on. What is left
+to do is never recorded: it is the plan of the replicas as they will be once the reassignments under way are done.
+
+No batch begins while something else goes on (`RebalanceFacts.obstacle`: a roll, a broker that is down), or while
+somebody else reassigns partitions; those are left alone. What is under way goes on meanwhile: Kafka drops a replica
+only when all new ones are in sync, and a roll restarts no broker while a replica of its partitions is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from ottla_operator.api.times import seconds_between
+from ottla_operator.rebalancer.model import LogDirMove, PartitionId, Plan, Reassignment
+from ottla_operator.rebalancer.rebalance_status import BatchMember, Rebalance, Step, Throttled
+
+Mode = str
+AUTO, DRY_RUN, OFF = "Auto", "DryRun", "Off"
+MODES = (AUTO, DRY_RUN, OFF)
+ORDERS_PER_BATCH = 500
+"""How many partitions are in a batch that only changes the order of replicas, which copies nothing."""
+PLAN_SHOWN = 20
+REASONS_SHOWN = 3
+SOON_S = 0.5
+REQUEUE_S = 2.0
+
+ReplicaId = tuple[int, str, int]
+"""Broker, topic, index."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottleChange:
+    """Throttles to set and to remove. `bytes_per_second`: 0 removes the rates of `brokers`.
+
+    `leaders`, `followers`: by topic, the replicas that are throttled, as ("index:broker", …). `unset`: topics that lose
+    their lists. Source: ReassignPartitionsCommand of Apache Kafka, KIP-73.
+    """
+
+    bytes_per_second: int
+    brokers: tuple[int, ...]
+    leaders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    followers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unset: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRequests:
+    """What to ask of Kafka, in this order. `reassign`: None cancels. `log_dirs`: the directory of each replica."""
+
+    throttle: ThrottleChange | None = None
+    log_dirs: Mapping[ReplicaId, str] = field(default_factory=dict)
+    reassign: Mapping[PartitionId, tuple[int, ...] | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceDecision:
+    """`rebalance`: the new status.rebalance, None for none. `after`: what it is once `requests` have been taken."""
+
+    rebalance: Rebalance | None
+    requests: MoveRequests | None = None
+    after: Rebalance | None = None
+    requeue_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceFacts:
+    """What is known about the fleet.
+
+    `plan`: makes the plan, with True while a rebalance runs. `bytes_per_second`: the throttle, 0 for none. `under_way`:
+    the replicas that each reassignment adds, None while no broker answers. `replicas`: of each partition, from metadata
+    that may be behind the controller. `leaving`: brokers that must get nothing. `brokers`: those that are registered.
+    `obstacle`: why no batch may begin, "" when one may. `refused`: what brokers have refused a short time ago.
+    `stored_bytes`: the size of replicas. `moving`: replicas that move to another directory.
+    """
+
+    mode: Mode
+    bytes_per_second: int
+    most_per_batch: int
+    plan: Callable[[bool], Plan]
+    under_way: Mapping[PartitionId, tuple[int, ...]] | None
+    replicas: Mapping[PartitionId, tuple[int, ...]]
+    leaving: Collection[int]
+    brokers: tuple[int, ...]
+    obstacle: str
+    now: str
+    refused: Mapping[PartitionId, str] = field(default_factory=dict)
+    stored_bytes: Mapping[ReplicaId, int] = field(default_factory=dict)
+    moving: Collection[ReplicaId] = ()
+
+
+def decide(recorded: Rebalance | None, facts: RebalanceFacts) -> RebalanceDecision:
+    """The next step. The same facts and record give the same decision."""
+    if facts.under_way is None:
+        if recorded is None:
+            return RebalanceDecision(None)
+        return RebalanceDecision(replace(recorded, reason="no broker answers"))
+    current = recorded or Rebalance("Plan", facts.now)
+    if current.step == "Move":
+        return _move(current, facts)
+    if current.step == "Wait":
+        return _wait(current, facts, facts.under_way)
+    if current.step == "Unthrottle":
+        removed = replace(current, step="Plan", since=facts.now, throttled=None, reason="")
+        return RebalanceDecision(current, _remove_throttles(current), removed, SOON_S)
+    return _plan(recorded, current, facts, facts.under_way)
+
+
+def _to(current: Rebalance, facts: RebalanceFacts, step: Step, **changes: object) -> Rebalance:
+    return replace(current, step=step, since=facts.now, **changes)  # type: ignore[arg-type]
+
+
+def _plan(
+    recorded: Rebalance | None,
+    current: Rebalance,
+    facts: RebalanceFacts,
+    under_way: Mapping[PartitionId, tuple[int, ...]],
+) -> RebalanceDecision:
+    """Chooses the next batch, or ends the rebalance."""
+    if facts.mode == OFF:
+        return _end(current, facts, ())
+    plan = facts.plan(recorded is not None and recorded.step != "DryRun")
+    waiting = [*facts.refused.values(), *map(str, plan.refusals)]
+    moves = [one for one in plan.reassignments if one.id not in facts.refused]
+    dir_moves = [one for one in plan.log_dir_moves if (one.topic, one.index) not in facts.refused]
+    if not moves and not dir_moves:
+        return _end(current, facts, waiting)
+    shown = replace(
+        current,
+        batch=(),
+        partitions_to_go=len(moves) + len(dir_moves),
+        bytes_to_go=sum(one.bytes_to_copy for one in moves) + sum(one.size_bytes for one in dir_moves),
+        started_at=current.started_at or facts.now,
+        plan=(),
+        reason=_text(waiting),
+    )
+    if facts.mode == DRY_RUN:
+        if current.throttled is not None:
+            return _end(current, facts, waiting)
+        since = current.since if current.step == "DryRun" else facts.now
+        texts = tuple(str(one) for one in [*moves, *dir_moves][:PLAN_SHOWN])
+        return RebalanceDecision(replace(shown, step="DryRun", since=since, plan=texts, started_at=""))
+    since = current.since if current.step == "Plan" else facts.now
+    shown = replace(shown, step="Plan", since=since)
+    if facts.obstacle:
+        return RebalanceDecision(replace(shown, reason=facts.obstacle), requeue_after_s=REQUEUE_S)
+    if under_way:
+        others = ", ".join(f"{topic}-{index}" for topic, index in sorted(under_way)[:REASONS_SHOWN])
+        return RebalanceDecision(replace(shown, reason=f"others reassign {others}"), requeue_after_s=REQUEUE_S)
+    batch = _batch(moves, dir_moves, facts.most_per_batch)
+    topics = {member.topic for member in batch if not member.log_dir and member.added}
+    throttled = current.throttled
+    if facts.bytes_per_second and (topics or any(member.log_dir for member in batch)):
+        before = current.throttled.topics if current.throttled is not None else ()
+        throttled = Throttled(facts.bytes_per_second, facts.brokers, tuple(sorted({*before, *topics})))
+    moved = _to(shown, facts, "Move", batch=batch, throttled=throttled)
+    return RebalanceDecision(moved, requeue_after_s=SOON_S)
+
+
+def _batch(moves: list[Reassignment], dir_moves: list[LogDirMove], most: int) -> tuple[BatchMember, ...]:
+    """The first of the plan; those that copy data and those that do not are in batches of their own."""
+    copying = [one for one in moves if one.added][:most]
+    if not copying and moves:
+        copying = moves[:ORDERS_PER_BATCH]
+    if copying:
+        return tuple(
+            BatchMember(
+                one.topic,
+                one.index,
+                replicas=one.after,
+                before=one.before,
+                bytes_to_go=one.bytes_to_copy,
+                size_bytes=one.size_bytes,
+                log_dirs=tuple(sorted((one.log_dirs or {}).items())),
+            )
+            for one in copying
+        )
+    return tuple(
+        BatchMember(one.topic, one.index, broker=one.broker, log_dir=one.after, bytes_to_go=one.size_bytes)
+        for one in dir_moves[:most]
+    )
+
+
+def _end(current: Rebalance, facts: RebalanceFacts, waiting: Collection[str]) -> RebalanceDecision:
+    """Nothing can be moved now: the throttles go, then the status; what cannot be placed stays shown."""
+    if current.throttled is not None:
+        return RebalanceDecision(_to(current, facts, "Unthrottle", batch=(), plan=()), requeue_after_s=SOON_S)
+    if not waiting:
+        return RebalanceDecision(None)
+    since = current.since if current.step == "Plan" else facts.now
+    return RebalanceDecision(Rebalance("Plan", since, reason=_text(waiting)))
+
+
+def _move(current: Rebalance, facts: RebalanceFacts) -> RebalanceDecision:
+    """Asks for what the batch has. Once it is under way it is waited for, whatever else begins."""
+    under_way = facts.under_way or {}
+    if facts.mode != AUTO or facts.obstacle:
+        return RebalanceDecision(_to(current, facts, "Wait"), requeue_after_s=SOON_S)
+    batch = tuple(
+        member
+        for member in current.batch
+        if member.id in under_way or (member.id not in facts.refused and _is_as_planned(member, facts))
+    )
+    throttle: ThrottleChange | None = None
+    throttled = current.throttled
+    if throttled is not None and facts.bytes_per_second:
+        leaders: dict[str, tuple[str, ...]] = {}
+        followers: dict[str, tuple[str, ...]] = {}
+        for member in batch:
+            if member.added:
+                from_ = tuple(f"{member.index}:{broker}" for broker in member.before)
+                to = tuple(f"{member.index}:{broker}" for broker in member.added)
+                leaders[member.topic] = (*leaders.get(member.topic, ()), *from_)
+                followers[member.topic] = (*followers.get(member.topic, ()), *to)
+        unset = tuple(topic for topic in throttled.topics if topic not in leaders)
+        throttle = ThrottleChange(facts.bytes_per_second, throttled.brokers, leaders, followers, unset)
+        throttled = Throttled(facts.bytes_per_second, throttled.brokers, tuple(sorted(leaders)))
+    elif throttled is not None:
+        throttle, throttled = ThrottleChange(0, throttled.brokers, unset=throttled.topics), None
+    log_dirs = {(member.broker, *member.id): member.log_dir for member in batch if member.log_dir}
+    log_dirs |= {(broker, *member.id): path for member in batch for broker, path in member.log_dirs}
+    reassign = {member.id: member.replicas for member in batch if not member.log_dir and member.id not in under_way}
+    after = _to(current, facts, "Wait", batch=batch, throttled=throttled)
+    return RebalanceDecision(current, MoveRequests(throttle, log_dirs, reassign), after, REQUEUE_S)
+
+
+def _is_as_planned(member: BatchMember, facts: RebalanceFacts) -> bool:
+    """Whether the plan still holds for a member: its metadata may have been behind when the plan was made."""
+    if set(member.added) & set(facts.leaving):
+        return False
+    return bool(member.log_dir) or facts.replicas.get(member.id) == member.before
+
+
+def _is_behind(member: BatchMember, facts: RebalanceFacts) -> bool:
+    """Whether the metadata still shows the replicas of both sides. A plan of that would keep them all."""
+    both = {*member.before, *member.replicas}
+    return len(both) > max(len(member.before), len(member.replicas)) and both == {*facts.replicas.get(member.id, ())}
+
+
+def _wait(
+    current: Rebalance, facts: RebalanceFacts, under_way: Mapping[PartitionId, tuple[int, ...]]
+) -> RebalanceDecision:
+    pending = tuple(
+        member
+        for member in current.batch
+        if (
+            (member.broker, *member.id) in facts.moving
+            if member.log_dir
+            else member.id in under_way or _is_behind(member, facts)
+        )
+    )
+    measured = _measured(current, facts, pending)
+    if not pending:
+        return RebalanceDecision(_to(measured, facts, "Plan", batch=(), reason=""), requeue_after_s=SOON_S)
+    wanted = facts.bytes_per_second if facts.mode == AUTO else None
+    rate = current.throttled.bytes_per_second if current.throttled is not None else 0
+    copies = any(member.added or member.log_dir for member in pending)
+    if wanted is not None and wanted != rate and copies and not facts.obstacle:
+        topics = {member.topic for member in pending if member.added}
+        before = current.throttled.topics if current.throttled is not None else ()
+        throttled = Throttled(wanted or rate, facts.brokers, tuple(sorted({*before, *topics})))
+        return RebalanceDecision(_to(measured, facts, "Move", throttled=throttled), requeue_after_s=SOON_S)
+    leaving = [member for member in pending if set(under_way.get(member.id, ())) & set(facts.leaving)]
+    if leaving:
+        names = ", ".join(str(member) for member in leaving[:REASONS_SHOWN])
+        shown = replace(measured, reason=f"cancels {names}: a broker that gets a replica is to be removed")
+        requests = MoveRequests(reassign=dict.fromkeys((member.id for member in leaving), None))
+        return RebalanceDecision(shown, requests, shown, REQUEUE_S)
+    return RebalanceDecision(measured, requeue_after_s=REQUEUE_S)
+
+
+def _measured(current: Rebalance, facts: RebalanceFacts, pending: tuple[BatchMember, ...]) -> Rebalance:
+    """The progress: when a partition is done, or a hundredth of what is to go has been copied."""
+    members = tuple(replace(member, bytes_to_go=_bytes_left(member, facts)) for member in pending)
+    moved = sum(one.bytes_to_go for one in current.batch) - sum(one.bytes_to_go for one in members)
+    done = len(current.batch) - len(pending)
+    if not done and (moved <= 0 or moved * 100 < current.bytes_to_go):
+        return replace(current, reason=facts.obstacle)
+    all_moved = current.bytes_moved + max(0, moved)
+    passed = seconds_between(current.started_at, facts.now)
+    return replace(
+        current,
+        batch=members,
+        partitions_to_go=max(0, current.partitions_to_go - done),
+        bytes_to_go=max(0, current.bytes_to_go - moved),
+        bytes_moved=all_moved,
+        bytes_per_second=round(all_moved / passed) if passed else 0,
+        reason=facts.obstacle,
+    )
+
+
+def _bytes_left(member: BatchMember, facts: RebalanceFacts) -> int:
+    """Of what a member has to copy, less what its new replicas have."""
+    if not member.added or not member.size_bytes:
+        return member.bytes_to_go
+    there = (facts.stored_bytes.get((broker, *member.id), 0) for broker in member.added)
+    return min(member.bytes_to_go, sum(max(0, member.size_bytes - stored) for stored in there))
+
+
+def _remove_throttles(current: Rebalance) -> MoveRequests | None:
+    if current.throttled is None:
+        return None
+    return MoveRequests(ThrottleChange(0, current.throttled.brokers, unset=current.throttled.topics))
+
+
+def _text(reasons: Collection[str]) -> str:
+    """
+    >>> _text(["a", "b", "c", "d"])
+    'a; b; c; 1 more'
+    """
+    found = sorted(set(reasons))
+    more = [f"{len(found) - REASONS_SHOWN} more"] if len(found) > REASONS_SHOWN else []
+    return "; ".join([*found[:REASONS_SHOWN], *more])
