@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ottla_operator.api.fleet import BrokerReport, ServerReport
+from ottla_operator.api.fleet import BrokerReport, MembershipReport, Reconfiguration, ServerReport
 from ottla_operator.api.objects import Obj
 from ottla_operator.command import configure_log
 from ottla_operator.effects.environment import ProductionEnvironment
@@ -39,6 +39,12 @@ class LocalFleetEnvironment:
 
     async def server_report(self, pod: Obj) -> ServerReport | None:
         return await self._other.server_report(pod)
+
+    async def membership(self, leader: Obj) -> MembershipReport | None:
+        return await self._other.membership(leader)
+
+    async def reconfigure(self, leader: Obj, password: str, change: Reconfiguration) -> str:
+        return await self._other.reconfigure(leader, password, change)
 
     def kafka(self, bootstrap: Sequence[str]) -> KafkaAdmin:
         return KafkaPythonAdmin(self._bootstrap)

@@ -86,6 +86,11 @@ class Ensemble:
             return ""
         return "leader" if number == self.leader else "follower"
 
+    def serving(self) -> list[int]:
+        """The servers that are connected to the leader, with a vote or without."""
+        self._elect()
+        return [] if self.leader is None else sorted(self._members())
+
     def write(self) -> None:
         """A client's transaction, acknowledged by every server that is there."""
         self._elect()
@@ -102,9 +107,14 @@ class Ensemble:
         if uids is None:
             return
         marked = {self.volumes.get(uid, ("", EMPTY)) for uid in uids}
-        permission = self.fleet.kubernetes.there(CONFIG_MAP, "orders-zookeeper")["data"][f"start-empty-{server}"]
+        permission = self.fleet.kubernetes.there(CONFIG_MAP, "orders-zookeeper")["data"].get(f"start-empty-{server}")
+        if permission is None:
+            self.refused[server] = f"key start-empty-{server} not found in ConfigMap"
+            return
         zxid = max(zxid for _, zxid in marked)
-        if len({marker for marker, _ in marked}) > 1 or "" in {marker for marker, _ in marked}:
+        if permission == "add":
+            zxid = EMPTY
+        elif len({marker for marker, _ in marked}) > 1 or "" in {marker for marker, _ in marked}:
             if permission == "no":
                 self.refused[server] = f"the data volume of server {server} is not the one that it served with"
                 return
@@ -138,9 +148,10 @@ class Ensemble:
 
     def _elect(self) -> None:
         members = self._members()
-        size = len(self.fleet.kubernetes.there(CONFIG_MAP, "orders-zookeeper")["data"]["members"].splitlines())
-        voters = {server: one for server, one in members.items() if one.zxid != EMPTY}
-        if len(voters) <= size // 2:
+        membership = self.fleet.environment.ensemble_members
+        membership.form()
+        voters = {server: one for server, one in members.items() if one.zxid != EMPTY and server in membership.servers}
+        if not membership.has_quorum(voters):
             self.leader = None
             return
         if self.leader not in voters:
@@ -161,6 +172,9 @@ class EnsembleSurroundings(InMemorySurroundings):
 
     ensemble: Ensemble
 
+    def serving(self) -> list[int]:
+        return self.ensemble.serving()
+
     async def server_report(self, pod: Obj) -> ServerReport | None:
         return ServerReport(uid_of(pod), self.ensemble.mode(pod))
 
@@ -176,6 +190,24 @@ class EnsembleFleet(Fleet):
         self.environment = EnsembleSurroundings(self.kubernetes, self.kafka)
         self.environment.ensemble = self.ensemble
         self.restart_operator()
+
+    async def converge(self, passes: int = 150) -> None:
+        """Until nothing changes in two reconciliations: what the first has asked of ZooKeeper shows in the second."""
+        quiet = 0
+        for _ in range(passes):
+            before = self._acts()
+            await self.step()
+            self.check()
+            quiet = quiet + 1 if self._acts() == before else 0
+            if quiet == 2:
+                return
+        raise AssertionError(f"no rest after {passes} passes: {self.kubernetes.writes[-10:]}")
+
+    def _acts(self) -> tuple[int, int, int]:
+        return len(self.kubernetes.writes), self.kubernetes.version, self.environment.ensemble_members.version
+
+    def check(self) -> None:
+        """What has to hold after each reconciliation; for tests."""
 
     def is_serving(self, server: int) -> bool:
         name = f"orders-zookeeper-{server}-0"

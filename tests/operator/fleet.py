@@ -18,7 +18,9 @@ from ottla_operator.api.fleet import (
     LogDirContents,
     LogDirectoryReport,
     LogDirUsage,
+    MembershipReport,
     PartitionReport,
+    Reconfiguration,
     RecreationReport,
     ReplicaInLogDir,
     ServerReport,
@@ -52,6 +54,7 @@ from ottla_operator.topics.decisions import (
     TopicDescription,
 )
 from tests.operator.kubernetes import NOW, InMemoryKubernetes, node
+from tests.operator.membership import Membership
 
 CLUSTER: dict[str, Any] = {
     "apiVersion": "kafka.ottla.dev/v1alpha1",
@@ -393,8 +396,12 @@ class InMemorySurroundings:
     """State of a broker's session with ZooKeeper, by the name of its pod, where it is not connected."""
     reported: list[str] = field(default_factory=list)
     """The pods that were asked, in order."""
+    ensemble_members: Membership = field(init=False)
     passed_s: int = 0
     """How long after NOW it is."""
+
+    def __post_init__(self) -> None:
+        self.ensemble_members = Membership(self.kubernetes)
 
     def now(self) -> str:
         return (datetime.fromisoformat(NOW) + timedelta(seconds=self.passed_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -421,17 +428,31 @@ class InMemorySurroundings:
             uid_of(pod), "cluster-1", "running", tuple(found), session, 60_000, 1767225600000, recreation
         )
 
-    async def server_report(self, pod: Obj) -> ServerReport | None:
+    def serving(self) -> list[int]:
+        """The servers whose pods are ready, while those with a vote among them are a quorum."""
+        self.ensemble_members.form()
+        pods = [self.kubernetes.there(POD, name) for name in self.kubernetes.names(POD)]
         ready = [
-            name
-            for name in self.kubernetes.names(POD)
-            if dig(other := self.kubernetes.there(POD, name), "metadata", "labels", names.SERVER_ID) is not None
-            and has_condition(other, "Ready")
+            int(number)
+            for pod in pods
+            if (number := dig(pod, "metadata", "labels", names.SERVER_ID)) is not None
+            and has_condition(pod, "Ready")
+            and not dig(pod, "metadata", "deletionTimestamp")
         ]
-        size = len(self.kubernetes.there(CONFIG_MAP, "orders-zookeeper")["data"]["members"].splitlines())
-        if pod["metadata"]["name"] not in ready or len(ready) <= size // 2:
+        return sorted(ready) if self.ensemble_members.has_quorum(ready) else []
+
+    async def server_report(self, pod: Obj) -> ServerReport | None:
+        serving, server = self.serving(), int(pod["metadata"]["labels"][names.SERVER_ID])
+        if server not in serving:
             return ServerReport(uid_of(pod), "")
-        return ServerReport(uid_of(pod), "leader" if pod["metadata"]["name"] == ready[0] else "follower")
+        leader = next(number for number in serving if number in self.ensemble_members.servers)
+        return ServerReport(uid_of(pod), "leader" if server == leader else "follower")
+
+    async def membership(self, leader: Obj) -> MembershipReport | None:
+        return self.ensemble_members.report() if self.serving() else None
+
+    async def reconfigure(self, leader: Obj, password: str, change: Reconfiguration) -> str:
+        return self.ensemble_members.reconfigure(change, password, self.serving())
 
     def kafka(self, bootstrap: Sequence[str]) -> KafkaAdmin:
         self.fleet.opened += 1

@@ -6,6 +6,7 @@ kubelets and the garbage collector would have done by now.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -219,6 +220,8 @@ class InMemoryKubernetes:
     def _admitted(self, verb: str, obj: Obj) -> Obj:
         """A write through admission and validation."""
         obj = _copy(obj) if self.webhook is None else self.webhook(_copy(obj))
+        for key, text in obj.pop("stringData", {}).items():
+            obj.setdefault("data", {})[key] = base64.b64encode(text.encode()).decode()
         if fault := _fault(obj):
             raise ApiError(422, "Invalid", f"{obj['kind']} {name_of(obj)}: {fault}")
         return self._write(verb, obj)

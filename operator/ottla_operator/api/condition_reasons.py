@@ -144,9 +144,9 @@ _OF_CLUSTERS = (
         ZOOKEEPER_READY, "False", "NoSize", "spec.zookeeper.disk.size is absent.", "Set it; Kubernetes needs a size.",
     ),
     _cluster(
-        ZOOKEEPER_READY, "False", "EnsembleResizeNotSupported",
-        "spec.zookeeper.replicas differs from the size of the ensemble. The ensemble keeps its size.",
-        "Set spec.zookeeper.replicas to the size that the message names.",
+        ZOOKEEPER_READY, "False", "Resizing",
+        "Servers join or leave the ensemble, one at a time, until it has spec.zookeeper.replicas. The members serve.",
+        "Wait. If it lasts, read in the message which server it waits for and why.",
     ),
     _cluster(
         ZOOKEEPER_READY, "False", "DiskResizeNotSupported",

@@ -133,6 +133,30 @@ class BrokerReport:
 
 
 @dataclass(frozen=True, slots=True)
+class MembershipReport:
+    """The ensemble's configuration, as its leader has committed it (/zookeeper/config).
+
+    `servers`: by id, a server as the configuration writes it: host:peer port:election port:role;client address.
+    """
+
+    version: int
+    servers: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Reconfiguration:
+    """One incremental reconfiguration of an ensemble: a server that joins, or one that leaves.
+
+    `joining`: server.ID=… as in ZooKeeper's dynamic configuration, "" for none. `leaving`: a server id. `version`: the
+    configuration that it changes; ZooKeeper refuses it when another one is in effect.
+    """
+
+    version: int
+    joining: str = ""
+    leaving: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ServerReport:
     """A ZooKeeper server's answer to srvr. `mode`: "" while it serves no client, as without a quorum.
 

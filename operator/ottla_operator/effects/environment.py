@@ -10,8 +10,16 @@ from typing import Any
 
 import aiohttp
 
-from ottla_operator.api.fleet import BrokerReport, LogDirectoryReport, RecreationReport, ServerReport
+from ottla_operator.api.fleet import (
+    BrokerReport,
+    LogDirectoryReport,
+    MembershipReport,
+    Reconfiguration,
+    RecreationReport,
+    ServerReport,
+)
 from ottla_operator.api.objects import Obj, dig, uid_of
+from ottla_operator.effects import zookeeper_admin
 from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
 from ottla_operator.effects.ports import KafkaAdmin
 from ottla_operator.planning.config import HTTP_PORT
@@ -52,6 +60,12 @@ class ProductionEnvironment:
             return None
         answer = await srvr(str(address), CLIENT_PORT)
         return None if answer is None else read_srvr(uid_of(pod), answer)
+
+    async def membership(self, leader: Obj) -> MembershipReport | None:
+        return await zookeeper_admin.membership(leader)
+
+    async def reconfigure(self, leader: Obj, password: str, change: Reconfiguration) -> str:
+        return await zookeeper_admin.reconfigure(leader, password, change)
 
     def kafka(self, bootstrap: Sequence[str]) -> KafkaAdmin:
         return KafkaPythonAdmin(bootstrap)

@@ -14,6 +14,8 @@ from ottla_operator.api.fleet import (
     DynamicValue,
     LogDirContents,
     LogDirUsage,
+    MembershipReport,
+    Reconfiguration,
     ServerReport,
 )
 from ottla_operator.api.objects import Obj, ResourceKind
@@ -161,6 +163,17 @@ class Environment(Protocol):
 
     async def server_report(self, pod: Obj) -> ServerReport | None:
         """The answer to srvr of the ZooKeeper server in this pod; None when it does not answer."""
+        ...
+
+    async def membership(self, leader: Obj) -> MembershipReport | None:
+        """The configuration of an ensemble, read from the leader in this pod, after all earlier reconfigurations.
+
+        None when it does not answer.
+        """
+        ...
+
+    async def reconfigure(self, leader: Obj, password: str, change: Reconfiguration) -> str:
+        """Reconfigures an ensemble as its super user. Returns why it was refused or did not end, "" when it is done."""
         ...
 
     def kafka(self, bootstrap: Sequence[str]) -> KafkaAdmin:

@@ -27,6 +27,7 @@ from ottla_operator.api.conditions import (
     Condition,
     condition_unknown,
 )
+from ottla_operator.api.fleet import Reconfiguration
 from ottla_operator.api.objects import (
     Obj,
 )
@@ -52,7 +53,6 @@ from ottla_operator.planning.services import decide_services
 from ottla_operator.planning.snapshot import ConcernDecision, Deletion, LeaderMigration, Snapshot
 from ottla_operator.planning.template_problems import find_template_problems
 from ottla_operator.planning.zookeeper import EnsembleDecision, decide_zookeeper
-from ottla_operator.planning.zookeeper_layout import ensemble_size
 from ottla_operator.planning.zookeeper_objects import POD_FIELDS
 from ottla_operator.rebalancer.machine import MoveRequests, RebalanceDecision
 from ottla_operator.rebalancer.rebalance_status import Rebalance, from_status
@@ -63,8 +63,9 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class ClusterDecision:
-    """What one reconciliation does, in this order: write `desired`, do the deletion, move leaderships, ask for
-    elections, cordon log directories and move their replicas (`drains`), write `status`.
+    """What one reconciliation does, in this order: write `desired`, reconfigure ZooKeeper, do the deletion, move
+    leaderships, ask for elections, cordon log directories and move their replicas (`drains`), write `status`. It never
+    both reconfigures and deletes.
 
     `elect`: the partitions to ask preferred leaders for. `move`: what a rebalance asks of Kafka; once the brokers have
     taken it, status is `status_after_move`. `errors`: the concerns that raised. A roll does nothing of a
@@ -82,6 +83,7 @@ class ClusterDecision:
     migration: LeaderMigration | None = None
     move: MoveRequests | None = None
     status_after_move: Obj = field(default_factory=dict)
+    reconfiguration: Reconfiguration | None = None
 
 
 @dataclass(slots=True)
@@ -123,7 +125,7 @@ class _Concerns:
 
 def decide_cluster(snapshot: Snapshot) -> ClusterDecision:
     """The decision for one snapshot. The same snapshot gives the same decision."""
-    snapshot, offered = _with_actual_ensemble(snapshot), snapshot.images
+    offered = snapshot.images
     snapshot = replace(snapshot, images=decide_images(snapshot))
     concerns = _Concerns()
     nothing: tuple[Problem, ...] = ()
@@ -135,7 +137,6 @@ def decide_cluster(snapshot: Snapshot) -> ClusterDecision:
     if snapshot.problems_below(*POD_FIELDS):
         concerns.failed.append(ZOOKEEPER_READY)
     concerns.take(zookeeper.decision)
-    zookeeper_ready = any(c.type == ZOOKEEPER_READY and c.status == "True" for c in concerns.conditions)
     identities = concerns.decide(
         RACKS_READY,
         lambda: decide_identities(snapshot),
@@ -169,13 +170,13 @@ def decide_cluster(snapshot: Snapshot) -> ClusterDecision:
     concerns.take(services)
     brokers = concerns.decide(
         BROKERS_READY,
-        lambda: decide_brokers(snapshot, identities, removal, disks, configs, zookeeper_ready),
+        lambda: decide_brokers(snapshot, identities, removal, disks, configs, zookeeper.can_serve),
         BrokersDecision(ConcernDecision(), {}, {}),
     )
     concerns.take(brokers.decision)
     recovery = concerns.decide(
         ZOOKEEPER_READY,
-        lambda: decide_quorum_recovery(snapshot, zookeeper.stateful_sets, zookeeper.kept),
+        lambda: decide_quorum_recovery(snapshot, zookeeper.stateful_sets, zookeeper.members, zookeeper.kept),
         QuorumRecovery(),
     )
     recovered = tuple(zookeeper.stateful_sets[server] for server in recovery.apply)
@@ -211,7 +212,7 @@ def decide_cluster(snapshot: Snapshot) -> ClusterDecision:
         return ClusterDecision((), None, status, None, needs_secret=False, errors=tuple(concerns.errors))
     return ClusterDecision(
         desired=tuple(concerns.desired),
-        delete=concerns.deletes[0] if concerns.deletes else None,
+        delete=concerns.deletes[0] if concerns.deletes and zookeeper.reconfiguration is None else None,
         status=_with_rebalance(status, rebalance.rebalance),
         requeue_after_s=min(concerns.requeues, default=None),
         needs_secret=zookeeper.needs_secret,
@@ -221,20 +222,12 @@ def decide_cluster(snapshot: Snapshot) -> ClusterDecision:
         migration=roll.migration,
         move=rebalance.requests,
         status_after_move=_with_rebalance(status, rebalance.after),
+        reconfiguration=zookeeper.reconfiguration,
     )
 
 
 def _with_rebalance(status: Obj, rebalance: Rebalance | None) -> Obj:
     return status if rebalance is None else {**status, "rebalance": rebalance.to_status()}
-
-
-def _with_actual_ensemble(snapshot: Snapshot) -> Snapshot:
-    """The snapshot with the size that the ensemble has: resizing is not supported, and brokers connect to that."""
-    size = None if snapshot.cluster.zookeeper.connect else ensemble_size(snapshot)
-    if size is None:
-        return snapshot
-    zookeeper = replace(snapshot.cluster.zookeeper, replicas=size)
-    return replace(snapshot, cluster=replace(snapshot.cluster, zookeeper=zookeeper))
 
 
 def _recorded_racks(snapshot: Snapshot) -> dict[int, str]:

@@ -8,6 +8,8 @@ an empty volume only with one of these permissions:
     initialize  as long as no server has served: the first start of the ensemble. An empty database may vote.
     join        one server at a time, while a quorum of servers that hold data serves clients. It copies the ensemble's
                 data before it votes (ZooKeeper's own guard, db.autocreate=false).
+    add         to a server that is being added to the ensemble (`ensemble_resize`) and has no vote yet. Whatever its
+                volumes hold comes from an earlier membership and is not used.
     initialize  after a person has declared servers lost (`names.ACCEPT_LOSS`): as few of them as a quorum needs, so
                 that every quorum has a server that holds data; all, when none holds any.
 
@@ -42,46 +44,63 @@ from ottla_operator.planning.pods import container_status
 from ottla_operator.planning.snapshot import Snapshot
 
 FIRST_GENERATION = 1
-Permission = Literal["no", "initialize", "join"]
+Permission = Literal["no", "initialize", "join", "add"]
 NO: Permission = "no"
 INITIALIZE: Permission = "initialize"
 JOIN: Permission = "join"
+ADD: Permission = "add"
 State = Literal["held", "deleting", "lost", "replaced", "new"]
 
 
 @dataclass(frozen=True, slots=True)
 class EnsembleRecord:
-    """Which servers have served, in annotations. Of several copies the one with the highest `revision` counts.
+    """The members and which servers have served, in annotations. Of several copies the highest `revision` counts.
 
+    `members`: every server that may have a vote. A server is among them before ZooKeeper gives it a vote, and until
+    ZooKeeper has taken its vote away. `joining`: the server that is being added, until it has its vote. `leaving`: the
+    member whose vote is being taken away.
     `served`: by server, the uids of the claims with which it served; empty when they are unknown (ensembles of releases
     without a record).
     """
 
     revision: int
-    size: int
+    members: tuple[int, ...]
     served: Mapping[int, tuple[str, ...]]
+    joining: int | None = None
+    leaving: int | None = None
+
+    @property
+    def servers(self) -> tuple[int, ...]:
+        """The members and the server that is being added."""
+        return tuple(sorted({*self.members, *(() if self.joining is None else (self.joining,))}))
 
     def to_text(self) -> str:
         """
-        >>> EnsembleRecord(2, 1, {1: ("a",)}).to_text()
-        '{"revision":2,"served":{"1":["a"]},"size":1}'
+        >>> EnsembleRecord(2, (1,), {1: ("a",)}, 2).to_text()
+        '{"joining":2,"members":[1],"revision":2,"served":{"1":["a"]},"size":1}'
         """
         served = {str(server): list(uids) for server, uids in sorted(self.served.items())}
-        value = {"revision": self.revision, "size": self.size, "served": served}
+        value = {"revision": self.revision, "members": list(self.members), "size": len(self.members), "served": served}
+        if self.joining is not None:
+            value["joining"] = self.joining
+        if self.leaving is not None:
+            value["leaving"] = self.leaving
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def parse_ensemble_record(text: str | None) -> EnsembleRecord | None:
     """
     >>> parse_ensemble_record('{"revision":2,"served":{"1":["a"]},"size":1}')
-    EnsembleRecord(revision=2, size=1, served={1: ('a',)})
+    EnsembleRecord(revision=2, members=(1,), served={1: ('a',)}, joining=None, leaving=None)
     >>> parse_ensemble_record("nonsense") is None
     True
     """
     try:
         value = json.loads(text or "")
         served = {int(server): tuple(map(str, uids)) for server, uids in value["served"].items()}
-        return EnsembleRecord(int(value["revision"]), int(value["size"]), served)
+        members = value.get("members") or range(1, int(value["size"]) + 1)  # earlier releases wrote only the size
+        joining, leaving = (None if (one := value.get(key)) is None else int(one) for key in ("joining", "leaving"))
+        return EnsembleRecord(int(value["revision"]), tuple(map(int, members)), served, joining, leaving)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
@@ -106,35 +125,52 @@ def stored_record(snapshot: Snapshot) -> EnsembleRecord | None:
     return max((record for record in found if record is not None), key=lambda record: record.revision, default=None)
 
 
-def record_of(snapshot: Snapshot, size: int) -> EnsembleRecord:
+def record_of(snapshot: Snapshot, members: Sequence[int]) -> EnsembleRecord:
     """The record. Without one, every server of an existing ensemble counts as having served."""
     stored = stored_record(snapshot)
     if stored is not None:
         return stored
     is_there = any(True for _ in _record_holders(snapshot)) or bool(snapshot.zookeeper_ids())
-    return EnsembleRecord(0, size, dict.fromkeys(range(1, size + 1), ()) if is_there else {})
+    return EnsembleRecord(0, tuple(members), dict.fromkeys(members, ()) if is_there else {})
 
 
-def is_settled(snapshot: Snapshot, size: int, roles: Sequence[str]) -> bool:
+def is_settled(snapshot: Snapshot, members: Sequence[int], roles: Sequence[str]) -> bool:
     """Whether every server has served with the claims that it has now."""
-    record = record_of(snapshot, size)
-    return all(record.served.get(server) == _uids(snapshot, server, roles) for server in range(1, size + 1))
+    return all(has_served(snapshot, record_of(snapshot, members), server, roles) for server in members)
 
 
-def decide_volumes(snapshot: Snapshot, size: int, roles: Sequence[str]) -> VolumesDecision:
+def has_served(snapshot: Snapshot, record: EnsembleRecord, server: int, roles: Sequence[str]) -> bool:
+    """Whether the record has the server with the claims that it has now."""
+    uids = _uids(snapshot, server, roles)
+    return uids is not None and record.served.get(server) == uids
+
+
+def decide_volumes(snapshot: Snapshot, wanted: EnsembleRecord, roles: Sequence[str]) -> VolumesDecision:
     """Which servers may get a volume and start with an empty one.
 
     Args:
+        wanted: the record with the members that it should have.
         roles: the volumes of a server, "data" and perhaps "log".
     """
-    servers = range(1, size + 1)
-    record = _updated(snapshot, replace(record_of(snapshot, size), size=size), roles)
+    known = {server: uids for server, uids in wanted.served.items() if server in wanted.servers}
+    decided = _decide_for_members(snapshot, _updated(snapshot, replace(wanted, served=known), roles), roles)
+    joining = wanted.joining
+    if joining is None or joining in wanted.members:
+        return decided
+    permission = NO if has_served(snapshot, decided.record, joining, roles) else ADD
+    return replace(
+        decided, permissions={**decided.permissions, joining: permission}, creatable=decided.creatable | {joining}
+    )
+
+
+def _decide_for_members(snapshot: Snapshot, record: EnsembleRecord, roles: Sequence[str]) -> VolumesDecision:
+    servers = record.members
     states = {server: _state(snapshot, record, server, roles) for server in servers}
     held = [server for server in servers if states[server] in ("held", "deleting")]
     accepted = _accepted(snapshot, record, states)
     never_served = {server for server in servers if states[server] == "new"}
     if record.served and not held and not (set(servers) - accepted - never_served):
-        record = EnsembleRecord(record.revision, size, {})  # a person has declared all data lost: a new ensemble
+        record = EnsembleRecord(record.revision, servers, {})  # a person has declared all data lost: a new ensemble
         states = dict.fromkeys(servers, "new")
     stored = stored_record(snapshot)
     if stored is None or stored != record:
@@ -145,7 +181,7 @@ def decide_volumes(snapshot: Snapshot, size: int, roles: Sequence[str]) -> Volum
         permissions: dict[int, Permission] = dict.fromkeys(servers, INITIALIZE)
         return VolumesDecision(record, permissions, frozenset(servers), tuple(faults), kept)
     permissions = dict.fromkeys(servers, NO)
-    quorum = size // 2 + 1
+    quorum = len(servers) // 2 + 1
     missing = [server for server in servers if states[server] in ("lost", "replaced", "new")]
     next_server = _next_to_replace(snapshot, missing, roles)
     if next_server is not None and _serves(snapshot, held, quorum):
@@ -170,7 +206,11 @@ def _record_holders(snapshot: Snapshot) -> Iterable[Obj]:
     files = snapshot.get(CONFIG_MAP, names.zookeeper_service(snapshot.cluster.name))
     if files is not None:
         yield files
-    yield from (claim for claim in snapshot.all(CLAIM) if label(claim, names.SERVER_ID) is not None)
+    yield from (
+        claim
+        for claim in snapshot.all(CLAIM)
+        if label(claim, names.SERVER_ID) is not None and label(claim, names.REMOVED) != "true"
+    )
 
 
 def _claims(snapshot: Snapshot, server: int, roles: Sequence[str]) -> list[Obj | None]:
@@ -211,7 +251,7 @@ def _is_ready(snapshot: Snapshot, server: int) -> bool:
     return pod is not None and has_condition(pod, "Ready") and not is_terminating(pod)
 
 
-def _is_serving(snapshot: Snapshot, server: int) -> bool:
+def is_serving(snapshot: Snapshot, server: int) -> bool:
     """Whether the server's current pod has answered in this reconciliation that it serves clients."""
     pod, report = _pod(snapshot, server), snapshot.servers.get(server)
     return (
@@ -227,16 +267,16 @@ def holds_and_serves(snapshot: Snapshot, server: int, roles: Sequence[str]) -> b
     stored = stored_record(snapshot)
     uids = _uids(snapshot, server, roles)
     return (
-        stored is not None and uids is not None and stored.served.get(server) == uids and _is_serving(snapshot, server)
+        stored is not None and uids is not None and stored.served.get(server) == uids and is_serving(snapshot, server)
     )
 
 
 def _updated(snapshot: Snapshot, record: EnsembleRecord, roles: Sequence[str]) -> EnsembleRecord:
     """The record with the servers that serve now. A container has not mounted a claim that is younger than itself."""
     served = dict(record.served)
-    for server in range(1, record.size + 1):
+    for server in record.servers:
         uids = _uids(snapshot, server, roles)
-        if uids is None or served.get(server) == uids or not _is_serving(snapshot, server):
+        if uids is None or served.get(server) == uids or not is_serving(snapshot, server):
             continue
         container = container_status(_pod(snapshot, server), names.ZOOKEEPER)
         started = str(dig(container, "state", "running", "startedAt") or "")
@@ -248,7 +288,7 @@ def _updated(snapshot: Snapshot, record: EnsembleRecord, roles: Sequence[str]) -
 
 def _serves(snapshot: Snapshot, held: Sequence[int], quorum: int) -> bool:
     """Whether a quorum of servers that hold data serves now, one of them as the leader."""
-    serving = [server for server in held if _is_serving(snapshot, server)]
+    serving = [server for server in held if is_serving(snapshot, server)]
     leads = any(snapshot.servers[server].mode != "follower" for server in serving)
     return leads and len(serving) >= quorum
 
@@ -336,7 +376,7 @@ def _loss(
         )
         if claim is None or states[server] == "replaced"
     ]
-    serving = sum(1 for server in held if _is_serving(snapshot, server))
+    serving = sum(1 for server in held if is_serving(snapshot, server))
     what = (
         f"servers {', '.join(map(str, lost))} do not have the volumes that they served with ({', '.join(gone[:6])}). "
         f"Empty ones could overwrite what is left, so nothing is created: of the {quorum} servers that a quorum needs "

@@ -35,20 +35,19 @@ class LostServer:
         return "; ".join(f"claim {name_of(claim)} of server {self.server}: {why}" for claim, why in self.claims)
 
 
-def servers_without_node(snapshot: Snapshot, size: int) -> list[int]:
+def servers_without_node(snapshot: Snapshot, members: Sequence[int]) -> list[int]:
     """The servers whose volumes may be lost: the others have to be asked whether they serve."""
     if snapshot.nodes is None or snapshot.cluster.zookeeper.disk.on_failure != "Replace":
         return []
     pods = [
-        (server, snapshot.pod(names.pod_of(names.zookeeper_name(snapshot.cluster.name, server))))
-        for server in range(1, size + 1)
+        (server, snapshot.pod(names.pod_of(names.zookeeper_name(snapshot.cluster.name, server)))) for server in members
     ]
     return pods_without_node(snapshot, pods)
 
 
-def decide_lost_servers(snapshot: Snapshot, size: int, roles: Sequence[str]) -> ConcernDecision:
+def decide_lost_servers(snapshot: Snapshot, members: Sequence[int], roles: Sequence[str]) -> ConcernDecision:
     """The claim to mark or delete next, and ZooKeeperReady False NodeGone; nothing when no server has lost its node."""
-    lost = _lost_servers(snapshot, size, roles)
+    lost = _lost_servers(snapshot, members, roles)
     if not lost:
         return ConcernDecision()
     first = lost[0]
@@ -57,11 +56,11 @@ def decide_lost_servers(snapshot: Snapshot, size: int, roles: Sequence[str]) -> 
     since = shown_for_s(snapshot, ZOOKEEPER_READY, "NodeGone", first.text)
     if since is None or since < NODE_GONE_AFTER_S:
         return ConcernDecision((_gone(first.text),), requeue_after_s=5.0)
-    others = [server for server in range(1, size + 1) if server != first.server]
+    others = [server for server in members if server != first.server]
     if silent := [server for server in others if not holds_and_serves(snapshot, server, roles)]:
         text = f"{first.text}; not replaced yet: server {', '.join(map(str, silent))} does not serve with its data"
         return ConcernDecision((_gone(text),), requeue_after_s=5.0)
-    if size < 3:
+    if len(members) < 3:
         return ConcernDecision((_gone(f"{first.text}; not replaced: no other server has its data"),))
     claim, why = first.claims[0]
     text = f"{first.text}; it gets new volumes and copies the data of the others"
@@ -72,11 +71,10 @@ def decide_lost_servers(snapshot: Snapshot, size: int, roles: Sequence[str]) -> 
     return ConcernDecision((_gone(text),), delete=deletion, requeue_after_s=1.0)
 
 
-def _lost_servers(snapshot: Snapshot, size: int, roles: Sequence[str]) -> list[LostServer]:
+def _lost_servers(snapshot: Snapshot, members: Sequence[int], roles: Sequence[str]) -> list[LostServer]:
     found = []
     pods = [
-        (server, snapshot.pod(names.pod_of(names.zookeeper_name(snapshot.cluster.name, server))))
-        for server in range(1, size + 1)
+        (server, snapshot.pod(names.pod_of(names.zookeeper_name(snapshot.cluster.name, server)))) for server in members
     ]
     for server in pods_without_node(snapshot, pods):
         claims = [snapshot.get(CLAIM, claim_name(snapshot, server, role)) for role in roles]

@@ -12,7 +12,7 @@ network failure has separated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ottla_operator.api import names
@@ -30,11 +30,14 @@ class QuorumRecovery:
     delete: Deletion | None = None
 
 
-def decide_quorum_recovery(snapshot: Snapshot, wanted: Mapping[int, Obj], kept: frozenset[int]) -> QuorumRecovery:
+def decide_quorum_recovery(
+    snapshot: Snapshot, wanted: Mapping[int, Obj], members: Collection[int], kept: frozenset[int]
+) -> QuorumRecovery:
     """The templates to write and a pod to delete; nothing while there is a quorum.
 
     Args:
         wanted: the StatefulSet of every server as it should be.
+        members: the servers that may have a vote.
         kept: the servers whose pod must not be deleted.
     """
     serving, outdated, has_started = 0, [], False
@@ -45,14 +48,14 @@ def decide_quorum_recovery(snapshot: Snapshot, wanted: Mapping[int, Obj], kept: 
         if pod is not None:
             pods[server] = pod
         if pod is not None and has_condition(pod, "Ready") and not is_terminating(pod):
-            serving += 1
+            serving += server in members
         elif live is not None:
             is_current = template_is_current(snapshot, live, stateful_set)
             if is_current and (pod is None or (revisions_known(live) and has_current_revision(live, pod))):
                 has_started = has_started or (pod is not None and _has_started(pod))
             else:
                 outdated.append(server)
-    if serving > len(wanted) // 2:
+    if serving > len(members) // 2:
         return QuorumRecovery()
     next_ones = [server for server in outdated if has_started or not _has_started(pods.get(server))]
     apply = tuple(server for server in next_ones if not _is_current(snapshot, wanted[server]))

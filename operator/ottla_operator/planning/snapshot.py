@@ -16,6 +16,7 @@ from ottla_operator.api.fleet import (
     DynamicValue,
     LogDirContents,
     LogDirUsage,
+    MembershipReport,
     ServerReport,
 )
 from ottla_operator.api.names import BROKER, BROKER_ID, REMOVED, RETIRED, SERVER_ID
@@ -61,6 +62,10 @@ class Snapshot:
     storage_classes: Mapping[str, Obj] = field(default_factory=dict)
     reports: Mapping[int, BrokerReport] = field(default_factory=dict)
     servers: Mapping[int, ServerReport] = field(default_factory=dict)
+    membership: MembershipReport | None = None
+    """The members of the ensemble; asked for only while it is resized, None when its leader does not answer."""
+    reconfiguration_failure: tuple[int, str] = (0, "")
+    """Why ZooKeeper refused the last reconfiguration, and the version of the configuration that it was to change."""
     kafka: ClusterMetadata | None = None
     dynamic_values: Mapping[int, Sequence[DynamicValue]] | None = None
     """By broker, as each answered last; None before any broker has answered."""
@@ -137,8 +142,13 @@ class Snapshot:
         return {number: rack for number, rack in sorted(found.items()) if number not in known}
 
     def zookeeper_ids(self) -> list[int]:
-        """Every ZooKeeper server that has a StatefulSet or a claim."""
-        numbers = [label(obj, SERVER_ID) for kind in (STATEFUL_SET, CLAIM) for obj in self.all(kind)]
+        """Every ZooKeeper server that has a StatefulSet or a claim. Claims of servers that have left do not count."""
+        numbers = [
+            label(obj, SERVER_ID)
+            for kind in (STATEFUL_SET, CLAIM)
+            for obj in self.all(kind)
+            if label(obj, REMOVED) != "true"
+        ]
         return sorted({int(number) for number in numbers if number is not None and number.isdecimal()})
 
     def pod(self, name: str) -> Obj | None:

@@ -6,6 +6,8 @@ configuration that lives on the data volume. Text only; `zookeeper_objects` puts
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ottla_operator.api import names
 from ottla_operator.model.kafka_cluster import KafkaCluster
 
@@ -35,15 +37,17 @@ def start_script(
     """The script that a server's container runs (bash, as zkServer.sh itself).
 
     Static settings come from the operator at each start. The members of the ensemble are on the data volume, where
-    ZooKeeper writes them after every reconfiguration.
+    ZooKeeper writes them after every reconfiguration. A server that starts empty, or that is no member by what is on
+    its volume, begins with the members of the operator; from the other servers it learns the newest ones.
 
     The script refuses a volume of another server, and a data and a log volume that do not belong together, unless the
     operator permits the server to start empty ($OTTLA_START_EMPTY, see `ensemble_volumes`). A volume with data and
     without a marker comes from a release that wrote none, and becomes this server's. With `join` the script moves what
-    is left to version-2.lost, since a part of the data is not the data. With `initialize` it keeps a snapshot: a person
-    who declares the loss of a log volume has lost what the log held. The file `initialize` tells ZooKeeper that an
-    empty database may vote; without it, and with db.autocreate=false, an empty server only copies what a quorum of
-    others has.
+    is left to version-2.lost, since a part of the data is not the data. With `add` it does that at each start, whatever
+    the markers say: the server has no vote, and its data is that of an earlier membership. With `initialize` it keeps a
+    snapshot: a person who declares the loss of a log volume has lost what the log held. The file `initialize` tells
+    ZooKeeper that an empty database may vote; without it, and with db.autocreate=false, an empty server only copies
+    what a quorum of others has.
 
     Args:
         log: the directory of the volume for transaction logs, None when they are on the data volume.
@@ -80,7 +84,11 @@ marker="$(cat /proc/sys/kernel/random/uuid) server $OTTLA_SERVER_ID"
 of_data=$(cat "$data/{MARKER}" 2>/dev/null || true)
 of_log=$(cat "$log/{MARKER}" 2>/dev/null || true)
 permission=${{OTTLA_START_EMPTY:-no}}
-if [ -n "$of_data" ] && [ "$of_data" = "$of_log" ]; then
+if [ "$permission" = add ]; then
+  set_aside "$log"
+  set_aside "$data"
+  mark "$marker"
+elif [ -n "$of_data" ] && [ "$of_data" = "$of_log" ]; then
   if [ "${{of_data##* }}" != "$OTTLA_SERVER_ID" ]; then
     refuse "the volume is that of server ${{of_data##* }}, not of server $OTTLA_SERVER_ID: bind each to its own claim"
   fi
@@ -106,8 +114,12 @@ else
 fi
 mkdir -p "$conf"
 echo "$OTTLA_SERVER_ID" >"$data/myid"
+me="^server[.]$OTTLA_SERVER_ID="
 members=$(sed -n 's/^dynamicConfigFile=//p' "$conf/zoo.cfg" 2>/dev/null || true)
-if [ ! -s "$members" ]; then
+if [ ! -s "$members" ] || [ "$permission" = join ] || [ "$permission" = add ] || ! grep -q "$me" "$members"; then
+  if ! grep -q "$me" {files}/members; then
+    refuse "server $OTTLA_SERVER_ID is no member of the ensemble"
+  fi
   members=$conf/zoo.cfg.dynamic
   cp {files}/members "$members"
 fi
@@ -154,27 +166,37 @@ def static_config(has_log_disk: bool) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def members(cluster: KafkaCluster) -> str:
-    """The members that the ensemble begins with: one line for each server, as in ZooKeeper's dynamic configuration."""
-    return "".join(
-        f"server.{server}={_server_host(cluster, server)}:{PEER_PORT}:{ELECTION_PORT}:participant;"
-        f"0.0.0.0:{CLIENT_PORT}\n"
-        for server in range(1, cluster.zookeeper.replicas + 1)
-    )
+def member(cluster: KafkaCluster, server: int) -> str:
+    """A server, as ZooKeeper's dynamic configuration writes it.
+
+    >>> from ottla_operator.model.kafka_cluster import parse_cluster
+    >>> cluster, _ = parse_cluster({"metadata": {"name": "c"}, "spec": {}})
+    >>> member(cluster, 2)
+    'server.2=c-zookeeper-2-0.c-zookeeper.default.svc:2888:3888:participant;0.0.0.0:2181'
+    """
+    host = _server_host(cluster, server)
+    return f"server.{server}={host}:{PEER_PORT}:{ELECTION_PORT}:participant;0.0.0.0:{CLIENT_PORT}"
+
+
+def members(cluster: KafkaCluster, servers: Iterable[int]) -> str:
+    """The members that a server without a configuration of its own begins with, a line for each."""
+    return "".join(f"{member(cluster, server)}\n" for server in servers)
 
 
 def connect_string(cluster: KafkaCluster) -> str:
     """The value of zookeeper.connect for the brokers.
 
+    The name of the ensemble's Service has the addresses of all servers. Clients look it up at each connection, so
+    brokers need no restart when the ensemble changes its size.
+
     >>> from ottla_operator.model.kafka_cluster import parse_cluster
     >>> cluster, _ = parse_cluster({"metadata": {"name": "c"}, "spec": {"zookeeper": {"replicas": 1}}})
     >>> connect_string(cluster)
-    'c-zookeeper-1-0.c-zookeeper.default.svc:2181'
+    'c-zookeeper.default.svc:2181'
     """
     if cluster.zookeeper.connect:
         return cluster.zookeeper.connect
-    servers = range(1, cluster.zookeeper.replicas + 1)
-    return ",".join(f"{_server_host(cluster, server)}:{CLIENT_PORT}" for server in servers)
+    return f"{names.host(names.zookeeper_service(cluster.name), cluster.namespace)}:{CLIENT_PORT}"
 
 
 def _server_host(cluster: KafkaCluster, server: int) -> str:

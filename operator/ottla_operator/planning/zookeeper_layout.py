@@ -1,7 +1,7 @@
-"""How the ensemble was created: its size and where its transaction logs are. Neither changes afterwards.
+"""What exists of the ensemble: its members, and where its transaction logs are, which never changes.
 
-Read from what exists, in this order: StatefulSets, the ConfigMap with the files, the record of `ensemble_volumes`,
-claims that a deleted cluster has left; and from the spec when nothing exists yet.
+Read in this order: the record of `ensemble_volumes`, StatefulSets, the ConfigMap with the files, claims that a deleted
+cluster has left; and from the spec when nothing exists yet.
 """
 
 from __future__ import annotations
@@ -25,15 +25,29 @@ from ottla_operator.planning.snapshot import Snapshot
 from ottla_operator.planning.zookeeper_files import LOG
 
 
-def ensemble_size(snapshot: Snapshot) -> int | None:
-    """The number of servers that the ensemble was created with; None before that."""
+def ensemble_members(snapshot: Snapshot) -> tuple[int, ...] | None:
+    """The ids of the ensemble's members; None before it is created."""
+    if (record := stored_record(snapshot)) is not None:
+        return record.members
     files = snapshot.get(CONFIG_MAP, files_name(snapshot.cluster))
     if text := dig(files, "data", "members"):
-        return len(str(text).splitlines())
-    if (record := stored_record(snapshot)) is not None:
-        return record.size
+        return tuple(range(1, len(str(text).splitlines()) + 1))
     known = snapshot.zookeeper_ids()
-    return max(known) if known and max(known) > snapshot.cluster.zookeeper.replicas else None
+    return tuple(range(1, max(known) + 1)) if known and max(known) > snapshot.cluster.zookeeper.replicas else None
+
+
+def first_members(snapshot: Snapshot) -> tuple[int, ...]:
+    """The members of an ensemble that is created now: those of spec without claims of an earlier membership.
+
+    The others are added later, which discards what their volumes hold.
+    """
+    left = {label(claim, names.SERVER_ID) for claim in snapshot.all(CLAIM) if label(claim, names.REMOVED) == "true"}
+    return tuple(server for server in spec_members(snapshot) if str(server) not in left) or (1,)
+
+
+def spec_members(snapshot: Snapshot) -> tuple[int, ...]:
+    """The members that spec asks for."""
+    return tuple(range(1, snapshot.cluster.zookeeper.replicas + 1))
 
 
 def disks_of(snapshot: Snapshot) -> list[tuple[str, DiskSpec, str]]:

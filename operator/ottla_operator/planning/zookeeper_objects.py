@@ -14,6 +14,7 @@ from ottla_operator.api.objects import (
     SERVICE,
     Obj,
     dig,
+    label,
     new,
     owned,
     short_hash,
@@ -99,10 +100,13 @@ def service(snapshot: Snapshot) -> Obj:
     return owned(with_metadata(service, cluster.zookeeper.template.service), snapshot.resource)
 
 
-def disruption_budget(snapshot: Snapshot) -> Obj:
-    """minAvailable as an absolute number: maxUnavailable does not count pods that are missing."""
+def disruption_budget(snapshot: Snapshot, servers: int) -> Obj:
+    """minAvailable as an absolute number: maxUnavailable does not count pods that are missing.
+
+    One server may be evicted, but none of two, which an ensemble has only while it is resized.
+    """
     cluster = snapshot.cluster
-    spec = {"minAvailable": cluster.zookeeper.replicas - 1, "selector": {"matchLabels": _selector(cluster)}}
+    spec = {"minAvailable": servers if servers == 2 else servers - 1, "selector": {"matchLabels": _selector(cluster)}}
     name = names.zookeeper_service(cluster.name)
     return owned(new(DISRUPTION_BUDGET, cluster.namespace, name, _labels(cluster), spec=spec), snapshot.resource)
 
@@ -113,7 +117,7 @@ def files_config_map(snapshot: Snapshot, volumes: VolumesDecision) -> Obj:
     One object, so that the record and the permissions change in one write. A container reads them when it starts.
     """
     cluster = snapshot.cluster
-    data = {"members": members(cluster), **_scripts(snapshot)}
+    data = {"members": members(cluster, volumes.record.servers), **_scripts(snapshot)}
     data |= {_permission_key(server): permission for server, permission in volumes.permissions.items()}
     files = new(CONFIG_MAP, cluster.namespace, files_name(cluster), _labels(cluster), data=data)
     files["metadata"]["annotations"] = {names.ENSEMBLE: volumes.record.to_text()}
@@ -134,7 +138,10 @@ def _permission_key(server: int) -> str:
     return f"start-empty-{server}"
 
 
-def server_claim(snapshot: Snapshot, server: int, role: str, disk: DiskSpec, volumes: VolumesDecision) -> Obj:
+def server_claim(
+    snapshot: Snapshot, server: int, role: str, disk: DiskSpec, volumes: VolumesDecision, *, is_removed: bool = False
+) -> Obj:
+    """The claim of a server. `is_removed`: the server has left the ensemble; the claim counts for no server."""
     cluster = snapshot.cluster
     name = claim_name(snapshot, server, role)
     live = snapshot.get(CLAIM, name)
@@ -146,6 +153,8 @@ def server_claim(snapshot: Snapshot, server: int, role: str, disk: DiskSpec, vol
     if storage_class:
         spec["storageClassName"] = storage_class
     labels = _labels(cluster, server, disk=role, generation=str(FIRST_GENERATION))
+    if is_removed or (live is not None and label(live, names.REMOVED) is not None):
+        labels[names.REMOVED] = "true" if is_removed else "false"
     claim = new(CLAIM, cluster.namespace, name, labels, spec=spec)
     claim["metadata"]["annotations"] = {names.ENSEMBLE: volumes.record.to_text()}
     return claim_with_metadata(claim, cluster.zookeeper.template.claim, live)

@@ -20,6 +20,7 @@ from ottla_operator.api.fleet import (
     DynamicValue,
     LogDirContents,
     LogDirUsage,
+    MembershipReport,
     ServerReport,
 )
 from ottla_operator.api.objects import (
@@ -50,7 +51,7 @@ from ottla_operator.planning.lost_nodes import volumes_to_read, why_out_of_reach
 from ottla_operator.planning.node_drains import volumes_on_cordoned_nodes
 from ottla_operator.planning.snapshot import ContainerImages, ContestedFields, Snapshot
 from ottla_operator.planning.volume_growth import reported_space
-from ottla_operator.planning.zookeeper import needs_reports
+from ottla_operator.planning.zookeeper import needs_membership, needs_reports
 from ottla_operator.runtime.kafka_connection import KafkaConnection
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.topic_minimums import TopicMinimums
@@ -137,6 +138,7 @@ class ClusterObserver:
         return replace(
             snapshot,
             servers=servers,
+            membership=await self._ask_leader(snapshot, servers),
             kafka=kafka,
             dynamic_values=self._dynamic_values,
             filling=self._filling(snapshot),
@@ -351,6 +353,11 @@ class ClusterObserver:
         answers = await asyncio.gather(*(self._environment.server_report(pod) for pod in pods.values()))
         return {server: report for server, report in zip(pods, answers, strict=True) if report is not None}
 
+    async def _ask_leader(self, snapshot: Snapshot, servers: Mapping[int, ServerReport]) -> MembershipReport | None:
+        """The members of the ensemble, asked for only while it is resized."""
+        pod = leader_pod(snapshot, servers) if needs_membership(snapshot) else None
+        return None if pod is None else await self._environment.membership(pod)
+
     async def _ask_brokers(self, snapshot: Snapshot) -> tuple[dict[int, BrokerReport], ClusterMetadata | None]:
         """The reports of the brokers, and Kafka's metadata when a broker is ready and answers."""
         pods: dict[int, Obj] = {}
@@ -370,6 +377,16 @@ class ClusterObserver:
         except KafkaUnavailable as error:
             self._log.info("no broker answers: %s", error)
             return reports, None
+
+
+def leader_pod(snapshot: Snapshot, servers: Mapping[int, ServerReport]) -> Obj | None:
+    """The pod of the only server that says it leads; None when there is none, or two."""
+    leaders = [server for server, report in servers.items() if report.mode == "leader"]
+    return (
+        snapshot.pod(names.pod_of(names.zookeeper_name(snapshot.cluster.name, leaders[0])))
+        if len(leaders) == 1
+        else None
+    )
 
 
 def _last_seen(event: Obj) -> str:

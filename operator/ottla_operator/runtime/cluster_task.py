@@ -12,17 +12,19 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import READY
 from ottla_operator.api.conditions import Condition, condition_false, condition_unknown, merged
 from ottla_operator.api.events import events
-from ottla_operator.api.objects import KAFKA_CLUSTER, Obj, dig, is_terminating, name_of
+from ottla_operator.api.fleet import Reconfiguration
+from ottla_operator.api.objects import KAFKA_CLUSTER, SECRET, Obj, dig, is_terminating, name_of
 from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
 from ottla_operator.planning.concerns import ClusterDecision, decide_cluster
 from ottla_operator.planning.snapshot import BatchProof, ContainerImages, LeaderMigration, Snapshot
 from ottla_operator.planning.zookeeper_objects import super_secret
 from ottla_operator.roller.batches import blockers
 from ottla_operator.roller.leader_moves import LeaderMove
-from ottla_operator.runtime.cluster_observer import REQUEUE_AFTER_S, ClusterObserver
+from ottla_operator.runtime.cluster_observer import REQUEUE_AFTER_S, ClusterObserver, leader_pod
 from ottla_operator.runtime.contested_writes import ContestedWrites
 from ottla_operator.runtime.event_writer import emit_events
 from ottla_operator.runtime.kafka_connection import KafkaConnection
@@ -60,6 +62,7 @@ class ClusterTask:
         self._refused: dict[tuple[str, int], float] = {}
         self._refused_moves: dict[tuple[str, int], float] = {}
         self._restored_moves: tuple[LeaderMove, ...] = ()
+        self._reconfiguration_failure = (0, "")
         self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}")
         self._mover = ReplicaMover(self._kafka, monotonic, self._log)
         self._observer = ClusterObserver(
@@ -96,6 +99,8 @@ class ClusterTask:
         for error in wanted.errors:
             self._log.error("a concern failed: %s", error)
         wanted, failed = await self._write(snapshot, wanted)
+        if wanted.reconfiguration is not None and failed is None:
+            await self._reconfigure(snapshot, wanted.reconfiguration)
         if wanted.delete is not None and failed is None:
             try:
                 await self._writer.delete(wanted.delete, self._is_empty, self._why_not_stop)
@@ -127,6 +132,7 @@ class ClusterTask:
             refused_moves=moves,
             restored_moves=self._restored_moves,
             refused_reassignments=self._mover.refused(),
+            reconfiguration_failure=self._reconfiguration_failure,
         )
 
     async def close(self) -> None:
@@ -161,6 +167,23 @@ class ClusterTask:
                 raise
             return  # that of a terminating cluster of this name, or somebody else's; the next reconciliation reads it
         self._observer.note_super_secret()
+
+    async def _reconfigure(self, snapshot: Snapshot, change: Reconfiguration) -> None:
+        """Reconfigures the ensemble. What came of it is read in the next reconciliation."""
+        leader = leader_pod(snapshot, snapshot.servers)
+        secret = await self._api.get(SECRET, self.key[0], names.zookeeper_secret(self.key[1]))
+        encoded = dig(secret, "data", "password")
+        if leader is None or encoded is None:
+            why = "the Secret of the super user has no password" if encoded is None else ""
+            self._reconfiguration_failure = (change.version, why)
+            return
+        password = base64.b64decode(encoded).decode()
+        what = f"leaving {change.leaving}" if change.leaving is not None else f"joining {change.joining}"
+        self._log.info("reconfiguring the ensemble: %s", what)
+        failure = await self._environment.reconfigure(leader, password, change)
+        self._reconfiguration_failure = (change.version, failure)
+        if failure:
+            self._log.warning("the ensemble is not reconfigured (%s): %s", what, failure)
 
     async def _elect(self, partitions: Sequence[tuple[str, int]]) -> None:
         """Asks for preferred leaders. A refused election is not asked for again for `REFUSED_S`."""

@@ -17,6 +17,8 @@ NOT_WRITTEN_S = 600.0
 MOST_WRITES = 3
 """How often in that time a field of an object is written back before the operator stops."""
 
+_ANNOTATIONS = "metadata.annotations"
+
 Name = tuple[str, str]
 
 
@@ -24,6 +26,8 @@ Name = tuple[str, str]
 class _WriteHistory:
     stamp: str
     since: float
+    annotations: Obj = field(default_factory=dict)
+    """As they were declared last; their values are not in the stamp."""
     times: dict[str, int] = field(default_factory=dict)
     contested: set[str] = field(default_factory=set)
 
@@ -56,6 +60,10 @@ class ContestedWrites:
         one = self._written.get(name)
         if one is None or one.stamp != mark:
             one = self._written[name] = _WriteHistory(mark, self._monotonic())
+        declared = dict(desired["metadata"].get("annotations") or {})
+        if declared != one.annotations:  # ours have changed: nobody has changed them back
+            one.annotations = declared
+            one.times = {path: times for path, times in one.times.items() if not path.startswith(_ANNOTATIONS)}
         one.contested |= set(differences(answer, stamped(desired)))
         for path in before:
             one.times[path] = one.times.get(path, 0) + 1

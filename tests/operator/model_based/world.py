@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ottla_operator.api import names
-from ottla_operator.api.fleet import ServerReport
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -30,6 +29,7 @@ from ottla_operator.api.objects import (
     annotation,
     dig,
     has_condition,
+    is_owned_by,
     is_terminating,
     label,
     name_of,
@@ -68,16 +68,6 @@ class WorldSurroundings(InMemorySurroundings):
     def now(self) -> str:
         return self.kubernetes.clock()
 
-    async def server_report(self, pod: Obj) -> ServerReport | None:
-        size, serving = 3, []
-        for name in self.kubernetes.names(POD):
-            other = self.kubernetes.there(POD, name)
-            if label(other, names.SERVER_ID) is not None and has_condition(other, "Ready"):
-                serving.append(name)
-        if name_of(pod) not in serving or len(serving) <= size // 2:
-            return ServerReport(uid_of(pod), "")
-        return ServerReport(uid_of(pod), "leader" if name_of(pod) == serving[0] else "follower")
-
 
 class NotStarting(set[str]):
     """The ConfigMaps that say log.retention.hours=13: with them no broker starts."""
@@ -111,6 +101,7 @@ class World:
         self.controllers_run = True
         self.is_ours = False
         """Whether the test itself writes now."""
+        self._writes_seen = 0
         self.held_data: dict[str, str] = {}
         self.held_under: dict[str, str] = {}
         """The uid of the claim that held data last, by its name."""
@@ -190,6 +181,9 @@ class World:
 
     def _changed(self, event: str, obj: Obj) -> None:
         self._dirty.set()
+        if obj["kind"] == STATEFUL_SET.kind and len(self.kubernetes.writes) > self._writes_seen:
+            self._server_is_stopped(event, obj)
+        self._writes_seen = len(self.kubernetes.writes)
         if event == "ADDED" and obj["kind"] == CLAIM.kind and not self.is_ours:
             self.claim_is_made(obj)
         if event == "MODIFIED" and obj["kind"] == CLAIM.kind and not self.is_ours:
@@ -296,7 +290,7 @@ class World:
         document = self.cluster
         if document is None or is_terminating(document):
             return
-        self.was_resized = self.was_resized or path == "spec.brokers.disks" or "zookeeper" in path
+        self.was_resized = self.was_resized or path == "spec.brokers.disks"
         *parents, last = path.split(".")
         place = document
         for name in parents:
@@ -402,6 +396,16 @@ class World:
             if len(servers) - len(lacking) > len(servers) // 2:
                 return
         self.violations.append(f"claim {name} held data, was lost, and is made again")
+
+    def _server_is_stopped(self, event: str, stateful_set: Obj) -> None:
+        """By the operator: never a server that has a vote. Who deletes the KafkaCluster deletes its servers."""
+        server = label(stateful_set, names.SERVER_ID)
+        cluster = self.cluster
+        if server is None or cluster is None or not is_owned_by(stateful_set, cluster):
+            return
+        is_stopped = event == "DELETED" or dig(stateful_set, "spec", "replicas") == 0
+        if is_stopped and int(server) in self.environment.ensemble_members.servers:
+            self.violations.append(f"server {server} is stopped while it has a vote")
 
     def topic_is_created(self, topic: TopicDescription) -> None:
         self.creators[topic.topic_id] = {

@@ -81,7 +81,7 @@ async def test_rolled_is_not_true_when_the_spec_is_invalid(edit: Callable[[Fleet
 async def test_ready_is_unknown_when_a_whole_reconciliation_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = await _running()
     with monkeypatch.context() as broken:
-        broken.setattr(concerns, "ensemble_size", _raise)
+        broken.setattr(concerns, "cluster_status", _raise)
         with pytest.raises(RuntimeError):
             await fleet.step()
     assert fleet.condition("Ready")[:2] == ("Unknown", "InternalError")

@@ -100,11 +100,11 @@ def path(stopped: tuple[list[Server], str]) -> str:
     return stopped[1]
 
 
-@pytest.fixture
-def stopped(tmp_path: Path) -> Iterator[tuple[list[Server], str]]:
+def search_path(folder: Path) -> str:
+    """A PATH with a zkServer.sh as the image has it."""
     from ottla_broker.local.jars import find_java, zookeeper_class_path
 
-    script = tmp_path / "bin" / "zkServer.sh"
+    script = folder / "bin" / "zkServer.sh"
     script.parent.mkdir()
     script.write_text(
         "#!/bin/bash\n"
@@ -112,6 +112,12 @@ def stopped(tmp_path: Path) -> Iterator[tuple[list[Server], str]]:
         'org.apache.zookeeper.server.quorum.QuorumPeerMain "$2/zoo.cfg"\n'
     )
     script.chmod(0o755)
+    return f"{script.parent}:{os.environ['PATH']}"
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Iterator[tuple[list[Server], str]]:
+    path = search_path(tmp_path)
     chosen = free_ports(9)
     ports = {number: chosen[3 * number - 3 : 3 * number] for number in (1, 2, 3)}
     members = "".join(
@@ -119,7 +125,6 @@ def stopped(tmp_path: Path) -> Iterator[tuple[list[Server], str]]:
         for number, (peer, election, client) in ports.items()
     )
     servers = [Server(number, tmp_path / str(number), members, ports[number][2]) for number in (1, 2, 3)]
-    path = f"{script.parent}:{os.environ['PATH']}"
     yield servers, path
     for server in servers:
         server.stop()

@@ -616,7 +616,6 @@ async def test_an_invalid_field_is_reported_and_stops_only_its_own_concern(
             "ExpansionNotAllowed",
         ),
         ("spec.brokers.config", {"no.such": 1}, "ConfigValid", "InvalidSpec"),
-        ("spec.zookeeper.replicas", 5, "ZooKeeperReady", "EnsembleResizeNotSupported"),
         ("spec.zookeeper.replicas", 2, "ZooKeeperReady", "InvalidSpec"),
         ("spec.zookeeper.logDisk", None, "ZooKeeperReady", "LogDiskChanged"),
         ("spec.zookeeper", None, "ZooKeeperReady", "LogDiskChanged"),
