@@ -164,7 +164,7 @@ def _leave(
 ) -> ResizeDecision:
     if not surplus:
         return _goes_on(record, None, wanted, "")
-    leader = next((server for server, report in snapshot.servers.items() if report.mode == "leader"), None)
+    leader = snapshot.leading_server()
     leaving = min(surplus, key=lambda server: (is_serving(snapshot, server), server == leader, -server))
     if silent := _silent(snapshot, [server for server in voters if server != leaving]):
         return _waits(record, None, wanted, f"server {_list(silent)} does not serve")

@@ -92,6 +92,7 @@ def decide_roll(
             leadership_timeout_s=float(snapshot.cluster.rolling.leadership_timeout_s),
             most=snapshot.cluster.rolling.max_batch,
             awaits=_awaited_approval(snapshot, wanted),
+            leader=snapshot.leading_server(),
         )
         decided = machine.decide(recorded, facts)
         desired = tuple(wanted[number] for number in decided.apply)

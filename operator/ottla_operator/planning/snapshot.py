@@ -151,6 +151,11 @@ class Snapshot:
         ]
         return sorted({int(number) for number in numbers if number is not None and number.isdecimal()})
 
+    def leading_server(self) -> int | None:
+        """The only ZooKeeper server that says it leads; None when there is none or two, or when none was asked."""
+        leaders = [server for server, report in self.servers.items() if report.mode == "leader"]
+        return leaders[0] if len(leaders) == 1 else None
+
     def pod(self, name: str) -> Obj | None:
         return self.get(POD, name)
 

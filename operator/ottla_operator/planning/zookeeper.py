@@ -138,7 +138,8 @@ def decide_zookeeper(snapshot: Snapshot) -> EnsembleDecision:
 def needs_reports(snapshot: Snapshot) -> bool:
     """Whether the servers have to be asked with srvr: until each has served with the claims that it has now.
 
-    And while one has no node: before it is replaced the others have to serve. And while the ensemble is resized.
+    And while one has no node: before it is replaced the others have to serve. And while the ensemble is resized, or
+    rolled: the leader is the last.
     """
     if snapshot.cluster.zookeeper.connect:
         return False
@@ -147,6 +148,7 @@ def needs_reports(snapshot: Snapshot) -> bool:
         not is_settled(snapshot, members, roles_of(snapshot))
         or bool(servers_without_node(snapshot, members))
         or needs_membership(snapshot)
+        or snapshot.status("roll", "role") == names.ZOOKEEPER
     )
 
 

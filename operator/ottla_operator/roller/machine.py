@@ -125,7 +125,8 @@ class RollFacts:
     `restores_leaders`: whether preferred leaders are elected again. `refused_elections`: partitions whose election the
     controller refused a short time ago; `refused_moves` likewise. `restored_moves`: moves whose original orders the
     controller has confirmed to this process. `awaits`: the approval without which no batch is chosen.
-    `most`: how many members a batch may have; None: no bound.
+    `most`: how many members a batch may have; None: no bound. `leader`: the
+    ZooKeeper server that leads, which comes last; None when it is not known.
     """
 
     role: str
@@ -141,6 +142,7 @@ class RollFacts:
     refused_moves: Collection[PartitionId] = ()
     restored_moves: Collection[LeaderMove] = ()
     awaits: str = ""
+    leader: int | None = None
 
 
 def decide(roll: Roll | None, facts: RollFacts) -> RollDecision:
@@ -256,7 +258,9 @@ def _planned(roll: Roll, facts: RollFacts, pending: Sequence[RollMember]) -> tup
     """The batches of the pending members that are ready."""
     ready = {member.id: member for member in pending if member.is_ready}
     if not facts.has_partitions:
-        return tuple(RollBatch((number,), {}) for number in sorted(ready))
+        return tuple(
+            RollBatch((number,), {}) for number in sorted(ready, key=lambda number: (number == facts.leader, number))
+        )
     racks = {number: member.rack for number, member in ready.items()}
     if facts.kafka is None:
         why = "no broker answers which replicas are in sync"

@@ -251,3 +251,12 @@ async def test_a_new_ensemble_does_not_begin_with_volumes_of_a_server_that_had_l
     await _steps_safely(fleet)
     assert _members(fleet) == [1, 2, 3]
     assert fleet.condition("ZooKeeperReady")[0] == "True", fleet.condition("ZooKeeperReady")
+
+
+async def test_a_roll_restarts_the_leader_last() -> None:
+    fleet = await _running(3)
+    fleet.ensemble.leader = 1
+    fleet.edit("spec.zookeeper.resources", {"requests": {"cpu": "1"}})
+    await fleet.converge()
+    deleted = [name for verb, kind, name in fleet.kubernetes.writes if (verb, kind) == ("delete", "Pod")]
+    assert deleted == ["orders-zookeeper-2-0", "orders-zookeeper-3-0", "orders-zookeeper-1-0"]
