@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+_KEPT_NAMES = 16_384
+_KEPT_LENGTH = 128
+"""Of the names whose hash is kept, in characters: every request of a group or a transaction asks for it, and a client
+chooses the name."""
+
 
 def java_string_hash(text: str) -> int:
     """`String.hashCode` of Java: over UTF-16 code units, 32 bits, signed.
@@ -26,6 +33,11 @@ def partition_for(name: str, partition_count: int) -> int:
 
     >>> partition_for("orders", 50), partition_for("polygenelubricants", 50)
     (31, 0)
+    >>> partition_for("orders" * 50, 50) == abs(java_string_hash("orders" * 50)) % 50
+    True
     """
-    value = java_string_hash(name)
+    value = _kept_hash(name) if len(name) <= _KEPT_LENGTH else java_string_hash(name)
     return (0 if value == -(2**31) else abs(value)) % partition_count
+
+
+_kept_hash = lru_cache(_KEPT_NAMES)(java_string_hash)
