@@ -49,7 +49,7 @@ LISTED = (
     Listing(ApiKey.OFFSET_FETCH, 0, 9, "offset_fetch"),
     Listing(ApiKey.FIND_COORDINATOR, 0, 6, "find_coordinator"),
     Listing(ApiKey.JOIN_GROUP, 0, 9, "join_group"),
-    Listing(ApiKey.HEARTBEAT, 0, 4, "heartbeat"),
+    Listing(ApiKey.HEARTBEAT, 0, 4, "heartbeat", calls_back=True),
     Listing(ApiKey.LEAVE_GROUP, 0, 5, "leave_group"),
     Listing(ApiKey.SYNC_GROUP, 0, 5, "sync_group"),
     Listing(ApiKey.DESCRIBE_GROUPS, 0, 5, "describe_groups"),

@@ -15,11 +15,14 @@ from ottla_broker.protocol.generated.heartbeat import (
     HeartbeatRequest,
     HeartbeatResponse,
 )
-from ottla_broker.server.handler_api import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Respond, Services
 
 
-async def handle(services: Services, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+def handle(
+    services: Services, context: RequestContext, request: HeartbeatRequest, respond: Respond[HeartbeatResponse]
+) -> None:
+    """Responds at once: with many members it is most of what a coordinator does, and a task would cost more than it."""
     error = services.group_coordinator.heartbeat(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id
     )
-    return HeartbeatResponse(error_code=int(error))
+    respond(HeartbeatResponse(error_code=int(error)))

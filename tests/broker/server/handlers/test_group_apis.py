@@ -126,7 +126,12 @@ class Server:
         request = module.read_request(version, memoryview(sent))
         context = SimpleNamespace(api_version=version, client_id="app", listener="CLIENT", peer=("127.0.0.1", 5))
         handler = importlib.import_module(f"ottla_broker.server.handlers.{HANDLERS[api]}")
-        response = await handler.handle(self.services, context, request)
+        if api is ApiKey.HEARTBEAT:
+            responses: list[Any] = []
+            handler.handle(self.services, context, request, responses.append)
+            (response,) = responses
+        else:
+            response = await handler.handle(self.services, context, request)
         answered = b"".join(module.write_response(version, response))
         return module.read_response(version, memoryview(answered))
 
