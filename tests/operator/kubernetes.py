@@ -51,6 +51,8 @@ class InMemoryKubernetes:
         self.kill_after: int | None = None
         self.clock: Callable[[], str] = lambda: NOW
         self.on_change: Callable[[str, Obj], None] | None = None
+        self.before_delete: Callable[[Obj], None] | None = None
+        """Called with what the operator deletes, while it is still there."""
         self.resizes = True
         """Whether anything makes volumes larger whose claims ask for more."""
         self.local_volumes = False
@@ -209,6 +211,8 @@ class InMemoryKubernetes:
         if obj is None or uid_of(obj) != uid:
             return False
         self._record("delete", obj)
+        if self.before_delete is not None:
+            self.before_delete(obj)
         if kind.kind in GRACEFUL:
             self.put({**obj, "metadata": {**obj["metadata"], "deletionTimestamp": self.clock()}})
         else:

@@ -147,7 +147,7 @@ def _ready(world: World, cluster: KafkaCluster, document: Obj) -> Iterator[str]:
     if cluster.paused:
         yield "it is paused"
     for item in dig(document, "status", "conditions") or []:
-        if item["status"] != "True" and item["type"] != "Rolled":
+        if item["status"] != "True" and item["type"] not in ("Rolled", "SpreadOverNodes"):
             yield f"{item['type']} is {item['status']}"
 
 

@@ -42,6 +42,7 @@ SPEC = (
     st.tuples(st.just("spec.brokers.replicas"), st.sampled_from((1, 2, 3)))
     | st.tuples(st.just("spec.brokers.config"), st.sampled_from(BROKER_CONFIGS))
     | st.tuples(st.just("spec.brokers.racks"), st.sampled_from((None, ["zone-a", "zone-b"], ["zone-x"])))
+    | st.tuples(st.just("spec.rolling"), st.sampled_from((None, {"maxBatch": 1}, {"leadershipTimeoutSeconds": 1})))
     | st.tuples(st.just("spec.paused"), st.sampled_from((None, True)))
     | st.tuples(st.just("spec.zookeeper.replicas"), st.sampled_from((1, 3)))
 )
@@ -151,11 +152,13 @@ class ClusterRules(Machine):
     @rule(behind=st.sets(st.integers(0, 2), max_size=1))
     def replicas_are_behind(self, behind: set[int]) -> None:
         self.world.kafka.behind = set(behind)
+        self.world.behind_since = self.world.loop.time()
         self.world.fleet_changed_at = self.world.loop.time()
 
     @rule(broker=st.integers(0, 2))
     def a_broker_is_not_registered(self, broker: int) -> None:
         self.world.kafka.unregistered = {broker}
+        self.world.behind_since = self.world.loop.time()
         self.world.fleet_changed_at = self.world.loop.time()
 
     @rule(answers=st.booleans())

@@ -11,9 +11,12 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.operator.model_based.clusters import ClusterMachine
 from tests.operator.model_based.fleets import FleetMachine
 from tests.operator.model_based.machine import Machine
+from tests.operator.model_based.racks import RackMachine
 from tests.operator.model_based.topics import TopicMachine
 
-MACHINES: dict[str, type[Machine]] = {"topics": TopicMachine, "clusters": ClusterMachine, "fleets": FleetMachine}
+MACHINES: dict[str, type[Machine]] = {
+    "topics": TopicMachine, "clusters": ClusterMachine, "racks": RackMachine, "fleets": FleetMachine,
+}  # fmt: skip
 
 
 def settings_of(examples: int, steps: int, **more: Any) -> settings:

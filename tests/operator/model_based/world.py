@@ -48,7 +48,7 @@ from tests.operator.kubernetes import InMemoryKubernetes, node
 from tests.operator.kubernetes import _claims as claims_of
 from tests.operator.model_based.kafka import ModelKafka
 from tests.operator.model_based.operator_process import OperatorProcess, TopicsOnly
-from tests.operator.unreliable_api import Faults
+from tests.operator.unreliable_api import SLOW_S, Faults
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ZONES = ("zone-a", "zone-b", "zone-c")
@@ -114,10 +114,13 @@ class World:
         """When replicas or brokers were last said to be in another state."""
         self.was_resized = False
         """Whether disks were once asked for in another way than at the start."""
+        self.behind_since = 0.0
+        """When a rule last changed which replicas are in sync."""
         self._dirty = asyncio.Event()
         self._controllers: asyncio.Task[None] | None = None
         self._process: OperatorProcess | None = None
         self.kubernetes.on_change = self._changed
+        self.kubernetes.before_delete = self.is_deleted_by_the_operator
         self.changed_at: dict[str, float] = {}
         """By uid when a document's spec was changed or its deletion was asked for."""
         self.creators: dict[str, set[str]] = {}
@@ -406,6 +409,23 @@ class World:
         is_stopped = event == "DELETED" or dig(stateful_set, "spec", "replicas") == 0
         if is_stopped and int(server) in self.environment.ensemble_members.servers:
             self.violations.append(f"server {server} is stopped while it has a vote")
+
+    def is_deleted_by_the_operator(self, obj: Obj) -> None:
+        """A pod of a roll is deleted only if every partition keeps min.insync.replicas without the whole batch."""
+        number, cluster = label(obj, names.BROKER_ID), self.cluster
+        if obj["kind"] != POD.kind or number is None or cluster is None:
+            return
+        batch = set(dig(cluster, "status", "roll", "batch") or [])
+        if int(number) not in batch or self.loop.time() - self.behind_since < SLOW_S + READ_AGAIN_S:
+            return  # a change of a moment ago cannot have been seen
+        in_sync = self.kafka.in_sync()
+        if int(number) not in in_sync:
+            return  # it takes nothing away
+        for topic, index, replicas in self.kafka.partitions:
+            left = [replica for replica in replicas if replica in in_sync and replica not in batch]
+            needed = min(len(replicas) - 1, max(1, self.kafka.minimums.get(topic, 2)))
+            if int(number) in replicas and len(left) < needed:
+                self.violations.append(f"{topic}-{index} keeps {left} in sync while {sorted(batch)} are restarted")
 
     def topic_is_created(self, topic: TopicDescription) -> None:
         self.creators[topic.topic_id] = {
