@@ -19,8 +19,9 @@ PODS = f"app.kubernetes.io/instance={RELEASE},app.kubernetes.io/component=operat
 
 
 def manifests(cluster: KubernetesCluster, *names: str) -> str:
-    """Files of manifests/ with the storage class of this cluster."""
+    """Files of manifests/ with the storage class of this cluster; fleets run the images of this checkout."""
     text = "\n---\n".join((MANIFESTS / name).read_text() for name in names)
+    text = text.replace("\nspec:\n  brokers:\n", "\nspec:\n  imageUpdatePolicy: FollowOperator\n  brokers:\n")
     return re.sub(r"(storageClassName: )local\b", rf"\g<1>{cluster.storage_class}", text)
 
 
