@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from ottla_broker.local.zookeeper_server import ZooKeeperServer
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from tests.beside import quotas
 from tests.beside.comparison import both, comparable, difference
 from tests.beside.configs import cases, compare
-from tests.beside.requests import Requests
+from tests.beside.requests import Request, Requests
 
 
 @pytest.mark.java
@@ -31,6 +33,27 @@ def test_configuration_values_are_taken_and_refused_as_apache_kafka_does(
     asked = [case for case in every if len(case.operations) > 1 or case.operations[0][1] != 0] + every[::37]
     with both(tmp_path, zookeeper) as ask:
         assert {str(case): found for case in asked if (found := compare(ask, case))} == {}
+
+
+@pytest.mark.java
+def test_configurations_of_groups_are_refused_as_by_apache_kafka(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+    """Apache Kafka 3.9 has them under KRaft alone."""
+    describe, alter = codec.module(ApiKey.DESCRIBE_CONFIGS), codec.module(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+    replace = codec.module(ApiKey.ALTER_CONFIGS)
+    group, key, value = {"resource_type": 32, "resource_name": "g1"}, "consumer.session.timeout.ms", "50000"
+    described = describe.DescribeConfigsResource(**group, configuration_keys=None)
+    changed = alter.AlterConfigsResource(**group, configs=[alter.AlterableConfig(name=key, value=value)])
+    replaced = replace.AlterConfigsResource(**group, configs=[replace.AlterableConfig(name=key, value=value)])
+    requests = (
+        Request(ApiKey.DESCRIBE_CONFIGS, 4, describe.DescribeConfigsRequest(resources=[described])),
+        Request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, alter.IncrementalAlterConfigsRequest(resources=[changed])),
+        Request(ApiKey.ALTER_CONFIGS, 2, replace.AlterConfigsRequest(resources=[replaced])),
+    )
+    with both(tmp_path, zookeeper) as ask:
+        answers = [ask(request) for request in requests]
+    assert [difference(*pair) for pair in answers] == [""] * 3
+    codes = [one["error_code"] for ours, _ in answers for one in ours.get("results", ours.get("responses"))]
+    assert codes == [ErrorCode.INVALID_REQUEST] * 3
 
 
 @pytest.mark.java
