@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ottla_operator.api.condition_reasons import (
     CLUSTER,
     CONDITION_REASONS,
     CONDITION_TYPES,
+    NOT_NEEDED_FOR_READY,
     READY,
     TOPIC,
     UnlistedReason,
@@ -101,3 +103,15 @@ def test_ready_sums_up_the_reasons_of_the_other_conditions() -> None:
     assert condition_false(READY, reason_of_ready("DisksReady", "ClaimLost"), "").reason == "DisksClaimLost"
     assert condition_unknown("DisksReady", "InternalError", "").status == "Unknown"
     assert condition_true(READY).reason == "AsDeclared"
+
+
+def test_the_health_check_of_the_manual_names_reasons_that_exist() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "operating" / "kubernetes.md").read_text(encoding="utf-8")
+    named = re.findall(r"(\w+) = true", page.split("local needs_a_person = {")[1].split("}")[0])
+    own = {row.reason for row in CONDITION_REASONS if row.type == READY}
+    summed_up = {
+        reason_of_ready(row.type, row.reason)
+        for row in CONDITION_REASONS
+        if row.type != READY and row.status != "True" and row.type not in NOT_NEEDED_FOR_READY
+    }
+    assert len(named) > 15 and [name for name in named if name not in own | summed_up] == []
