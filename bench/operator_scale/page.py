@@ -7,6 +7,7 @@ from pathlib import Path
 from bench.operator_scale.measurement import BROKERS, REPLICAS, PassTimes, ScaleFigures
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "scale.md"
+TOPICS = 10_000
 TARGETS = {"ready_s": 300.0, "rss_mib": 200.0, "pass_ms": 200.0, "writes_at_rest": 0}
 
 
@@ -77,11 +78,24 @@ def text(figures: ScaleFigures, times: PassTimes) -> str:
         *(f"| {name} | {value} | {target} |" for name, value, target in rows),
         "",
         _verdict(missed(figures, times), figures),
+        *_of_a_smaller_run(figures),
         "",
         "At rest the operator looks at every topic once in 45 s, for changes by others; that is most of its processor",
         "time there.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _of_a_smaller_run(figures: ScaleFigures) -> list[str]:
+    """What a run with fewer topics than the targets are about cannot say, and what it lets expect."""
+    if figures.topics >= TOPICS:
+        return []
+    each_s = sum(figures.cpu_s.values()) / figures.topics
+    return [
+        f"The targets are those of {TOPICS} topics; this run had fewer. It used"
+        f" {each_s * 1000:.0f} ms of processor time for each topic; for {TOPICS} of them that would be"
+        f" {each_s * TOPICS / figures.cores:.0f} s of {figures.cores} idle cores, if nothing grew with the number."
+    ]
 
 
 def _verdict(names: list[str], figures: ScaleFigures) -> str:

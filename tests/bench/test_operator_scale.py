@@ -30,6 +30,12 @@ def test_a_run_that_misses_a_target_names_it() -> None:
     assert page.missed(GOOD, replace(TIMES, median_ms=201.0, writes=1)) == ["pass_ms", "writes_at_rest"]
 
 
+def test_a_run_with_fewer_topics_says_that_it_is_not_about_the_targets() -> None:
+    found = page.text(replace(GOOD, topics=1000), TIMES)
+    assert "The targets are those of 10000 topics; this run had fewer." in found
+    assert "300 ms of processor time for each topic" in found and "1500 s of 2 idle cores" in found
+
+
 def test_a_run_on_a_machine_that_others_use_says_so() -> None:
     assert "Other programs had most of them" in page.text(replace(GOOD, load=13.0), TIMES)
     assert "Nothing else ran." in page.text(GOOD, TIMES)
