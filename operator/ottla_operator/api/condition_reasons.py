@@ -399,7 +399,8 @@ _OF_TOPICS = (
         "Set it to the number that the topic has or more.",
     ),
     _topic(
-        "False", "ReplicasChangeNotSupported", "spec.replicas differs from the replication factor of the topic.",
+        "False", "ReplicasChangeNotSupported",
+        "spec.replicas differs from the replication factor, and spec.rebalance.mode of the KafkaCluster is not Auto.",
         "Set it back; kafka-reassign-partitions changes the replication factor, and spec.replicas follows.",
     ),
     _topic(

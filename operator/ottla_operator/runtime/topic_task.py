@@ -410,6 +410,7 @@ class TopicTask:
             resource=resource,
             cluster_is_terminating=cluster.is_terminating,
             cluster_is_paused=dig(cluster.resource, "spec", "paused") is True,
+            rebalance_mode=str(dig(cluster.resource, "spec", "rebalance", "mode") or "Auto"),
             topic_owner=topic_owner_of(resource, documents),
             now=self._environment.now(),
         )

@@ -1,7 +1,7 @@
 """Decides what one KafkaTopic needs: create its topic, alter the configuration, add partitions, delete it, or nothing.
 
-Kubernetes wins: a configuration that was changed by hand is changed back. A decreased number of partitions and a
-changed replication factor are reported in a condition and stop nothing else.
+Kubernetes wins: a configuration that was changed by hand is changed back. A decreased number of partitions is reported
+in a condition and stops nothing else. Another number of replicas is moved by the rebalance of the KafkaCluster.
 
 A topic belongs to the oldest KafkaTopic that names it and is not terminating. It is deleted with its KafkaTopic only
 when no other KafkaTopic names it, and when deletionPolicy says so or, without one, when it was created for the
@@ -102,6 +102,7 @@ class TopicFacts:
     topic_owner: str
     now: str
     limits: PartitionLimits = NO_LIMITS
+    rebalance_mode: str = "Auto"
     is_asked: bool = False
     live: TopicDescription | None = None
     brokers: int = 0
@@ -350,9 +351,21 @@ def _align(facts: TopicFacts, live: TopicDescription) -> _Wanted:
         message = f"spec.partitions: the topic has {live.partitions}, and partitions cannot be taken away"
         wanted.faults.append(condition_false(READY, "PartitionsDecreased", message))
     if 0 < topic.replicas != live.replicas:
-        message = f"spec.replicas: changing {live.replicas} to {topic.replicas} is not supported"
-        wanted.faults.append(condition_false(READY, "ReplicasChangeNotSupported", message))
+        wanted.faults.append(_replicas_change(facts, live))
+        return replace(wanted, requeue_after_wait=True)
     return wanted
+
+
+def _replicas_change(facts: TopicFacts, live: TopicDescription) -> Condition:
+    """Another number of replicas is a reassignment, which the rebalance of the KafkaCluster makes."""
+    change = f"spec.replicas: {live.replicas} of the topic become {facts.topic.replicas}"
+    if facts.rebalance_mode != "Auto":
+        message = f"{change} only while spec.rebalance.mode of the KafkaCluster is Auto, not {facts.rebalance_mode}"
+        return condition_false(READY, "ReplicasChangeNotSupported", message)
+    if facts.topic.replicas > facts.brokers:
+        message = f"spec.replicas: {facts.topic.replicas} replicas need as many brokers, {facts.brokers} are registered"
+        return condition_false(READY, "NotEnoughBrokers", message)
+    return condition_false(READY, "Changing", f"{change}; status.rebalance of the KafkaCluster has the progress")
 
 
 def _record(facts: TopicFacts, creates: bool) -> Obj | None:

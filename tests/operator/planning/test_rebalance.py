@@ -247,3 +247,20 @@ async def test_replicas_of_brokers_on_one_node_stay_apart() -> None:
         on = [brokers[number] for number in replicas]
         assert len(set(on)) == len(on)
     assert len(fleet.kubernetes.names(STATEFUL_SET)) >= 4
+
+
+@pytest.mark.parametrize(("before", "wanted"), [((0, 1), 3), ((0, 1, 2), 2)])
+async def test_a_kafka_topic_gets_the_replicas_that_it_declares(before: tuple[int, ...], wanted: int) -> None:
+    fleet = await _fleet(3, [("t", index, before) for index in range(4)])
+    fleet.kubernetes.put(
+        {
+            "apiVersion": CLUSTER["apiVersion"],
+            "kind": "KafkaTopic",
+            "metadata": {"name": "t", "namespace": "default"},
+            "spec": {"clusterRef": {"name": "orders"}, "replicas": wanted},
+            "status": {"topicName": "t", "topicId": "id-1"},
+        }
+    )
+    await fleet.converge(300)
+    assert {len(replicas) for _, _, replicas in fleet.kafka.partitions} == {wanted}
+    _assert_no_throttle(fleet)

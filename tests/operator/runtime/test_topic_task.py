@@ -83,7 +83,7 @@ async def test_another_replication_factor_is_reported(topics: Topics) -> None:
     await topics.settle()
     topics.apply(replicas=2)
     await topics.settle()
-    assert topics.ready() == ("False", "ReplicasChangeNotSupported") and "spec.replicas" in topics.message()
+    assert topics.ready() == ("False", "Changing") and "spec.replicas" in topics.message()
 
 
 async def test_more_replicas_than_brokers_are_reported(topics: Topics) -> None:
