@@ -59,6 +59,7 @@ class RealKubernetes(InMemoryKubernetes):
         self.container_status = None
         self.refuses_pods = ""
         self.resizes = True
+        self.local_volumes = False
         self._version = 0
         self._known: dict[str, Obj] = {}
         self._listed: dict[str, dict[str, Obj]] = {}
