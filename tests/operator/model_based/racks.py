@@ -31,7 +31,3 @@ class RackMachine(ClusterMachine):
     @rule()
     def topic_one_may_lose_a_replica(self) -> None:
         self.world.kafka.minimums = {"one": 1}
-
-    def at_rest(self) -> None:
-        super().at_rest()
-        assert self.world.kafka.partitions == PARTITIONS, "every replica order is as it was"
