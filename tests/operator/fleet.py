@@ -92,7 +92,7 @@ class InMemoryKafka:
         self.leaders: dict[tuple[str, int], int] = {}
         self.places: dict[tuple[int, str, int], str] = {}
         """The log directory of a replica, by broker and partition, once the broker was asked."""
-        self.moving: dict[tuple[int, str, int], str] = {}
+        self.moving_log_dirs: dict[tuple[int, str, int], str] = {}
         """Where replicas move to that are not there yet."""
         self.moves_are_slow = False
         self.most_moves = 0
@@ -269,7 +269,7 @@ class InMemoryKafka:
             if broker in replicas:
                 place = self.places.setdefault((broker, topic, index), self._placeable(broker)[0])
                 found[place].append(ReplicaInLogDir(topic, index, 1000))
-                if target := self.moving.get((broker, topic, index)):
+                if target := self.moving_log_dirs.get((broker, topic, index)):
                     found[target].append(ReplicaInLogDir(topic, index, 500, is_future=True))
         return [LogDirContents(path, tuple(there), 10**9, 5 * 10**8) for path, there in found.items()]
 
@@ -278,7 +278,7 @@ class InMemoryKafka:
         for (topic, index), path in targets.items():
             assert path in self._placeable(broker), f"{path} is cordoned"
             if self.moves_are_slow:
-                self.moving[broker, topic, index] = path
+                self.moving_log_dirs[broker, topic, index] = path
             else:
                 self.places[broker, topic, index] = path
         return {}

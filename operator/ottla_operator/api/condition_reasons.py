@@ -115,6 +115,10 @@ def _of_every_concern() -> tuple[ConditionReason, ...]:
 
 _OF_CLUSTERS = (
     _cluster(
+        SERVICES_READY, "False", "Paused", "Services do not exist, and none is created while spec.paused is true.",
+        "Set spec.paused to false.",
+    ),
+    _cluster(
         READY, "False", "Paused", "spec.paused is true; the operator changes nothing.",
         "Set spec.paused to false when the operator may go on.",
     ),

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import SERVICES_READY
-from ottla_operator.api.conditions import condition_true, invalid_spec
+from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
 from ottla_operator.api.objects import SERVICE, Obj, name_of, new, owned
 from ottla_operator.model.templates import AddedMetadata
 from ottla_operator.planning.budgets import decide_budgets
@@ -74,8 +74,18 @@ def decide_services(snapshot: Snapshot, broker_ids: Iterable[int]) -> ConcernDec
         desired = [service for service in desired if snapshot.get(SERVICE, name_of(service)) is None]
     budgets = decide_budgets(snapshot, ids)
     desired += budgets.desired
-    condition = invalid_spec(SERVICES_READY, wrong) if wrong else condition_true(SERVICES_READY)
+    condition = invalid_spec(SERVICES_READY, wrong) if wrong else _condition(snapshot, desired)
     return ConcernDecision((condition,), tuple(desired), requeue_after_s=budgets.requeue_after_s)
+
+
+def _condition(snapshot: Snapshot, desired: Iterable[Obj]) -> Condition:
+    """True once the Services are there; what is missing is created right after this decision, unless paused."""
+    if snapshot.cluster.paused:
+        services = [name_of(obj) for obj in desired if obj["kind"] == SERVICE.kind]
+        missing = [name for name in services if snapshot.get(SERVICE, name) is None]
+        if missing:
+            return condition_false(SERVICES_READY, "Paused", f"spec.paused: not created: {', '.join(missing[:5])}")
+    return condition_true(SERVICES_READY)
 
 
 def _selector(cluster: str) -> dict[str, str]:

@@ -13,5 +13,5 @@ def test_clusters_and_topics_keep_their_data_and_converge_after_random_events() 
     run_fixed("fleets", examples=20, steps=10)
 
 
-def test_racks_of_several_brokers_keep_min_insync_replicas_after_random_events() -> None:
+def test_racks_of_several_brokers_keep_min_insync_replicas_and_replica_orders_after_random_events() -> None:
     run_fixed("racks", examples=5, steps=8)

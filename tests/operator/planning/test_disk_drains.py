@@ -104,7 +104,7 @@ async def test_replicas_that_are_on_their_way_are_waited_for() -> None:
     fleet.kafka.moves_are_slow = True
     fleet.edit("spec.brokers.overrides", [{"id": 1, "disks": [{"name": "d1", "state": "Drain"}]}])
     await _pass(fleet, 10)
-    assert len(fleet.kafka.moving) == 4
+    assert len(fleet.kafka.moving_log_dirs) == 4
     status, reason, message = fleet.condition("DisksReady")
     assert (status, reason) == ("False", "Draining") and "has 5 replicas left, 4 move" in message
     assert _drain_of(fleet, 1) == [None, "Draining"]
