@@ -132,6 +132,11 @@ def test_pods_are_not_root_and_write_only_to_tmp() -> None:
     assert deployment["spec"]["strategy"] == {"type": "Recreate"} and deployment["spec"]["replicas"] == 1
 
 
+def test_another_process_of_the_operator_stands_by() -> None:
+    (deployment,) = of_kind(rendered(replicas=2), "Deployment")
+    assert deployment["spec"]["replicas"] == 2
+
+
 def _granted(documents: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
     return {
         (group, resource, verb)
