@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.requirements import missing
+
 COMMAND = [sys.executable, "-m", "ottla_broker.cli.main", "broker", "run"]
 
 
@@ -123,7 +125,7 @@ def test_sigterm_ends_the_first_process_of_a_container_also_before_it_has_read_i
     """The kernel drops a signal that process 1 does not handle: the broker would start and run on until SIGKILL."""
     alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
     if shutil.which("unshare") is None or subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("no user namespaces here")
+        missing("there are no user namespaces: run it as root")
     path = tmp_path / "server.properties"
     os.mkfifo(path)
     with subprocess.Popen([*alone, *COMMAND, str(path)], stderr=subprocess.PIPE, text=True) as outside:

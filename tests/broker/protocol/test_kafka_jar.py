@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.notation import Field, MessageDefinition, Versions
 from tests.broker.protocol.messages import DEFINITIONS, FEW_EXAMPLES, Case, drawn, messages
+from tests.requirements import missing
 
 pytestmark = pytest.mark.java
 
@@ -85,7 +86,7 @@ ADDED_TO_RECORDS = {
 @pytest.fixture(scope="module")
 def jar() -> Path:
     if not CLIENTS.exists():
-        pytest.skip("kafka-clients-3.9.1.jar is missing: run scripts/fetch-jars.sh")
+        missing("kafka-clients-3.9.1.jar is missing: run scripts/fetch-jars.sh")
     return CLIENTS
 
 
@@ -173,7 +174,7 @@ def test_the_definition_has_the_fields_of_the_official_one(jar: Path, message: M
 def test_the_record_of_4_0_has_the_fields_of_the_official_one(name: str) -> None:
     """The version in front of a key is its `apiKey` there."""
     if not COORDINATOR_4.exists():
-        pytest.skip(f"{COORDINATOR_4.name} is missing")
+        missing(f"{COORDINATOR_4.name} is missing: run scripts/fetch-jars.sh")
     described = _described(COORDINATOR_4, name)
     message = next(each for definition in DEFINITIONS for each in definition.messages if each.name == name)
     assert [each[:2] for each in _ours(message.fields, "")] == [
@@ -197,7 +198,7 @@ def _is_above_3_9(message: MessageDefinition) -> bool:
 def test_the_definition_of_what_is_above_3_9_has_the_fields_of_the_official_one(message: MessageDefinition) -> None:
     """Compared are the versions that both have: 4.3.1 has dropped the oldest ones."""
     if not CLIENTS_4.exists():
-        pytest.skip("kafka-clients-4.3.1.jar is missing: run scripts/fetch-jars.sh")
+        missing("kafka-clients-4.3.1.jar is missing: run scripts/fetch-jars.sh")
     described = _described(CLIENTS_4, message.name)
     shared = {struct["name"]: struct["fields"] for struct in described.get("commonStructs", [])}
     valid = Versions.parse(described["validVersions"])
@@ -274,7 +275,7 @@ def java_4() -> Any:
 def _reencode(jar: Path) -> Iterator[Any]:
     if shutil.which("javac") is None:
         reason = "no javac: run scripts/install-system.sh (Debian: openjdk-17-jdk-headless)"
-        pytest.fail(reason) if os.environ.get("OTTLA_TEST_ALL") == "1" else pytest.skip(reason)
+        missing(reason)
     source = Path(__file__).with_name("Reencode.java")
     process = subprocess.Popen(
         ["java", "-cp", f"{jar.parent}/*", str(source)],

@@ -20,13 +20,11 @@ from ottla_broker.local.jars import cache_directory, find_java, kafka_class_path
 from ottla_broker.local.zookeeper_server import ZooKeeperServer
 from tests.integration.clients.topics import create
 from tests.integration.processes import BrokerProcess
+from tests.requirements import missing
 
 STREAMS = cache_directory() / "kafka-streams-jars"
 
-pytestmark = [
-    pytest.mark.java,
-    pytest.mark.skipif(not any(STREAMS.glob("kafka-streams-*-test.jar")), reason="scripts/fetch-jars.sh has not run"),
-]
+pytestmark = pytest.mark.java
 TOPICS = (
     "data",
     "echo",
@@ -106,6 +104,8 @@ def await_in(holds: Callable[[], bool], otherwise: Callable[[], str]) -> None:
 
 @pytest.fixture
 def brokers(tmp_path: Path) -> Iterator[list[BrokerProcess]]:
+    if not any(STREAMS.glob("kafka-streams-*-test.jar")):
+        missing("the jars of Kafka Streams are missing: run scripts/fetch-jars.sh")
     config = {
         "default.replication.factor": "3",
         "min.insync.replicas": "2",

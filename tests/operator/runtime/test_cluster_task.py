@@ -212,7 +212,7 @@ async def test_a_batch_leads_nothing_before_its_pods_are_deleted_and_every_repli
     assert sum(fleet.kafka.leads().values()) == 400 and len(fleet.kafka.leads()) == 6, "and lead again"
 
 
-async def test_replica_orders_are_put_back_when_the_operator_is_killed_between_any_two_writes_or_requests() -> None:
+async def test_replica_orders_are_put_back_when_the_operator_is_killed_while_leaderships_move() -> None:
     fleet = await _running()
     orders = [("t", n, ((n % 3), (n + 1) % 3, (n + 2) % 3)) for n in range(3)]
     fleet.kafka.partitions = list(orders)
