@@ -17,7 +17,6 @@ from ottla_operator.api.fleet import (
     DynamicValue,
     LogDirContents,
     LogDirectoryReport,
-    LogDirUsage,
     MembershipReport,
     PartitionReport,
     Reconfiguration,
@@ -212,14 +211,6 @@ class InMemoryKafka:
             for name, number, there in self.partitions
         ]
 
-    async def log_dir_usage(self, brokers: Sequence[int]) -> Mapping[int, Sequence[LogDirUsage]]:
-        await self.brokers()
-        return {number: (self._usage(number),) for number in brokers}
-
-    def _usage(self, broker: int) -> LogDirUsage:
-        there = {(topic, index): self.sizes.get(topic, 0) for topic, index, all_ in self.partitions if broker in all_}
-        return LogDirUsage("/var/lib/ottla/d0", "", 100 << 30, 90 << 30, there)
-
     async def move(self, requests: MoveRequests) -> Mapping[tuple[str, int], str]:
         await self.brokers()
         self.moves.append(requests)
@@ -261,17 +252,24 @@ class InMemoryKafka:
                 self.leaders[topic, index] = replicas[0]
         return errors
 
-    async def log_dirs(self, broker: int) -> Sequence[LogDirContents]:
-        await self.replicas_on(broker)
+    async def log_dirs(self, brokers: Sequence[int]) -> Mapping[int, Sequence[LogDirContents]]:
+        await self.brokers()
+        return {number: self._contents(number) for number in brokers if number in self.ready_brokers()}
+
+    def _contents(self, broker: int) -> tuple[LogDirContents, ...]:
+        """`on_disk` is in the first log directory."""
         paths = self._paths(broker)
         found: dict[str, list[ReplicaInLogDir]] = {path: [] for path in paths}
         for topic, index, replicas in self.partitions:
             if broker in replicas:
                 place = self.places.setdefault((broker, topic, index), self._placeable(broker)[0])
-                found[place].append(ReplicaInLogDir(topic, index, 1000))
+                found[place].append(ReplicaInLogDir(topic, index, self.sizes.get(topic, 0)))
                 if target := self.moving_log_dirs.get((broker, topic, index)):
-                    found[target].append(ReplicaInLogDir(topic, index, 500, is_future=True))
-        return [LogDirContents(path, tuple(there), 10**9, 5 * 10**8) for path, there in found.items()]
+                    found[target].append(ReplicaInLogDir(topic, index, 0, is_future=True))
+        for name in self.on_disk.get(broker, ()):
+            topic, _, number = name.rpartition("-")
+            found[paths[0]].append(ReplicaInLogDir(topic, int(number)))
+        return tuple(LogDirContents(path, tuple(there), 100 << 30, 90 << 30) for path, there in found.items())
 
     async def move_replicas(self, broker: int, targets: Mapping[tuple[str, int], str]) -> Mapping[tuple[str, int], str]:
         self.most_moves = max(self.most_moves, len(targets))
@@ -309,12 +307,6 @@ class InMemoryKafka:
             for topic, index, replicas in self.partitions
         ]
         return refused
-
-    async def replicas_on(self, broker: int) -> Sequence[str]:
-        if not self.answers or broker not in self.ready_brokers():
-            raise KafkaUnavailable("it does not answer")
-        named = [f"{topic}-{index}" for topic, index, replicas in self.partitions if broker in replicas]
-        return [*named, *self.on_disk.get(broker, ())]
 
     def in_sync(self) -> set[int]:
         return set(self.ready_brokers()) - self.behind

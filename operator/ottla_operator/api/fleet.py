@@ -35,22 +35,6 @@ class ClusterMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class LogDirUsage:
-    """A log directory of a broker as DescribeLogDirs answers (KIP-827).
-
-    `error`: the name of Kafka's error for an offline directory, "" for one that is online. `total_bytes`, `free_bytes`:
-    of its file system, -1 when not reported. `sizes`: of its replicas. `moving`: future replicas in it.
-    """
-
-    path: str
-    error: str
-    total_bytes: int
-    free_bytes: int
-    sizes: Mapping[tuple[str, int], int]
-    moving: frozenset[tuple[str, int]] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
 class DynamicValue:
     """A dynamic broker configuration value that is in effect (KIP-226).
 
@@ -91,9 +75,10 @@ class ReplicaInLogDir:
 
 @dataclass(frozen=True, slots=True)
 class LogDirContents:
-    """One log directory as DescribeLogDirs shows it. `error`: the name of the error, "" without one.
+    """One log directory as DescribeLogDirs shows it (KIP-827).
 
-    `total_bytes`, `usable_bytes`: of its file system, -1 where the broker does not report them.
+    `error`: the name of Kafka's error for an offline directory, "" for one that is online. `total_bytes`,
+    `usable_bytes`: of its file system, -1 where the broker does not report them.
     """
 
     path: str

@@ -22,12 +22,15 @@ from ottla_operator.api.fleet import (
     ClusterMetadata,
     DynamicValue,
     LogDirContents,
-    LogDirUsage,
     PartitionReport,
-    ReplicaInLogDir,
 )
 from ottla_operator.effects.ports import KafkaUnavailable
-from ottla_operator.effects.reassignment_requests import describe_log_dirs, list_reassignments, request_moves
+from ottla_operator.effects.reassignment_requests import (
+    alter_log_dirs,
+    describe_log_dirs,
+    list_reassignments,
+    request_moves,
+)
 from ottla_operator.effects.topic_requests import change_topics, describe_topics
 from ottla_operator.rebalancer.machine import MoveRequests
 from ottla_operator.topics.decisions import (
@@ -79,23 +82,19 @@ class KafkaPythonAdmin:
     async def dynamic_values(self, broker_ids: Sequence[int]) -> Mapping[int, Sequence[DynamicValue]]:
         return await self._call(lambda client: _dynamic_values(client, broker_ids))
 
-    async def replicas_on(self, broker: int) -> Sequence[str]:
-        return await self._call(lambda client: _replicas_on(client, broker))
-
-    async def log_dirs(self, broker: int) -> Sequence[LogDirContents]:
-        return await self._call(lambda client: _log_dirs(client, broker))
+    async def log_dirs(self, brokers: Sequence[int]) -> Mapping[int, Sequence[LogDirContents]]:
+        return await self._call(lambda client: describe_log_dirs(client, brokers))
 
     async def move_replicas(self, broker: int, targets: Mapping[tuple[str, int], str]) -> Mapping[tuple[str, int], str]:
-        return await self._call(lambda client: _move_replicas(client, broker, targets))
+        wanted = {(broker, *partition): path for partition, path in targets.items()}
+        errors = await self._call(lambda client: alter_log_dirs(client, wanted))
+        return {(topic, index): error for (_, topic, index), error in errors.items()}
 
     async def set_broker_config(self, broker: int, key: str, value: str | None) -> str:
         return await self._call(lambda client: _set_broker_config(client, broker, key, value))
 
     async def reassignments(self) -> Mapping[tuple[str, int], tuple[tuple[int, ...], ...]]:
         return await self._call(lambda client: list_reassignments(client, self._change_timeout_ms))
-
-    async def log_dir_usage(self, brokers: Sequence[int]) -> Mapping[int, Sequence[LogDirUsage]]:
-        return await self._call(lambda client: describe_log_dirs(client, brokers))
 
     async def move(self, requests: MoveRequests) -> Mapping[tuple[str, int], str]:
         return await self._call(lambda client: request_moves(client, requests, self._change_timeout_ms))
@@ -175,60 +174,6 @@ def _view(client: KafkaAdminClient) -> ClusterMetadata:
     ]
     brokers = tuple(sorted(broker["node_id"] for broker in cluster["brokers"]))
     return ClusterMetadata(cluster["cluster_id"], cluster["controller_id"], brokers, tuple(partitions))
-
-
-def _replicas_on(client: KafkaAdminClient, broker: int) -> tuple[str, ...]:
-    # The public call of the client names the topics of the metadata, which lacks topics in deletion.
-    (answer,) = client._manager.run(client._async_describe_log_dirs, None, [broker])
-    return tuple(
-        f"{topic['name']}-{partition['partition_index']}"
-        for directory in answer["log_dirs"]
-        for topic in directory["topics"]
-        for partition in topic["partitions"]
-    )
-
-
-def _log_dirs(client: KafkaAdminClient, broker: int) -> tuple[LogDirContents, ...]:
-    (answer,) = client._manager.run(client._async_describe_log_dirs, None, [broker])
-    return tuple(
-        LogDirContents(
-            directory["log_dir"],
-            tuple(
-                ReplicaInLogDir(
-                    topic["name"],
-                    partition["partition_index"],
-                    partition["partition_size"],
-                    bool(partition["is_future_key"]),
-                )
-                for topic in directory["topics"]
-                for partition in topic["partitions"]
-            ),
-            _bytes(directory.get("total_bytes")),
-            _bytes(directory.get("usable_bytes")),
-            _error_name(directory["error_code"]),
-        )
-        for directory in answer["log_dirs"]
-    )
-
-
-def _bytes(value: Any) -> int:
-    return value if isinstance(value, int) else -1
-
-
-def _error_name(code: int) -> str:
-    return for_code(code).__name__.removesuffix("Error") if code else ""
-
-
-def _move_replicas(
-    client: KafkaAdminClient, broker: int, targets: Mapping[tuple[str, int], str]
-) -> dict[tuple[str, int], str]:
-    asked = {(topic, index, broker): path for (topic, index), path in targets.items()}
-    answer = client.alter_replica_log_dirs(asked)
-    return {
-        (replica.topic, replica.partition): error.__name__.removesuffix("Error")
-        for replica, error in answer.items()
-        if error.errno
-    }
 
 
 def _set_broker_config(client: KafkaAdminClient, broker: int, key: str, value: str | None) -> str:

@@ -13,7 +13,6 @@ from ottla_operator.api.fleet import (
     ClusterMetadata,
     DynamicValue,
     LogDirContents,
-    LogDirUsage,
     MembershipReport,
     Reconfiguration,
     ServerReport,
@@ -90,12 +89,11 @@ class KafkaAdmin(Protocol):
         """The dynamic values in effect on these brokers, by broker."""
         ...
 
-    async def replicas_on(self, broker: int) -> Sequence[str]:
-        """The replicas in the log directories of a broker (DescribeLogDirs), future replicas too."""
-        ...
+    async def log_dirs(self, brokers: Sequence[int]) -> Mapping[int, Sequence[LogDirContents]]:
+        """The log directories of each of these brokers that answers, and what is in them (DescribeLogDirs).
 
-    async def log_dirs(self, broker: int) -> Sequence[LogDirContents]:
-        """The log directories of a broker and what is in them (DescribeLogDirs)."""
+        Replicas of topics in deletion and future replicas are among it.
+        """
         ...
 
     async def move_replicas(self, broker: int, targets: Mapping[tuple[str, int], str]) -> Mapping[tuple[str, int], str]:
@@ -111,10 +109,6 @@ class KafkaAdmin(Protocol):
 
     async def reassignments(self) -> Mapping[tuple[str, int], tuple[tuple[int, ...], ...]]:
         """(adding, removing) of every reassignment under way, as the controller knows it."""
-        ...
-
-    async def log_dir_usage(self, brokers: Sequence[int]) -> Mapping[int, Sequence[LogDirUsage]]:
-        """The log directories of each of these brokers that answers."""
         ...
 
     async def move(self, requests: MoveRequests) -> Mapping[tuple[str, int], str]:

@@ -5,20 +5,19 @@ Kafka's own requests (KIP-455, KIP-113, KIP-73), which a controller of Apache Ka
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kafka import TopicPartition
 from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError as ClientError
 from kafka.errors import for_code
 
-from ottla_operator.api.fleet import LogDirUsage
-from ottla_operator.rebalancer.machine import MoveRequests, ThrottleChange
+from ottla_operator.api.fleet import LogDirContents, ReplicaInLogDir
+from ottla_operator.rebalancer.machine import MoveRequests, ReplicaId, ThrottleChange
 from ottla_operator.rebalancer.model import UNKNOWN, PartitionId
 
 NO_ERROR = 0
 UNKNOWN_TOPIC_OR_PARTITION = 3
-REPLICA_NOT_AVAILABLE = 9
 NO_REASSIGNMENT_IN_PROGRESS = 85
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LOG_DIR_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
@@ -38,36 +37,45 @@ def list_reassignments(client: KafkaAdminClient, timeout_ms: int) -> dict[Partit
     }
 
 
-def describe_log_dirs(client: KafkaAdminClient, brokers: Sequence[int]) -> dict[int, tuple[LogDirUsage, ...]]:
+def describe_log_dirs(client: KafkaAdminClient, brokers: Sequence[int]) -> dict[int, tuple[LogDirContents, ...]]:
     """The log directories of each broker that answers."""
-    found: dict[int, tuple[LogDirUsage, ...]] = {}
+    found: dict[int, tuple[LogDirContents, ...]] = {}
     for broker in brokers:
         try:
+            # The public call of the client names the topics of the metadata, which lacks topics in deletion.
             (answer,) = client._manager.run(client._async_describe_log_dirs, None, [broker])
         except ClientError:
             continue  # a broker that is down has no answer, and the others are wanted all the same
         found[broker] = tuple(
-            LogDirUsage(
+            LogDirContents(
                 path=str(directory["log_dir"]),
-                error="" if directory["error_code"] == NO_ERROR else _name(directory["error_code"]),
-                total_bytes=_bytes(directory.get("total_bytes")),
-                free_bytes=_bytes(directory.get("usable_bytes")),
-                sizes={
-                    (topic["name"], partition["partition_index"]): partition["partition_size"]
+                replicas=tuple(
+                    ReplicaInLogDir(
+                        topic["name"],
+                        partition["partition_index"],
+                        partition["partition_size"],
+                        bool(partition["is_future_key"]),
+                    )
                     for topic in directory["topics"]
                     for partition in topic["partitions"]
-                    if not partition["is_future_key"]
-                },
-                moving=frozenset(
-                    (topic["name"], partition["partition_index"])
-                    for topic in directory["topics"]
-                    for partition in topic["partitions"]
-                    if partition["is_future_key"]
                 ),
+                total_bytes=_bytes(directory.get("total_bytes")),
+                usable_bytes=_bytes(directory.get("usable_bytes")),
+                error=_name(directory["error_code"]) if directory["error_code"] != NO_ERROR else "",
             )
             for directory in answer["log_dirs"]
         )
     return found
+
+
+def alter_log_dirs(client: KafkaAdminClient, targets: Mapping[ReplicaId, str]) -> dict[ReplicaId, str]:
+    """Moves replicas to other log directories (AlterReplicaLogDirs). Returns the error's name of each refused one."""
+    asked = {(topic, index, broker): path for (broker, topic, index), path in targets.items()}
+    return {
+        (replica.broker_id, replica.topic, replica.partition): _name(error.errno)
+        for replica, error in client.alter_replica_log_dirs(asked).items()
+        if error.errno != NO_ERROR
+    }
 
 
 def request_moves(client: KafkaAdminClient, requests: MoveRequests, timeout_ms: int) -> dict[PartitionId, str]:
@@ -76,12 +84,10 @@ def request_moves(client: KafkaAdminClient, requests: MoveRequests, timeout_ms: 
         _throttle(client, requests.throttle, has_log_dirs=bool(requests.log_dirs))
     errors: dict[PartitionId, str] = {}
     if requests.log_dirs:
-        wanted = {(topic, index, broker): path for (broker, topic, index), path in requests.log_dirs.items()}
-        for replica, error in client.alter_replica_log_dirs(wanted).items():
+        for (_, topic, index), error in alter_log_dirs(client, requests.log_dirs).items():
             # A replica that does not exist yet is created in that directory: the broker remembers it (KIP-113).
-            if error.errno not in (NO_ERROR, REPLICA_NOT_AVAILABLE):
-                partition = (replica.topic, replica.partition)
-                errors[partition] = f"{replica.topic}-{replica.partition}: {_name(error.errno)}"
+            if error != "ReplicaNotAvailable":
+                errors[topic, index] = f"{topic}-{index}: {error}"
     targets = {
         TopicPartition(topic, index): None if replicas is None else list(replicas)
         for (topic, index), replicas in requests.reassign.items()

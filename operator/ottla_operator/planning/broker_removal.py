@@ -94,8 +94,8 @@ def held_replicas(snapshot: Snapshot, broker_id: int) -> list[str] | None:
     named = [str(partition) for partition in snapshot.kafka.partitions if broker_id in partition.replicas]
     if named or broker_id not in snapshot.kafka.brokers:
         return named
-    held = snapshot.surplus_replicas.get(broker_id)
-    return None if held is None else list(held)
+    log_dirs = snapshot.log_dirs.get(broker_id)
+    return None if log_dirs is None else [str(replica) for one in log_dirs for replica in one.replicas]
 
 
 def is_stopped(snapshot: Snapshot, broker_id: int) -> bool:

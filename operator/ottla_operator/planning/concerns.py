@@ -47,7 +47,7 @@ from ottla_operator.planning.images import decide_images, images_status
 from ottla_operator.planning.node_drains import decide_node_drains
 from ottla_operator.planning.preferred_leaders import SOON_S, decide_elections
 from ottla_operator.planning.quorum_recovery import QuorumRecovery, decide_quorum_recovery
-from ottla_operator.planning.rebalance import decide_rebalance
+from ottla_operator.planning.rebalance import Planner, decide_rebalance
 from ottla_operator.planning.rolls import RollPlan, decide_roll
 from ottla_operator.planning.services import decide_services
 from ottla_operator.planning.snapshot import ConcernDecision, Deletion, LeaderMigration, Snapshot
@@ -55,6 +55,7 @@ from ottla_operator.planning.template_problems import find_template_problems
 from ottla_operator.planning.zookeeper import EnsembleDecision, decide_zookeeper
 from ottla_operator.planning.zookeeper_objects import POD_FIELDS
 from ottla_operator.rebalancer.machine import MoveRequests, RebalanceDecision
+from ottla_operator.rebalancer.planner import plan
 from ottla_operator.rebalancer.rebalance_status import Rebalance, from_status
 from ottla_operator.roller.leader_elections import PartitionId
 
@@ -123,7 +124,7 @@ class _Concerns:
             self.deletes.insert(0, self.deletes.pop())
 
 
-def decide_cluster(snapshot: Snapshot) -> ClusterDecision:
+def decide_cluster(snapshot: Snapshot, make_plan: Planner = plan) -> ClusterDecision:
     """The decision for one snapshot. The same snapshot gives the same decision."""
     offered = snapshot.images
     snapshot = replace(snapshot, images=decide_images(snapshot))
@@ -197,7 +198,7 @@ def decide_cluster(snapshot: Snapshot) -> ClusterDecision:
     is_rolling = roll.roll is not None or snapshot.status("roll") is not None
     rebalance = concerns.decide(
         BROKERS_READY,
-        lambda: decide_rebalance(snapshot, identities, removal.stopping, is_rolling=is_rolling),
+        lambda: decide_rebalance(snapshot, identities, removal.stopping, is_rolling=is_rolling, make_plan=make_plan),
         RebalanceDecision(from_status(snapshot.status("rebalance"))),
     )
     if rebalance.requeue_after_s is not None:

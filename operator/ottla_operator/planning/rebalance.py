@@ -7,11 +7,10 @@ directories that are emptied or cordoned get nothing; `disk_drains` empties them
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from ottla_operator.api import names
-from ottla_operator.api.fleet import LogDirUsage, PartitionReport
+from ottla_operator.api.fleet import PartitionReport, ReplicaInLogDir
 from ottla_operator.api.objects import KAFKA_TOPIC, POD, Obj, dig, has_condition, is_terminating, name_of
 from ottla_operator.model.kafka_topic import declared_topic
 from ottla_operator.planning.broker_claims import log_dir
@@ -31,7 +30,7 @@ from ottla_operator.rebalancer.model import (
     Policy,
     State,
 )
-from ottla_operator.rebalancer.planner import plan as make_plan
+from ottla_operator.rebalancer.planner import plan
 from ottla_operator.rebalancer.rebalance_status import from_status
 from ottla_operator.topics.decisions import topic_owner_of
 
@@ -40,12 +39,17 @@ RUNNING = Policy(tolerance=0.05)
 """Tighter than what begins a rebalance: otherwise the next small difference would begin one again."""
 NAMED = 5
 
-_plan_of = lru_cache(maxsize=16)(make_plan)
-"""A fleet that has not changed since the last reconciliation needs no new plan."""
+Planner = Callable[[FleetPlacement, Policy], Plan]
+"""`rebalancer.planner.plan`, or what remembers its last results: a fleet that has not changed needs no new plan."""
 
 
 def decide_rebalance(
-    snapshot: Snapshot, identities: Identities, stopping: Sequence[int], *, is_rolling: bool
+    snapshot: Snapshot,
+    identities: Identities,
+    stopping: Sequence[int],
+    *,
+    is_rolling: bool,
+    make_plan: Planner = plan,
 ) -> machine.RebalanceDecision:
     """The next step of the rebalance under way, or the first of a new one."""
     recorded = from_status(snapshot.status("rebalance"))
@@ -54,13 +58,14 @@ def decide_rebalance(
     spec = snapshot.cluster.rebalance
     if recorded is None and spec.mode == machine.OFF:
         return machine.RebalanceDecision(None)
-    brokers = tuple(_broker(snapshot, number, rack, identities) for number, rack in identities.racks.items())
+    drains = {(one.broker_id, log_dir(one.disk)) for one in find_drains(snapshot, tuple(identities.racks))}
+    brokers = tuple(_broker(snapshot, number, rack, identities, drains) for number, rack in identities.racks.items())
     kafka = snapshot.kafka
     facts = machine.RebalanceFacts(
         mode=spec.mode,
         bytes_per_second=spec.bytes_per_second,
         most_per_batch=spec.most_partitions_per_batch,
-        plan=lambda is_running: _plan(snapshot, brokers, RUNNING if is_running else AT_REST),
+        plan=lambda is_running: _plan(snapshot, brokers, RUNNING if is_running else AT_REST, make_plan),
         under_way=None
         if kafka is None or snapshot.reassignments is None
         else {partition: adding for partition, (adding, _) in snapshot.reassignments.items()},
@@ -71,16 +76,12 @@ def decide_rebalance(
         now=snapshot.now,
         refused=snapshot.refused_reassignments,
         stored_bytes={
-            (number, *partition): size
-            for number, found in snapshot.log_dir_usage.items()
-            for usage in found
-            for partition, size in usage.sizes.items()
+            (number, replica.topic, replica.index): replica.size_bytes
+            for number, _, replica in _replicas(snapshot)
+            if not replica.is_future
         },
         moving=frozenset(
-            (number, *partition)
-            for number, found in snapshot.log_dir_usage.items()
-            for usage in found
-            for partition in usage.moving
+            (number, replica.topic, replica.index) for number, _, replica in _replicas(snapshot) if replica.is_future
         ),
     )
     return machine.decide(recorded, facts)
@@ -100,24 +101,21 @@ def _obstacle(snapshot: Snapshot, brokers: Sequence[FleetBroker], stopping: Sequ
     return ""
 
 
-def _broker(snapshot: Snapshot, number: int, rack: str, identities: Identities) -> FleetBroker:
+def _broker(
+    snapshot: Snapshot, number: int, rack: str, identities: Identities, drains: Collection[tuple[int, str]]
+) -> FleetBroker:
     pod = snapshot.get(POD, names.pod_of(names.broker_name(snapshot.cluster.name, number)))
     state: State = "active"
     if number in identities.surplus:
         state = "draining"
     elif not _is_up(snapshot, number, pod):
         state = "cordoned"
-    closed = cordoned_now(snapshot, number) or set()
-    closed |= {log_dir(drain.disk) for drain in find_drains(snapshot, (number,))}
+    closed = (cordoned_now(snapshot, number) or set()) | {path for broker, path in drains if broker == number}
     log_dirs = tuple(
-        LogDir(usage.path, usage.total_bytes, usage.free_bytes, _state_of(usage, closed))
-        for usage in snapshot.log_dir_usage.get(number, ())
+        LogDir(one.path, one.total_bytes, one.usable_bytes, "cordoned" if one.error or one.path in closed else "active")
+        for one in snapshot.log_dir_usage.get(number, ())
     )
     return FleetBroker(number, rack, str(dig(pod, "spec", "nodeName") or ""), log_dirs, state)
-
-
-def _state_of(usage: LogDirUsage, closed: Collection[str]) -> State:
-    return "cordoned" if usage.error or usage.path in closed else "active"
 
 
 def _is_up(snapshot: Snapshot, number: int, pod: Obj | None) -> bool:
@@ -125,12 +123,12 @@ def _is_up(snapshot: Snapshot, number: int, pod: Obj | None) -> bool:
     return is_ready and snapshot.kafka is not None and number in snapshot.kafka.brokers
 
 
-def _plan(snapshot: Snapshot, brokers: tuple[FleetBroker, ...], policy: Policy) -> Plan:
+def _plan(snapshot: Snapshot, brokers: tuple[FleetBroker, ...], policy: Policy, make_plan: Planner) -> Plan:
     """The plan of the partitions that have a leader; the others cannot be reassigned."""
     if snapshot.kafka is None:
         return Plan()
     factors = _factors(snapshot)
-    stored = _stored(snapshot.log_dir_usage)
+    stored = _stored(snapshot)
     partitions: list[FleetPartition] = []
     without: list[PlacementRefusal] = []
     draining = {broker.id for broker in brokers if broker.state == "draining"}
@@ -140,7 +138,7 @@ def _plan(snapshot: Snapshot, brokers: tuple[FleetBroker, ...], policy: Policy) 
                 without.append(PlacementRefusal(report.topic, report.index, "has no leader"))
             continue
         partitions.append(_partition(snapshot, report, factors.get(report.topic, 0), stored))
-    found = _plan_of(FleetPlacement(brokers, tuple(partitions)), policy)
+    found = make_plan(FleetPlacement(brokers, tuple(partitions)), policy)
     return Plan(found.reassignments, found.log_dir_moves, (*found.refusals, *without)) if without else found
 
 
@@ -155,12 +153,20 @@ def _partition(
     return FleetPartition(report.topic, report.index, replicas, factor, report.in_sync)
 
 
-def _stored(log_dirs: Mapping[int, Sequence[LogDirUsage]]) -> dict[PartitionId, dict[int, FleetReplica]]:
+def _replicas(snapshot: Snapshot) -> Iterator[tuple[int, str, ReplicaInLogDir]]:
+    """(broker, path of the log directory, replica) of everything that the brokers have reported."""
+    for number, log_dirs in snapshot.log_dir_usage.items():
+        for one in log_dirs:
+            for replica in one.replicas:
+                yield number, one.path, replica
+
+
+def _stored(snapshot: Snapshot) -> dict[PartitionId, dict[int, FleetReplica]]:
     found: dict[PartitionId, dict[int, FleetReplica]] = {}
-    for number, usages in log_dirs.items():
-        for usage in usages:
-            for partition, size in usage.sizes.items():
-                found.setdefault(partition, {})[number] = FleetReplica(number, size, usage.path)
+    for number, path, replica in _replicas(snapshot):
+        if not replica.is_future:
+            stored = FleetReplica(number, replica.size_bytes, path)
+            found.setdefault((replica.topic, replica.index), {})[number] = stored
     return found
 
 

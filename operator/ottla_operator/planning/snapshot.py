@@ -15,7 +15,6 @@ from ottla_operator.api.fleet import (
     ClusterMetadata,
     DynamicValue,
     LogDirContents,
-    LogDirUsage,
     MembershipReport,
     ServerReport,
 )
@@ -75,17 +74,15 @@ class Snapshot:
     contested: Mapping[tuple[str, str], ContestedFields] = field(default_factory=dict)
     """By kind and name."""
     log_dirs: Mapping[int, tuple[LogDirContents, ...]] = field(default_factory=dict)
-    """What is in the log directories of brokers with a disk that is being emptied, of those that answered."""
+    """Read now: of the brokers to remove and of those with a disk that is being emptied, those that answered."""
     filling: Mapping[tuple[int, str], int] = field(default_factory=dict)
     """The log directories that will be full within so many hours, by broker id and disk (`planning.disk_fill`)."""
-    surplus_replicas: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """The replicas in the log directories of the brokers to remove, of those that answered."""
     volumes: Mapping[str, Obj] = field(default_factory=dict)
     """PersistentVolumes by name: those of pods that have no node, and all while a volume is looked for."""
     reassignments: Mapping[tuple[str, int], tuple[tuple[int, ...], ...]] | None = None
     """(adding, removing) of every reassignment under way; None while the controller does not answer."""
-    log_dir_usage: Mapping[int, Sequence[LogDirUsage]] = field(default_factory=dict)
-    """By broker, as each answered last."""
+    log_dir_usage: Mapping[int, Sequence[LogDirContents]] = field(default_factory=dict)
+    """Of all brokers, as they answered some time ago: for where replicas should be, not for what may be deleted."""
     refused_reassignments: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """Why the brokers have refused to move a partition a short time ago."""
     refused_elections: frozenset[tuple[str, int]] = frozenset()

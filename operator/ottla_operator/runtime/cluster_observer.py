@@ -19,7 +19,6 @@ from ottla_operator.api.fleet import (
     ClusterMetadata,
     DynamicValue,
     LogDirContents,
-    LogDirUsage,
     MembershipReport,
     ServerReport,
 )
@@ -103,7 +102,7 @@ class ClusterObserver:
         self._slow_facts: _SlowFacts | None = None
         self._free_space = FreeSpaceHistory()
         self._dynamic_values: Mapping[int, Sequence[DynamicValue]] | None = None
-        self._log_dir_usage: Mapping[int, Sequence[LogDirUsage]] = {}
+        self._log_dir_usage: Mapping[int, Sequence[LogDirContents]] = {}
         self._usage_at = -RESYNC_S
         self._log = log
         self._minimums = TopicMinimums(monotonic)
@@ -143,7 +142,6 @@ class ClusterObserver:
             dynamic_values=self._dynamic_values,
             filling=self._filling(snapshot),
             log_dirs=await self._read_log_dirs(snapshot, kafka),
-            surplus_replicas=await self._read_surplus_replicas(snapshot, kafka),
             reassignments=await self._read_reassignments(snapshot, kafka),
             log_dir_usage=self._log_dir_usage,
         )
@@ -244,18 +242,25 @@ class ClusterObserver:
     async def _read_log_dirs(
         self, snapshot: Snapshot, kafka: ClusterMetadata | None
     ) -> dict[int, tuple[LogDirContents, ...]]:
-        """What is in the log directories of the brokers with a disk that is being emptied; asks none at rest."""
-        found: dict[int, tuple[LogDirContents, ...]] = {}
+        """What is in the log directories of the brokers to remove and of those with a disk that is being emptied.
+
+        Asks none at rest.
+        """
         client = self._kafka.client
         if kafka is None or client is None:
-            return found
-        for number in brokers_to_describe(snapshot):
-            if number in kafka.brokers:
-                try:
-                    found[number] = tuple(await client.log_dirs(number))
-                except KafkaUnavailable as error:
-                    self._log.info("broker %d does not report its log directories: %s", number, error)
-        return found
+            return {}
+        wanted = set(brokers_to_describe(snapshot))
+        if len(snapshot.broker_ids()) > snapshot.cluster.brokers.replicas:
+            wanted |= set(decide_identities(snapshot).surplus)
+        asked = sorted(wanted & set(kafka.brokers))
+        try:
+            found = await client.log_dirs(asked) if asked else {}
+        except KafkaUnavailable as error:
+            self._log.info("no broker reports its log directories: %s", error)
+            return {}
+        if silent := [str(number) for number in asked if number not in found]:
+            self._log.info("no report of the log directories of broker %s", ", ".join(silent))
+        return {number: tuple(log_dirs) for number, log_dirs in found.items()}
 
     async def _read_reassignments(
         self, snapshot: Snapshot, kafka: ClusterMetadata | None
@@ -279,29 +284,12 @@ class ClusterObserver:
                 or not set(kafka.brokers) <= set(self._log_dir_usage)
                 or now - self._usage_at >= every_s
             ):
-                self._log_dir_usage = await client.log_dir_usage(kafka.brokers)
+                self._log_dir_usage = await client.log_dirs(kafka.brokers)
                 self._usage_at = now
             return dict(await client.reassignments())
         except KafkaUnavailable as error:
             self._log.info("no answer about reassignments: %s", error)
             return None
-
-    async def _read_surplus_replicas(
-        self, snapshot: Snapshot, kafka: ClusterMetadata | None
-    ) -> dict[int, tuple[str, ...]]:
-        """The replicas in the log directories of the brokers to remove."""
-        held: dict[int, tuple[str, ...]] = {}
-        known = snapshot.broker_ids()
-        client = self._kafka.client
-        if kafka is None or client is None or len(known) <= snapshot.cluster.brokers.replicas:
-            return held
-        for broker_id in decide_identities(snapshot).surplus:
-            if broker_id in kafka.brokers:
-                try:
-                    held[broker_id] = tuple(await client.replicas_on(broker_id))
-                except KafkaUnavailable as error:
-                    self._log.info("broker %d does not report its replicas: %s", broker_id, error)
-        return held
 
     async def _read_slow_facts(self, resource: Obj) -> _SlowFacts:
         """Storage classes and the Secret: read at the start, when a new class is named, and every ten minutes.

@@ -11,6 +11,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import READY
@@ -22,6 +23,7 @@ from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable
 from ottla_operator.planning.concerns import ClusterDecision, decide_cluster
 from ottla_operator.planning.snapshot import BatchProof, ContainerImages, LeaderMigration, Snapshot
 from ottla_operator.planning.zookeeper_objects import super_secret
+from ottla_operator.rebalancer.planner import plan
 from ottla_operator.roller.batches import blockers
 from ottla_operator.roller.leader_moves import LeaderMove
 from ottla_operator.runtime.cluster_observer import REQUEUE_AFTER_S, ClusterObserver, leader_pod
@@ -32,10 +34,8 @@ from ottla_operator.runtime.leader_migration import migrate
 from ottla_operator.runtime.log_dir_writer import write_log_dirs
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.object_writer import ObjectWriter
+from ottla_operator.runtime.refusals import Refusals
 from ottla_operator.runtime.replica_mover import ReplicaMover
-
-REFUSED_S = 60.0
-"""How long a refused preferred leader election is not asked for again."""
 
 
 class ClusterTask:
@@ -56,14 +56,14 @@ class ClusterTask:
         self._cache = cache
         self._api = api
         self._environment = environment
-        self._monotonic = monotonic
         self._contested = ContestedWrites(monotonic)
         self._kafka = KafkaConnection(environment.kafka)
-        self._refused: dict[tuple[str, int], float] = {}
-        self._refused_moves: dict[tuple[str, int], float] = {}
+        self._refused_elections = Refusals(monotonic)
+        self._refused_moves = Refusals(monotonic)
         self._restored_moves: tuple[LeaderMove, ...] = ()
         self._reconfiguration_failure = (0, "")
         self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}")
+        self._make_plan = lru_cache(maxsize=2)(plan)  # one at rest, one while a rebalance runs
         self._mover = ReplicaMover(self._kafka, monotonic, self._log)
         self._observer = ClusterObserver(
             key,
@@ -92,7 +92,7 @@ class ClusterTask:
             return None  # Kubernetes deletes what the cluster owns; claims stay
         try:
             snapshot = await self.snapshot(resource)
-            wanted = decide_cluster(snapshot)
+            wanted = decide_cluster(snapshot, self._make_plan)
         except Exception as failure:
             await self._write_ready_unknown(resource, failure)
             raise
@@ -125,11 +125,10 @@ class ClusterTask:
     async def snapshot(self, resource: Obj) -> Snapshot:
         """All that is known about the cluster now."""
         found = await self._observer.snapshot(resource, self._contested.known())
-        elections, moves = self._refused_now()
         return replace(
             found,
-            refused_elections=elections,
-            refused_moves=moves,
+            refused_elections=frozenset(self._refused_elections.now()),
+            refused_moves=frozenset(self._refused_moves.now()),
             restored_moves=self._restored_moves,
             refused_reassignments=self._mover.refused(),
             reconfiguration_failure=self._reconfiguration_failure,
@@ -186,7 +185,7 @@ class ClusterTask:
             self._log.warning("the ensemble is not reconfigured (%s): %s", what, failure)
 
     async def _elect(self, partitions: Sequence[tuple[str, int]]) -> None:
-        """Asks for preferred leaders. A refused election is not asked for again for `REFUSED_S`."""
+        """Asks for preferred leaders. A refused election is not asked for again for a minute."""
         client = self._kafka.client
         if client is None:
             return
@@ -196,11 +195,10 @@ class ClusterTask:
             self._log.info("no preferred leader election: %s", error)
             return
         self._log.info("preferred leader election of %d partitions, %d refused", len(partitions), len(refused))
-        until = self._monotonic() + REFUSED_S
-        self._refused |= dict.fromkeys(refused, until)
+        self._refused_elections.add(refused)
 
     async def _migrate(self, migration: LeaderMigration) -> None:
-        """Moves leaderships away from the batch. What Kafka refuses is not asked for again for `REFUSED_S`."""
+        """Moves leaderships away from the batch. What Kafka refuses is not asked for again for a minute."""
         client = self._kafka.client
         if client is None:
             return
@@ -210,15 +208,8 @@ class ClusterTask:
             self._log.info("no leadership is moved: %s", error)
             return
         self._log.info("leaderships of %d partitions are moved, %d refused", len(migration.moves), len(done.refused))
-        self._refused_moves |= dict.fromkeys(done.refused, self._monotonic() + REFUSED_S)
+        self._refused_moves.add(done.refused)
         self._restored_moves = (*self._restored_moves, *done.restored)
-
-    def _refused_now(self) -> tuple[frozenset[tuple[str, int]], frozenset[tuple[str, int]]]:
-        """The partitions whose elections, and those whose moves were refused a short time ago."""
-        now = self._monotonic()
-        self._refused = {partition: until for partition, until in self._refused.items() if until > now}
-        self._refused_moves = {one: until for one, until in self._refused_moves.items() if until > now}
-        return frozenset(self._refused), frozenset(self._refused_moves)
 
     async def _is_empty(self, broker_id: int) -> bool:
         """Whether Kafka's metadata, read now, neither lists the broker nor names it in any partition."""

@@ -9,9 +9,7 @@ from ottla_operator.effects.ports import KafkaUnavailable
 from ottla_operator.rebalancer.machine import MoveRequests
 from ottla_operator.rebalancer.model import PartitionId
 from ottla_operator.runtime.kafka_connection import KafkaConnection
-
-REFUSED_S = 60.0
-"""How long a refused reassignment is not asked for again."""
+from ottla_operator.runtime.refusals import Refusals
 
 
 class ReplicaMover:
@@ -19,9 +17,8 @@ class ReplicaMover:
 
     def __init__(self, kafka: KafkaConnection, monotonic: Callable[[], float], log: logging.Logger) -> None:
         self._kafka = kafka
-        self._monotonic = monotonic
         self._log = log
-        self._refused: dict[PartitionId, tuple[float, str]] = {}
+        self._refused = Refusals(monotonic)
 
     async def carry_out(self, requests: MoveRequests) -> bool:
         """Whether the brokers have taken the requests; a partition may be refused (`refused`)."""
@@ -40,12 +37,9 @@ class ReplicaMover:
                 len(requests.log_dirs),
                 len(errors),
             )
-        until = self._monotonic() + REFUSED_S
-        self._refused |= {partition: (until, text) for partition, text in errors.items()}
+        self._refused.add(errors)
         return True
 
     def refused(self) -> Mapping[PartitionId, str]:
         """What was refused a short time ago, and why."""
-        now = self._monotonic()
-        self._refused = {partition: found for partition, found in self._refused.items() if found[0] > now}
-        return {partition: text for partition, (_, text) in self._refused.items()}
+        return self._refused.now()

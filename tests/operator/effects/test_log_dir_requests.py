@@ -41,8 +41,9 @@ async def _log_dirs(admin: KafkaPythonAdmin, broker: int, holds: Callable[[dict[
     """Waits until DescribeLogDirs of a broker shows what is expected."""
     async with asyncio.timeout(120):
         while True:
-            with suppress(KafkaUnavailable):  # the client has not heard of a broker that was just started
-                if holds({one.path: one for one in await admin.log_dirs(broker)}):
+            with suppress(KafkaUnavailable):  # the client asked a broker that was just stopped
+                found = {one.path: one for one in (await admin.log_dirs([broker])).get(broker, ())}
+                if found and holds(found):
                     return
             await asyncio.sleep(0.05)
 
@@ -97,7 +98,7 @@ async def _drain(fleet: RunningCluster, admin: KafkaPythonAdmin, broker: int) ->
             if any(one.key == CORDONED_LOG_DIRS for one in (await admin.dynamic_values([broker]))[broker]):
                 break
             await asyncio.sleep(0.05)
-    there = {one.path: one for one in await admin.log_dirs(broker)}
+    there = {one.path: one for one in (await admin.log_dirs([broker]))[broker]}
     targets = {(one.topic, one.index): d0 for one in there[d1].replicas}
     assert targets, "new partitions are spread over the log directories"
     assert await admin.move_replicas(broker, targets) == {}

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 
 from ottla_operator.api.names import REMOVED
-from ottla_operator.api.objects import CLAIM, DISRUPTION_BUDGET, POD, STATEFUL_SET, label
+from ottla_operator.api.objects import CLAIM, DISRUPTION_BUDGET, KAFKA_CLUSTER, POD, STATEFUL_SET, label
+from ottla_operator.planning.identity import decide_identities
+from ottla_operator.planning.rebalance import decide_rebalance
+from ottla_operator.rebalancer.model import FleetPlacement, Plan, Policy
+from ottla_operator.rebalancer.planner import plan
 from tests.operator.fleet import CLUSTER, Fleet
 from tests.operator.kubernetes import Killed, node
 
@@ -264,3 +268,26 @@ async def test_a_kafka_topic_gets_the_replicas_that_it_declares(before: tuple[in
     await fleet.converge(300)
     assert {len(replicas) for _, _, replicas in fleet.kafka.partitions} == {wanted}
     _assert_no_throttle(fleet)
+
+
+async def test_while_volumes_are_replaced_one_by_one_the_log_directories_of_the_others_take_replicas() -> None:
+    fleet = await _fleet(3, [("t", index, (0, 1, 2)) for index in range(6)])
+    disks = [{**disk, "storageClassName": "fast"} for disk in CLUSTER["spec"]["brokers"]["disks"]]
+    fleet.kubernetes.put({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "fast"}})
+    fleet.kafka.moves_are_slow = True
+    fleet.edit("spec.brokers.disks", disks)
+    for _ in range(10):
+        await fleet.step()
+    placements: list[FleetPlacement] = []
+
+    def seen(placement: FleetPlacement, policy: Policy) -> Plan:
+        placements.append(placement)
+        return plan(placement, policy)
+
+    snapshot = await fleet.task.snapshot(fleet.kubernetes.there(KAFKA_CLUSTER, "orders"))
+    decide_rebalance(snapshot, decide_identities(snapshot), (), is_rolling=False, make_plan=seen)
+    states = {
+        (broker.id, one.path.split("/")[4]): one.state for broker in placements[0].brokers for one in broker.log_dirs
+    }
+    assert [where for where, state in states.items() if state != "active"] == [(0, "d0")]
+    assert len(states) == 6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +12,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from ottla_broker.testing import RunningCluster, cluster
-from ottla_operator.api.fleet import LogDirUsage
+from ottla_operator.api.fleet import LogDirContents
 from ottla_operator.api.names import broker_name, pod_of
 from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
 from ottla_operator.effects.reassignment_requests import FOLLOWERS, LEADERS, RATES
@@ -49,7 +49,7 @@ class _Operator:
         """Whether there is nothing left to do."""
         view = await self._admin.view()
         under_way = await self._admin.reassignments()
-        log_dirs = {number: tuple(found) for number, found in (await self._admin.log_dir_usage(view.brokers)).items()}
+        log_dirs = await self._admin.log_dirs(view.brokers)
         self.lowest_in_sync = min(self.lowest_in_sync, *(len(one.in_sync) for one in view.partitions))
         decision = decide_rebalance(self._snapshot(view, under_way, log_dirs), self._identities, (), is_rolling=False)
         found = decision.rebalance
@@ -60,7 +60,7 @@ class _Operator:
         self.steps += [] if found is None else [found.step]
         return found is None
 
-    def _snapshot(self, view: Any, under_way: Any, log_dirs: dict[int, tuple[LogDirUsage, ...]]) -> Snapshot:
+    def _snapshot(self, view: Any, under_way: Any, log_dirs: Mapping[int, Sequence[LogDirContents]]) -> Snapshot:
         pods = {
             pod_of(broker_name("c", number)): {
                 "metadata": {},
@@ -134,7 +134,8 @@ async def test_a_fleet_is_evened_out_and_shrinks_to_three_without_losing_a_recor
     replicas = [one.replicas for one in (await admin.view()).partitions]
     assert all(3 not in there for there in replicas) and "Move" in grown.steps and "Unthrottle" in grown.steps
     assert grown.lowest_in_sync >= 2
-    assert await admin.replicas_on(3) == ()
+    (emptied,) = (await admin.log_dirs([3])).values()
+    assert [one.replicas for one in emptied] == [(), ()]
     assert await asyncio.to_thread(_throttles, fleet, "t") == {}
     assert await asyncio.to_thread(_consumed, fleet, "t") == RECORDS
 
