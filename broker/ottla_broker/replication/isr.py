@@ -71,6 +71,39 @@ class InSyncState:
         return self.change is not Change.NONE
 
 
+@dataclass(frozen=True, slots=True)
+class LedState:
+    """The ISR when this replica stopped leading, with the change that the controller had not confirmed."""
+
+    leader_epoch: int
+    partition_epoch: int
+    in_sync: InSyncState
+
+
+def resumed_state(
+    led: LedState | None, leader_epoch: int, partition_epoch: int, in_sync: tuple[int, ...]
+) -> tuple[int, InSyncState]:
+    """The partition epoch and the ISR with which a replica leads, by what it is told and by how it led before.
+
+    A replica may stop leading and lead again in one leader epoch: its log directory was offline, or full. The
+    controller may grant meanwhile what the leader has asked for, or have granted it behind the state that is told. So
+    the newer partition epoch counts, and an unconfirmed change stays unconfirmed until a newer one proves its end.
+
+    >>> asked = LedState(4, 7, InSyncState((1,), Change.EXPAND, (1, 2), (5, 6)))
+    >>> resumed_state(asked, 4, 7, (1,))[1].maximal
+    (1, 2)
+    >>> resumed_state(asked, 4, 8, (1, 2))
+    (8, InSyncState(committed=(1, 2), change=<Change.NONE: 'none'>, proposed=(), epochs=()))
+    >>> resumed_state(asked, 5, 8, (1,))[1].maximal
+    (1,)
+    >>> resumed_state(LedState(4, 8, InSyncState((1, 2))), 4, 7, (1,))[1].maximal
+    (1, 2)
+    """
+    if led is None or led.leader_epoch != leader_epoch or led.partition_epoch < partition_epoch:
+        return partition_epoch, InSyncState(in_sync)
+    return led.partition_epoch, led.in_sync
+
+
 class FollowerState:
     """The leader's state of one follower, from the follower's fetches.
 

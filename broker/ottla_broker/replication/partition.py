@@ -30,7 +30,7 @@ from ottla_broker.replication import isr
 from ottla_broker.replication.delayed import AckQueue
 from ottla_broker.replication.deletion import DeletionQueue, low_watermark
 from ottla_broker.replication.divergence import EpochEnd, leader_answer
-from ottla_broker.replication.isr import AlterPartitionOutcome, Change, FollowerState, InSyncState
+from ottla_broker.replication.isr import AlterPartitionOutcome, Change, FollowerState, InSyncState, LedState
 from ottla_broker.replication.local_replicas.local_replica import NO_EPOCH, LocalReplica
 from ottla_broker.storage.log.append_checks import AppendInfo
 from ottla_broker.storage.log.log import Log
@@ -100,6 +100,7 @@ class Partition:
         "leader_epoch",
         "leader_epoch_start_offset",
         "leader_id",
+        "led",
         "log",
         "messages_in",
         "on_follower_write",
@@ -137,6 +138,8 @@ class Partition:
         self.is_in_last_known_isr = False
         """Whether this broker is in the ISR of the last LeaderAndIsr; a follower does not receive later changes."""
         self.in_sync = InSyncState(())
+        self.led: LedState | None = None
+        """How it led last, while it does not lead."""
         self.followers: dict[int, FollowerState] = {}
         self.acks_leader = AckQueue()
         self.acks_all = AckQueue()
@@ -195,6 +198,8 @@ class Partition:
     ) -> None:
         """Makes this replica the leader for `leader_epoch`, which the log's leader epoch cache already contains.
 
+        Where it has led in this epoch before, an ISR change that the controller has not confirmed is asked for again.
+
         Args:
             leader_epoch: starts at the log end offset.
             partition_epoch: version of the partition state in the controller.
@@ -212,10 +217,11 @@ class Partition:
         self.is_leader = True
         self.leader_id = context.broker_id
         self.leader_epoch = leader_epoch
-        self.partition_epoch = partition_epoch
+        self.partition_epoch, self.in_sync = isr.resumed_state(self.led, leader_epoch, partition_epoch, in_sync)
+        self.led = None
+        in_sync = self.in_sync.committed
         self.controller_epoch = controller_epoch
         self.replicas = replicas
-        self.in_sync = InSyncState(in_sync)
         self.leader_epoch_start_offset = self.log.assigned_offset
         followers: dict[int, FollowerState] = {}
         for replica in replicas:
@@ -233,6 +239,8 @@ class Partition:
             followers[replica] = fresh
         self.followers = followers
         self.on_follower_write = None
+        if self.in_sync.is_in_flight:
+            context.propose_isr(self)
         self.advance_high_watermark()
         self.wake_delayed_fetches()
 
@@ -248,6 +256,7 @@ class Partition:
 
         Source: kafka.cluster.Partition.makeFollower.
         """
+        self.led = self.last_led()
         self.is_leader = False
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
@@ -258,6 +267,10 @@ class Partition:
         self.followers = {}
         self.leader_epoch_start_offset = -1
         self.fail_delayed_requests(_NOT_LEADER)
+
+    def last_led(self) -> LedState | None:
+        """How this replica leads now, or led last."""
+        return LedState(self.leader_epoch, self.partition_epoch, self.in_sync) if self.is_leader else self.led
 
     def resign(self) -> None:
         """Stops leading and following: the broker shuts down, or a StopReplica request says so. `leader_id` keeps the

@@ -259,6 +259,7 @@ class CommandExecution:
             if topic_id == ZERO_UUID and log.topic_id is not None:
                 topic_id = log.topic_id
             partition = Partition(self._context, tp, log, topic_id)
+            partition.led = self._replicas[tp].led
             partition.set_replica(self._replicas[tp])
             self._partitions.add(partition)
         elif command.topic_id != ZERO_UUID and partition.topic_id == ZERO_UUID:
@@ -428,7 +429,7 @@ class CommandExecution:
             ]
             await self._fetchers.remove([partition.topic_partition for partition in offline])
             for partition in offline:
-                self._replicas.apply(partition.topic_partition, ServingEnded())
+                self._replicas.apply(partition.topic_partition, ServingEnded(partition.last_led()))
                 self._partitions.remove(partition, ErrorCode.KAFKA_STORAGE_ERROR)
             self._notify([], offline)
 

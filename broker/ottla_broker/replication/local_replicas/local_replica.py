@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from ottla_broker.replication.isr import LedState
+
 NO_EPOCH = -1
 EPOCH_DURING_DELETE = -2
 """Leader epoch of StopReplica for a topic that is being deleted: overrules every epoch (KIP-570)."""
@@ -60,6 +62,8 @@ class LocalReplica:
     last_active_epoch: int | None = None
     """The replica may have led or followed in this leader epoch before its directory failed, and in no later one; None:
     nobody knows."""
+    led: LedState | None = None
+    """How it led before its log directory failed; it may lead again in the same leader epoch."""
     power_loss_suspected: bool = False
     """Its log directory may have lost what was not flushed, and this broker has not registered since."""
     after_serving: LocalReplicaState | None = None

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.replication.isr import LedState
 from ottla_broker.replication.local_replicas.commands import LeadershipCommand
 
 
@@ -120,7 +121,9 @@ class LogDirFailed:
 
 @dataclass(frozen=True, slots=True)
 class ServingEnded:
-    """The partition of a replica whose log directory failed is gone."""
+    """The partition of a replica whose log directory failed is gone; `led`: how it led, None where it never did."""
+
+    led: LedState | None = None
 
 
 @dataclass(frozen=True, slots=True)

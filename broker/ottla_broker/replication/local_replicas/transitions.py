@@ -278,6 +278,7 @@ def _unassigned(replica: LocalReplica, state: LocalReplicaState) -> LocalReplica
         replica,
         state=state,
         leader_epoch=None,
+        led=None,
         reported=_without_back(replica.reported),
         after_serving=None,
     )
@@ -314,7 +315,8 @@ def fail_again(replica: LocalReplica, event: LogDirFailed) -> ReplicaDecision:
 
 
 def end_serving(replica: LocalReplica, event: ServingEnded) -> ReplicaDecision:
-    return ReplicaDecision(_unassigned(replica, replica.after_serving or _S.OFFLINE), reason="its partition is gone")
+    gone = replace(_unassigned(replica, replica.after_serving or _S.OFFLINE), led=event.led)
+    return ReplicaDecision(gone, reason="its partition is gone")
 
 
 def reopen(replica: LocalReplica, event: LogDirReopened) -> ReplicaDecision:

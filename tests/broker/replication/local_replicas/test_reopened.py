@@ -1,8 +1,10 @@
-"""Replicas that are back from an offline directory with a shorter log, and wait: what ends that."""
+"""Replicas that are back from an offline directory: what ends the wait of a shorter log, and which ISR a leader has."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,11 +12,12 @@ import pytest
 
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.isr import InSyncState
 from ottla_broker.replication.local_replicas.commands import LeadershipCommand, StopCommand
 from ottla_broker.replication.local_replicas.local_replica import EPOCH_DURING_DELETE
 from ottla_broker.replication.local_replicas.reopened import ReturnAction
 from ottla_broker.replication.local_replicas.replica_events import LogDirFailed, LogDirReopened, LogRemoved
-from tests.broker.replication.fleet import Fleet
+from tests.broker.replication.fleet import Fleet, Node, until
 
 TP = TopicPartition("orders", 0)
 
@@ -112,3 +115,78 @@ async def test_the_last_in_sync_replica_is_back_in_an_epoch_that_it_refused_whil
     assert await manager.apply_leadership(1, [without_leader]) == {TP: ErrorCode.NONE}
     assert await manager.apply_leadership(1, [alone_in_sync(held, 5)]) == {TP: ErrorCode.NONE}
     assert held.nodes[1].partition("orders").is_leader
+
+
+@pytest.fixture
+async def asking(tmp_path: Path) -> AsyncIterator[Fleet]:
+    """Broker 1 leads orders-0 alone in sync, and asks in vain to add broker 2, which then follows no more."""
+    fleet = Fleet(tmp_path)
+    await fleet.start(1, 2)
+    try:
+        fleet.is_controller_answering = False
+        await fleet.create("orders", (1, 2), isr=(1,))
+        await fleet.produce(1, "orders", "a", acks=1)
+        await until(lambda: fleet.unanswered > 0, "the leader asks to add broker 2")
+        await until(lambda: fleet.nodes[1].partition("orders").log.high_watermark == 1, "broker 2 has the record")
+        assert await fleet.nodes[2].manager.stop_replicas(1, [StopCommand(TP, 0, False)]) == {TP: ErrorCode.NONE}
+        yield fleet
+    finally:
+        fleet.stop()
+
+
+async def fail_and_reopen(node: Node) -> None:
+    path = node.partition("orders").log.disk.path
+    node.manager.replicas.apply(TP, LogDirFailed(path))
+    await node.manager._execution._end_serving_offline()
+    node.manager.replicas.apply(TP, LogDirReopened(path, has_whole_log=True))
+
+
+async def test_a_leader_that_is_back_waits_for_the_follower_that_it_had_asked_to_add(asking: Fleet) -> None:
+    """The controller grants it after the state was read that the leader comes back with: committed without broker 2, a
+    record would be lost when that is elected."""
+    node = asking.nodes[1]
+    await fail_and_reopen(node)
+    state = asking.topics["orders"].states[0]
+    await node.manager.readmit([replace(alone_in_sync(asking, 0), partition_epoch=state.partition_epoch)])
+    asking.topics["orders"].states[0] = replace(state, isr=(1, 2), partition_epoch=state.partition_epoch + 1)
+    await asking.produce(1, "orders", "b", acks=1)
+    partition = node.partition("orders")
+    assert (partition.log.log_end_offset, partition.log.high_watermark) == (2, 1)
+    asking.is_controller_answering = True
+    await until(lambda: partition.in_sync == InSyncState((1, 2)), "the leader learns what was granted")
+    assert partition.partition_epoch == state.partition_epoch + 1
+
+
+async def test_a_leader_that_is_back_takes_a_state_that_is_newer_than_its_request(asking: Fleet) -> None:
+    node = asking.nodes[1]
+    await fail_and_reopen(node)
+    newer = asking.topics["orders"].states[0].partition_epoch + 1
+    await node.manager.readmit([replace(alone_in_sync(asking, 0), partition_epoch=newer)])
+    partition = node.partition("orders")
+    assert (partition.in_sync, partition.partition_epoch) == (InSyncState((1,)), newer)
+
+
+async def test_a_leader_that_is_back_in_a_newer_epoch_begins_with_the_isr_of_the_election(asking: Fleet) -> None:
+    node = asking.nodes[1]
+    await fail_and_reopen(node)
+    await node.manager.readmit([alone_in_sync(asking, 1)])
+    assert node.partition("orders").in_sync == InSyncState((1,))
+
+
+async def test_a_new_topic_of_the_same_name_does_not_begin_with_the_isr_of_the_one_before(asking: Fleet) -> None:
+    """Its epochs begin at 0 again."""
+    node = asking.nodes[1]
+    await fail_and_reopen(node)
+    await node.manager.readmit([replace(alone_in_sync(asking, 0), topic_id=uuid.uuid4().bytes)])
+    assert node.partition("orders").in_sync == InSyncState((1,))
+
+
+async def test_a_leader_that_had_no_room_asks_again_for_what_it_had_asked(asking: Fleet) -> None:
+    """It hands its partition over, nobody else is elected, and the controller repeats the same leader epoch."""
+    node = asking.nodes[1]
+    partition = node.partition("orders")
+    unanswered = asking.unanswered
+    partition.resign()
+    partition.become_leader(0, partition.partition_epoch, 1, (1, 2), (1,))
+    assert partition.in_sync.maximal == (1, 2)
+    await until(lambda: asking.unanswered > unanswered, "it asks again")
