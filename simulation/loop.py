@@ -112,6 +112,18 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
     def _process_events(self, event_list: Any) -> None:
         raise RuntimeError("there is no selector in a simulated run")
 
+    def _asyncgen_finalizer_hook(self, agen: Any) -> None:
+        """A generator that nobody holds any more is closed by a task, as asyncio does from any thread.
+
+        Of a process that dies first nothing is left but the generator, which runs nothing.
+        """
+        self._asyncgens.discard(agen)  # type: ignore[attr-defined]
+        if not self.is_closed():
+            self.call_soon(self._close_generator, agen)
+
+    def _close_generator(self, agen: Any) -> None:
+        self.create_task(agen.aclose())
+
     def close(self) -> None:
         self._queue.clear()
         self._timers.clear()

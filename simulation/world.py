@@ -18,7 +18,7 @@ import logging
 import pickle
 import random
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
 from simulation import logs
@@ -163,17 +163,20 @@ class World:
     def discard(self) -> None:
         """Lets go of the run's objects. What their finalizers have to say is no part of the run any more."""
         self.loop.set_exception_handler(lambda loop, context: None)
-        for tasks in self.graveyard:
-            for task in tasks:
-                # A task whose process died before its first step: its coroutine has nothing to finish, and would be
-                # taken for one that somebody forgot to await.
-                _close_unstarted(task.get_coro())
+        # Ended here and not by the collector, which would print what a `finally` or an `except` then raises: a
+        # coordinator that dies while it loads takes the end of its generator for an error, and waits to try again.
+        with _running(self.loop):
+            for tasks in self.graveyard:
+                for task in tasks:
+                    _end(task.get_coro())
         self.graveyard.clear()
         self.machines.clear()
 
     def _bury(self) -> None:
-        """Quiets the tasks that died with their process: they are pending for ever, and that is no mistake."""
-        for task in asyncio.all_tasks(self.loop):
+        """Quiets the tasks that died with their process, or with the run: pending for ever, and that is no mistake."""
+        tasks = asyncio.all_tasks(self.loop)
+        self.graveyard.append(tasks)
+        for task in tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     def note(self, text: str) -> None:
@@ -190,6 +193,33 @@ class World:
             return  # calls under way when the directory failed: the broker halts, nobody is left to ask for them
         self.problem(f"unhandled: {context.get('message')}: {error!r}")
         logging.getLogger("simulation").warning("unhandled: %s", context.get("message"), exc_info=error)
+
+
+@contextlib.contextmanager
+def _running(loop: VirtualTimeLoop) -> Iterator[None]:
+    """What asks for the running loop gets this one, which runs nothing any more."""
+    before = asyncio._get_running_loop()
+    asyncio._set_running_loop(loop)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(before)
+
+
+_MOST_ENDS = 100
+
+
+def _end(coroutine: Any) -> None:
+    """Ends a coroutine, however often it goes on to another `await`; what it raises is nobody's."""
+    _close_unstarted(coroutine)  # else it would be taken for one that somebody forgot to await
+    for _ in range(_MOST_ENDS):
+        try:
+            coroutine.close()
+            return
+        except RuntimeError:
+            continue  # it awaits again, or what it raised ended it: the next one tells
+        except BaseException:
+            return
 
 
 def _close_unstarted(coroutine: object) -> None:

@@ -8,7 +8,7 @@ import gc
 import sys
 import time
 import warnings
-from collections.abc import Coroutine, Iterator
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -150,6 +150,74 @@ def test_what_a_finalizer_starts_after_the_run_is_not_taken_for_forgotten() -> N
         gc.collect()
         gc.collect()  # what the finalizers made
     assert unraisable == []
+
+
+def test_a_process_that_dies_while_it_loads_says_nothing_after_the_run() -> None:
+    async def batches(clock: SimulatedClock) -> AsyncGenerator[int, None]:
+        while True:
+            yield 1
+            await clock.create_future()
+
+    async def load(clock: SimulatedClock) -> None:
+        while True:
+            try:
+                async with contextlib.aclosing(batches(clock)) as found:
+                    async for _ in found:
+                        pass
+            except Exception:  # a coordinator tries again, whatever the error
+                await clock.sleep(1.0)
+
+    def run(*, crashes: bool) -> None:
+        world = World(1)
+
+        async def main() -> None:
+            machine = world.machine("m", "10.0.0.1")
+            clock = SimulatedClock(machine.start_process())
+            clock.spawn(load(clock), name="load")
+            world.spawn(load(clock), name="of no process")
+            await asyncio.sleep(1.0)
+            if crashes:
+                machine.crash_process()
+
+        world.run(main())
+        world.discard()
+
+    gc.collect()
+    with warnings.catch_warnings(), catch_unraisable() as unraisable:
+        warnings.simplefilter("error")
+        for crashes in (False, True):
+            run(crashes=crashes)
+            gc.collect()
+            gc.collect()
+    assert unraisable == []
+
+
+def test_a_generator_that_is_left_half_way_is_closed_while_the_run_goes_on() -> None:
+    world = World(1)
+    ran: list[str] = []
+
+    async def numbers() -> AsyncGenerator[int, None]:
+        try:
+            for number in range(3):
+                yield number
+        finally:
+            ran.append("finally")
+
+    async def broker() -> None:
+        async for _ in numbers():
+            break
+        ran.append("left")
+
+    async def main() -> None:
+        machine = world.machine("m", "10.0.0.1")
+        await machine.start_process().spawn(broker(), name="main")
+        await asyncio.sleep(1.0)
+        ran.append("later")
+
+    with warnings.catch_warnings(), catch_unraisable() as unraisable:
+        warnings.simplefilter("error")
+        world.run(main())
+    assert (ran, unraisable, world.problems) == (["left", "finally", "later"], [], [])
 
 
 @contextlib.contextmanager
