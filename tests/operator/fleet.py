@@ -129,6 +129,8 @@ class InMemoryKafka:
         self.answers = True
         self.dynamic: dict[int | None, dict[str, str]] = {}
         """Values that kafka-configs has set, by broker; None: the fleet's default."""
+        self.features: dict[str, int] = {}
+        """The finalized level by feature."""
         self.is_slow = False
         """Changes are done, after the client's timeout."""
 
@@ -310,6 +312,10 @@ class InMemoryKafka:
 
     def in_sync(self) -> set[int]:
         return set(self.ready_brokers()) - self.behind
+
+    async def finalized_features(self) -> Mapping[str, int]:
+        await self.brokers()
+        return self.features
 
     async def dynamic_values(self, broker_ids: Sequence[int]) -> Mapping[int, Sequence[DynamicValue]]:
         if not self.answers:

@@ -15,6 +15,7 @@ from ottla_broker.config.definitions import BROKER_KEYS, find_key
 from ottla_broker.config.definitions.topics import TOPIC_KEYS
 from ottla_broker.config.description import ConfigDescription, Synonym
 from ottla_broker.config.listeners import Endpoint, Listeners, ZooKeeperAddress
+from ottla_broker.config.releases import canonical_release, level, protocol_version
 from ottla_broker.config.topic_values import TopicValues
 from ottla_broker.config.topics import INTERNAL_TOPICS, TopicConfig, validate_topic_config
 from ottla_broker.config.types import ConfigError, ConfigKey, ConfigSource, ConfigType, UpdateMode
@@ -37,7 +38,10 @@ __all__ = [
     "TopicValues",
     "UpdateMode",
     "ZooKeeperAddress",
+    "canonical_release",
     "find_key",
+    "level",
+    "protocol_version",
     "unknown_broker_keys",
     "validate_topic_config",
 ]

@@ -79,6 +79,19 @@ def level(text: str) -> tuple[int, int, int] | None:
     return (major, minor, found[1]) if _OLDEST_SPOKEN <= (major, minor) <= _NEWEST_SPOKEN else None
 
 
+def canonical_release(text: str) -> str | None:
+    """The shortest name of a release that is spoken between brokers, None for any other.
+
+    >>> canonical_release("3.9.1"), canonical_release("3.9-IV0"), canonical_release("3.5-IV1"), canonical_release("4.0")
+    ('3.9', '3.9', '3.5-IV1', None)
+    """
+    found = level(text)
+    if found is None:
+        return None
+    name = f"{found[0]}.{found[1]}"
+    return name if found == level(name) else f"{name}-IV{found[2]}"
+
+
 def protocol_version(value: Any) -> str | None:
     """Validator of inter.broker.protocol.version."""
     if level(value) is not None:

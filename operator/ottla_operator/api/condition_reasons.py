@@ -328,6 +328,16 @@ _OF_CLUSTERS = (
         "Remove it with the command in the message, or declare the same value.",
     ),
     _cluster(
+        CONFIG_VALID, "False", "VersionDowngrade",
+        "spec.version is lower than inter.broker.protocol.version of brokers. Brokers keep theirs.",
+        "Set spec.version to the release that the message names.",
+    ),
+    _cluster(
+        CONFIG_VALID, "False", "FeatureFinalized",
+        "As VersionDowngrade, and features are finalized that earlier releases do not support.",
+        "Set spec.version to the release that the message names. `kafka-features.sh describe` shows the features.",
+    ),
+    _cluster(
         DISK_SPACE, "False", "FillingUp",
         "Log directories will be full within the hours that the message names. A full one refuses produce requests.",
         "Shorten retention, add or grow disks (autoGrow grows them), or move replicas to other brokers.",
@@ -351,6 +361,12 @@ _OF_CLUSTERS = (
     _cluster(
         SPREAD_OVER_NODES, "False", "SharedNode", "Several brokers run on one node, and fail together with it.",
         "Add nodes, or free the ones that there are; then delete one of the pods.",
+    ),
+    _cluster(
+        ROLLED, "False", "RaisesProtocol",
+        "spec.version is higher than inter.broker.protocol.version of the brokers. They restart once more for it when "
+        "all run what is declared and every replica is in sync.",
+        "Nothing; if it lasts, remove the obstacle that the message names.",
     ),
     _cluster(ROLLED, "False", "Rolling", "A rolling restart is under way; status.roll shows its step.", _WAIT),
     _cluster(

@@ -79,6 +79,9 @@ class KafkaPythonAdmin:
     async def brokers(self) -> Sequence[int]:
         return await self._call(lambda client: _broker_ids(client.describe_cluster()))
 
+    async def finalized_features(self) -> Mapping[str, int]:
+        return await self._call(_finalized_features)
+
     async def dynamic_values(self, broker_ids: Sequence[int]) -> Mapping[int, Sequence[DynamicValue]]:
         return await self._call(lambda client: _dynamic_values(client, broker_ids))
 
@@ -228,6 +231,11 @@ def _min_in_sync(client: KafkaAdminClient, topics: Sequence[str]) -> dict[str, i
 
 def _broker_ids(cluster: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(sorted(broker["broker_id"] for broker in cluster["brokers"]))
+
+
+def _finalized_features(client: KafkaAdminClient) -> dict[str, int]:
+    features = client.describe_features()
+    return {name: int(found["finalized"][1]) for name, found in features.items() if "finalized" in found}
 
 
 def _dynamic_values(client: KafkaAdminClient, broker_ids: Sequence[int]) -> dict[int, tuple[DynamicValue, ...]]:

@@ -85,6 +85,10 @@ class KafkaAdmin(Protocol):
         """The ids of the brokers that are registered."""
         ...
 
+    async def finalized_features(self) -> Mapping[str, int]:
+        """The finalized level of each feature (KIP-584)."""
+        ...
+
     async def dynamic_values(self, broker_ids: Sequence[int]) -> Mapping[int, Sequence[DynamicValue]]:
         """The dynamic values in effect on these brokers, by broker."""
         ...

@@ -10,6 +10,7 @@ from ottla_broker.config import unknown_broker_keys
 from ottla_broker.config.log_levels import LEVELS
 from ottla_operator.model.disk_spec import DiskSpec, parse_broker_disk, parse_ensemble_disk
 from ottla_operator.model.fields import Fields, Problem
+from ottla_operator.model.kafka_version import PROTOCOL_KEY, parse_version
 from ottla_operator.model.overrides import BrokerOverride, parse_overrides
 from ottla_operator.model.quantity import quantity
 from ottla_operator.model.rebalance_spec import DEFAULT_REBALANCE, RebalanceSpec, parse_rebalance
@@ -39,8 +40,11 @@ OWNED_KEYS = (
     "zookeeper.connect",
     "ottla.http.listener",
     "ottla.log.dirs.format",
+    PROTOCOL_KEY,
 )
 """Broker keys that the operator sets; `config` must not have them."""
+OWNED_INSTEAD = {PROTOCOL_KEY: "spec.version"}
+"""The field that decides about a key that the operator sets, where there is one."""
 
 IMAGE = r"[A-Za-z0-9][A-Za-z0-9._:/@-]*"
 IMAGE_PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
@@ -123,6 +127,8 @@ class KafkaCluster:
     image_update_policy: str = IMAGE_UPDATE_POLICIES[0]
     rebalance: RebalanceSpec = DEFAULT_REBALANCE
     """`ottla local` ignores it."""
+    version: str = ""
+    """The release of Apache Kafka whose protocol brokers speak with each other; "": `planning.versions` decides."""
 
 
 def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Problem]]:
@@ -151,6 +157,7 @@ def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Probl
         image_pull_policy=spec.choice("imagePullPolicy", IMAGE_PULL_POLICIES, ""),
         image_update_policy=spec.choice("imageUpdatePolicy", IMAGE_UPDATE_POLICIES, IMAGE_UPDATE_POLICIES[0]),
         rebalance=parse_rebalance(spec),
+        version=parse_version(spec),
     )
     spec.finish()
     root.finish()
@@ -158,7 +165,7 @@ def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Probl
 
 
 def default_broker_config(cluster: KafkaCluster) -> dict[str, str]:
-    """The broker keys that depend on the number of brokers; `config` may override them.
+    """The broker keys that follow from other fields; `config` may override those that depend on the number of brokers.
 
     Kafka's default of three replicas for internal topics does not work on fewer brokers.
 
@@ -169,6 +176,7 @@ def default_broker_config(cluster: KafkaCluster) -> dict[str, str]:
     """
     factor = min(MOST_INTERNAL_REPLICAS, cluster.brokers.replicas)
     return {
+        **({PROTOCOL_KEY: cluster.version} if cluster.version else {}),
         "offsets.topic.replication.factor": str(factor),
         "transaction.state.log.replication.factor": str(factor),
         "transaction.state.log.min.isr": str(max(1, factor - 1)),
@@ -187,7 +195,8 @@ def _parse_brokers(fields: Fields) -> BrokersSpec:
     config = fields.config()
     for key in config:
         if key in OWNED_KEYS:
-            fields.problem(f"config.{key}", "is set by the operator; it cannot be set here")
+            instead = f"; write {OWNED_INSTEAD[key]}" if key in OWNED_INSTEAD else ""
+            fields.problem(f"config.{key}", f"is set by the operator; it cannot be set here{instead}")
     for key in unknown_broker_keys({key: value for key, value in config.items() if key not in OWNED_KEYS}):
         fields.problem(f"config.{key}", "is not a broker configuration key of Kafka 3.9")
     brokers = BrokersSpec(

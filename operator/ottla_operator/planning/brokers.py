@@ -178,7 +178,8 @@ def build_stateful_set(snapshot: Snapshot, broker_id: int, rack: str, claims: tu
         ]
     name = names.broker_name(cluster.name, broker_id)
     service = names.brokers_service(cluster.name)
-    built = stateful_set(cluster.namespace, name, labels, service, pod_spec, {names.CONFIG: config})
+    annotations = {names.CONFIG: config, names.PROTOCOL: cluster.version}
+    built = stateful_set(cluster.namespace, name, labels, service, pod_spec, annotations)
     return owned(with_template(built, cluster.brokers.template.pod), snapshot.resource)
 
 
@@ -199,7 +200,13 @@ def _images(stateful_set: Obj) -> list[str]:
 
 def _config_changed(live: Obj, wanted: Obj) -> bool:
     now, then = (annotation(dig(obj, "spec", "template"), names.CONFIG) for obj in (live, wanted))
-    return now != then
+    return now != then and not _protocol_raised(live, wanted)
+
+
+def _protocol_raised(live: Obj, wanted: Obj) -> bool:
+    """The second roll of an upgrade: nothing else has changed when it begins (`planning.versions`)."""
+    now, then = (annotation(dig(obj, "spec", "template"), names.PROTOCOL) for obj in (live, wanted))
+    return now is not None and now != then
 
 
 def _image_changed(live: Obj, wanted: Obj) -> bool:
@@ -209,6 +216,7 @@ def _image_changed(live: Obj, wanted: Obj) -> bool:
 _CHECKS: tuple[tuple[str, Callable[[Obj, Obj], bool]], ...] = (
     ("ConfigChanged", _config_changed),
     ("ImageChanged", _image_changed),
+    ("ProtocolRaised", _protocol_raised),
 )
 """The checks of a template, in the order in which reasons are shown; TemplateChanged when none of them finds any."""
 

@@ -19,6 +19,7 @@ from ottla_operator.api.condition_reasons import (
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec, merged
 from ottla_operator.api.objects import Obj, dig, has_condition
 from ottla_operator.planning.brokers import POD_FIELDS, BrokersDecision
+from ottla_operator.planning.config import CONFIG_FIELDS
 from ottla_operator.planning.disks import DISK_FIELDS, DisksDecision
 from ottla_operator.planning.identity import Identities
 from ottla_operator.planning.services import SERVICE_FIELDS, bootstrap_address, selector_text
@@ -31,7 +32,7 @@ _FIELDS_OF = {
     BROKERS_READY: ("spec.brokers.replicas", *POD_FIELDS, "metadata"),
     DISKS_READY: DISK_FIELDS,
     SERVICES_READY: SERVICE_FIELDS,
-    CONFIG_VALID: ("spec.brokers.config",),
+    CONFIG_VALID: CONFIG_FIELDS,
 }
 """The fields of spec whose problems each condition reports; Ready reports the problems of all others."""
 

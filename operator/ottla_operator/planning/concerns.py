@@ -52,6 +52,13 @@ from ottla_operator.planning.rolls import RollPlan, decide_roll
 from ottla_operator.planning.services import decide_services
 from ottla_operator.planning.snapshot import ConcernDecision, Deletion, LeaderMigration, Snapshot
 from ottla_operator.planning.template_problems import find_template_problems
+from ottla_operator.planning.versions import (
+    RaiseDecision,
+    VersionDecision,
+    decide_raise,
+    decide_version,
+    version_status,
+)
 from ottla_operator.planning.zookeeper import EnsembleDecision, decide_zookeeper
 from ottla_operator.planning.zookeeper_objects import POD_FIELDS
 from ottla_operator.rebalancer.machine import MoveRequests, RebalanceDecision
@@ -163,9 +170,18 @@ def decide_cluster(snapshot: Snapshot, make_plan: Planner = plan) -> ClusterDeci
         ConcernDecision(),
     )
     concerns.take(drains)
+    unknown = VersionDecision("")
+    version = concerns.decide(CONFIG_VALID, lambda: decide_version(snapshot), unknown)
+    snapshot = replace(snapshot, cluster=replace(snapshot.cluster, version=version.protocol))
     configs = concerns.decide(
-        CONFIG_VALID, lambda: decide_config(snapshot, identities.racks), ConfigDecision(ConcernDecision(), {})
+        CONFIG_VALID,
+        lambda: (
+            ConfigDecision(ConcernDecision(), {}) if version is unknown else decide_config(snapshot, identities.racks)
+        ),
+        ConfigDecision(ConcernDecision(), {}),
     )
+    if version.condition is not None:
+        concerns.conditions.append(version.condition)
     concerns.take(configs.decision)
     services = concerns.decide(SERVICES_READY, lambda: decide_services(snapshot, identities.racks), ConcernDecision())
     concerns.take(services)
@@ -190,12 +206,22 @@ def decide_cluster(snapshot: Snapshot, make_plan: Planner = plan) -> ClusterDeci
         RollPlan(ConcernDecision(), None),
     )
     concerns.take_first(roll.decision)
+    is_rolling = roll.roll is not None or snapshot.status("roll") is not None
+    raised = concerns.decide(
+        ROLLED,
+        lambda: decide_raise(
+            snapshot, version, identities.racks, brokers, is_rolling=is_rolling, failed=concerns.failed
+        ),
+        RaiseDecision(version.protocol),
+    )
+    concerns.take(
+        ConcernDecision((raised.condition,) if raised.condition else (), requeue_after_s=raised.requeue_after_s)
+    )
     elect = roll.elect
     if roll.roll is None and not removal.stopping:
         elect = decide_elections(snapshot, identities.racks, is_rolling=snapshot.status("roll") is not None)
     if elect:
         concerns.requeues.append(SOON_S)
-    is_rolling = roll.roll is not None or snapshot.status("roll") is not None
     rebalance = concerns.decide(
         BROKERS_READY,
         lambda: decide_rebalance(snapshot, identities, removal.stopping, is_rolling=is_rolling, make_plan=make_plan),
@@ -208,6 +234,8 @@ def decide_cluster(snapshot: Snapshot, make_plan: Planner = plan) -> ClusterDeci
     status = cluster_status(snapshot, concerns.conditions, identities, disks, brokers, roll.roll, contested)
     if images := images_status(snapshot, snapshot.images, offered):
         status = {**status, "images": images}
+    if version is not unknown:
+        status |= version_status(version, raised)
     if snapshot.cluster.paused:
         status = _with_rebalance(status, from_status(snapshot.status("rebalance")))
         return ClusterDecision((), None, status, None, needs_secret=False, errors=tuple(concerns.errors))

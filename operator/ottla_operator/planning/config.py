@@ -42,6 +42,7 @@ SERVE_MS = 5000
 """ottla.shutdown.serve.ms unless the document sets it: longer than a broker's Service needs to drop a pod
 that is not ready any more (`planning.brokers`), so no client is sent to one (docs/internals/decisions/0030)."""
 FILE = "server.properties"
+CONFIG_FIELDS = ("spec.brokers.config", "spec.version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ def properties_text(config: Mapping[str, str]) -> str:
 def decide_config(snapshot: Snapshot, racks: Mapping[int, str]) -> ConfigDecision:
     """The ConfigMap of each broker, and ConfigValid. When the configuration is not valid the brokers keep theirs."""
     cluster = snapshot.cluster
-    if wrong := snapshot.problems_below("spec.brokers.config"):
+    if wrong := snapshot.problems_below(*CONFIG_FIELDS):
         return ConfigDecision(ConcernDecision((invalid_spec(CONFIG_VALID, wrong),)), {})
     # Brokers leave one at a time, so defaults follow the larger number.
     count = max(cluster.brokers.replicas, len(racks))

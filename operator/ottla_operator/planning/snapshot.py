@@ -68,6 +68,8 @@ class Snapshot:
     kafka: ClusterMetadata | None = None
     dynamic_values: Mapping[int, Sequence[DynamicValue]] | None = None
     """By broker, as each answered last; None before any broker has answered."""
+    finalized_features: Mapping[str, int] | None = None
+    """Levels by feature (KIP-584), asked for only while spec.version is too low; None when no broker answers."""
     creation_failures: Mapping[str, str] = field(default_factory=dict)
     """Why Kubernetes creates no pod of a StatefulSet, by its name: a quota, a limit range, a policy."""
     has_super_secret: bool = False

@@ -49,6 +49,7 @@ from ottla_operator.planning.identity import adds_brokers, decide_identities
 from ottla_operator.planning.lost_nodes import volumes_to_read, why_out_of_reach
 from ottla_operator.planning.node_drains import volumes_on_cordoned_nodes
 from ottla_operator.planning.snapshot import ContainerImages, ContestedFields, Snapshot
+from ottla_operator.planning.versions import is_too_low
 from ottla_operator.planning.volume_growth import reported_space
 from ottla_operator.planning.zookeeper import needs_membership, needs_reports
 from ottla_operator.runtime.kafka_connection import KafkaConnection
@@ -140,6 +141,7 @@ class ClusterObserver:
             membership=await self._ask_leader(snapshot, servers),
             kafka=kafka,
             dynamic_values=self._dynamic_values,
+            finalized_features=await self._read_features(snapshot, kafka),
             filling=self._filling(snapshot),
             log_dirs=await self._read_log_dirs(snapshot, kafka),
             reassignments=await self._read_reassignments(snapshot, kafka),
@@ -238,6 +240,17 @@ class ClusterObserver:
             return
         known = self._dynamic_values or {}
         self._dynamic_values = {number: values for number, values in {**known, **answered}.items() if number in ids}
+
+    async def _read_features(self, snapshot: Snapshot, kafka: ClusterMetadata | None) -> Mapping[str, int] | None:
+        """The finalized features, while spec.version is too low. Asks for none at rest."""
+        client = self._kafka.client
+        if kafka is None or client is None or not is_too_low(snapshot):
+            return None
+        try:
+            return await client.finalized_features()
+        except KafkaUnavailable as error:
+            self._log.info("no broker reports the finalized features: %s", error)
+            return None
 
     async def _read_log_dirs(
         self, snapshot: Snapshot, kafka: ClusterMetadata | None

@@ -62,6 +62,10 @@ async def _there(admin: KafkaPythonAdmin, *names: str) -> Mapping[str, TopicDesc
     return await _eventually(admin, names, lambda found: len(found) == len(names))
 
 
+async def test_a_fleet_without_finalized_features_reports_none(admin: KafkaPythonAdmin) -> None:
+    assert await admin.finalized_features() == {}
+
+
 async def test_dynamic_values_are_returned_by_broker_with_their_source(
     fleet: RunningCluster, admin: KafkaPythonAdmin
 ) -> None:
