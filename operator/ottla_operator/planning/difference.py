@@ -12,7 +12,18 @@ from dataclasses import dataclass
 
 from ottla_operator.api import names
 from ottla_operator.api.comparison import differences
-from ottla_operator.api.objects import CLAIM, KINDS, POD, Obj, dig, is_owned_by, is_terminating, name_of, short_hash
+from ottla_operator.api.objects import (
+    CLAIM,
+    KINDS,
+    POD,
+    Obj,
+    dig,
+    is_owned_by,
+    is_terminating,
+    name_of,
+    short_hash,
+    uid_of,
+)
 from ottla_operator.planning.snapshot import Snapshot
 
 
@@ -65,20 +76,22 @@ def stamped(desired: Obj) -> Obj:
 def is_as_declared(snapshot: Snapshot, live: Obj, desired: Obj) -> bool:
     """Whether `live` needs no write: it is as desired, but for fields that others change back."""
     found = differences(live, stamped(desired))
-    return not found or set(found) <= set(_contested(snapshot, desired))
+    return not found or set(found) <= set(_contested(snapshot, live, desired))
 
 
 def contested_fields(snapshot: Snapshot, desired: Iterable[Obj]) -> list[str]:
     """The fields that are not as declared because others change them back: a line for each object."""
     found: dict[str, None] = {}
     for obj in desired:
-        contested = _contested(snapshot, obj)
-        live = snapshot.get(KINDS[obj["kind"]], name_of(obj)) if contested else None
-        if live is not None and (paths := [path for path in differences(live, stamped(obj)) if path in contested]):
+        live = snapshot.get(KINDS[obj["kind"]], name_of(obj))
+        contested = () if live is None else _contested(snapshot, live, obj)
+        if contested and (paths := [path for path in differences(live, stamped(obj)) if path in contested]):
             found[f"{obj['kind']} {name_of(obj)}: {', '.join(paths)}"] = None
     return list(found)
 
 
-def _contested(snapshot: Snapshot, desired: Obj) -> tuple[str, ...]:
+def _contested(snapshot: Snapshot, live: Obj, desired: Obj) -> tuple[str, ...]:
     known = snapshot.contested.get((desired["kind"], name_of(desired)))
-    return known.paths if known is not None and known.stamp == stamp(desired) else ()
+    if known is None or known.uid != uid_of(live) or known.stamp != stamp(desired):
+        return ()
+    return known.paths

@@ -36,8 +36,12 @@ class ContainerImages:
 
 @dataclass(frozen=True, slots=True)
 class ContestedFields:
-    """Paths of an object that others change back at each write. `stamp`: that of the declaration that was written."""
+    """Paths of an object that others change back at each write. `stamp`: that of the declaration that was written.
 
+    `uid`: of that object. Another one of the same name, such as the next pod of a broker, nobody has changed yet.
+    """
+
+    uid: str
     stamp: str
     paths: tuple[str, ...]
 

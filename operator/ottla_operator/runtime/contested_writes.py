@@ -1,6 +1,7 @@
 """Writes without effect: fields that an admission webhook changes back at each write, or a controller soon after.
 
-The operator stops writing such a field for a while instead of writing it every two seconds, and a roll goes on.
+The operator stops writing such a field for a while instead of writing it every two seconds, and a roll goes on. It is
+one object, by its uid, whose field is changed back: the next pod of a broker never had a label that the former had.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ottla_operator.api.comparison import differences
-from ottla_operator.api.objects import Obj, name_of
+from ottla_operator.api.objects import Obj, name_of, uid_of
 from ottla_operator.planning.difference import stamp, stamped
 from ottla_operator.planning.snapshot import ContestedFields
 
@@ -24,6 +25,7 @@ Name = tuple[str, str]
 
 @dataclass(slots=True)
 class _WriteHistory:
+    uid: str
     stamp: str
     since: float
     annotations: Obj = field(default_factory=dict)
@@ -44,7 +46,7 @@ class ContestedWrites:
         now = self._monotonic()
         self._written = {name: one for name, one in self._written.items() if now - one.since < NOT_WRITTEN_S}
         return {
-            name: ContestedFields(one.stamp, tuple(sorted(one.contested)))
+            name: ContestedFields(one.uid, one.stamp, tuple(sorted(one.contested)))
             for name, one in self._written.items()
             if one.contested
         }
@@ -56,10 +58,10 @@ class ContestedWrites:
             before: the paths that differed before the write.
             answer: the object that the API server returned.
         """
-        name, mark = (str(desired["kind"]), name_of(desired)), stamp(desired)
+        name, mark, uid = (str(desired["kind"]), name_of(desired)), stamp(desired), uid_of(answer)
         one = self._written.get(name)
-        if one is None or one.stamp != mark:
-            one = self._written[name] = _WriteHistory(mark, self._monotonic())
+        if one is None or (one.uid, one.stamp) != (uid, mark):
+            one = self._written[name] = _WriteHistory(uid, mark, self._monotonic())
         declared = dict(desired["metadata"].get("annotations") or {})
         if declared != one.annotations:  # ours have changed: nobody has changed them back
             one.annotations = declared

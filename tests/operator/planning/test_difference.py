@@ -290,6 +290,16 @@ async def test_a_controller_that_changes_our_fields_back_is_reported_and_writing
     assert fleet.condition("Ready")[0] == "True"
 
 
+async def test_the_in_sync_label_of_each_new_pod_is_no_change_of_others() -> None:
+    """A pod that was restarted is another object of the same name: nobody has taken the label away."""
+    fleet = await _running()
+    for restart in range(4):
+        fleet.kubernetes.evict(f"{BROKER}-0")
+        await fleet.converge()
+        assert label(fleet.kubernetes.there(POD, f"{BROKER}-0"), names.IN_SYNC) == "true", restart
+        assert fleet.condition("Ready")[0] == "True", restart
+
+
 async def test_an_environment_variable_set_by_hand_reaches_the_pod_through_a_roll() -> None:
     """`kubectl set env` asks for a restart, as `kubectl rollout restart` does."""
     fleet = await _running()
