@@ -25,6 +25,7 @@ console = Console(highlight=False)
 HANDLE = "cluster.json"
 LONGEST_TEST_S = 1800
 """The limit of one test: a roll waits for every pod that it replaces, and the machine may be busy."""
+LONG = CHECKOUT / "build" / "e2e" / "long"
 FIGURES = CHECKOUT / "build" / "e2e" / "operator.json"
 
 
@@ -45,6 +46,14 @@ ProviderOption = Annotated[
     ),
 ]
 TestsOption = Annotated[str, typer.Option("--tests", help="Only the tests that this expression names, as pytest's -k.")]
+
+
+LongOption = Annotated[
+    bool, typer.Option("--long", help="The long proof of the operator under load instead of the tests (processes).")
+]
+OnlyOption = Annotated[
+    str, typer.Option("--only", help="With --long: only these scenarios, by name, separated by commas: roll-six.")
+]
 
 
 class Steps:
@@ -76,6 +85,8 @@ def everything(
         bool, typer.Option("--keep", help="Leave the cluster up: `python -m e2e kubectl get pods`.")
     ] = False,
     tests: TestsOption = "",
+    is_long: LongOption = False,
+    only: OnlyOption = "",
 ) -> None:
     """Brings a real Kubernetes cluster up, runs the end-to-end tests in it and takes it down again.
 
@@ -89,7 +100,7 @@ def everything(
     status = 1
     try:
         cluster = _up(chosen)
-        status = _test(cluster, tests)
+        status = _long(only) if is_long else _test(cluster, tests)
     except (CommandFailed, NotInTime) as error:
         console.print(f"[red]{error}[/red]", soft_wrap=True, markup=True)
     finally:
@@ -154,6 +165,13 @@ def figures(
         if not _down(chosen):
             status = 1
     raise typer.Exit(status)
+
+
+@app.command("long")
+def long_proof(only: OnlyOption = "") -> None:
+    """Runs the scenarios of `--long` in the cluster that is up."""
+    _handle()
+    raise typer.Exit(_long(only))
 
 
 @app.command()
@@ -234,6 +252,12 @@ def _test(cluster: KubernetesCluster, expression: str) -> int:
 def _figures(cluster: KubernetesCluster, arguments: list[str]) -> int:
     command = [*within(cluster.netns), sys.executable, "-m", "e2e.figures", "--handle", str(_handle_path())]
     return subprocess.run([*command, *arguments], check=False).returncode
+
+
+def _long(only: str) -> int:
+    netns = _handle().netns
+    command = [*within(netns), sys.executable, "-m", "e2e.long", "--handle", str(_handle_path()), "--only", only]
+    return subprocess.run([*command, "--out", str(LONG)], cwd=CHECKOUT, check=False).returncode
 
 
 def _handle() -> KubernetesCluster:

@@ -30,6 +30,9 @@ JAVA_MODULES = (
 CLIENTS = ("confluent-kafka", "kafka-python")
 SOURCES = CHECKOUT / "e2e" / "images"
 JARS = "zookeeper-image-jars"
+PROGRAMS = ("records.py", "fleet_load.py")
+LOAD = ("__init__", "history", "checker", "elle", "load", "transactional", "transactional_client")
+"""What fleet_load.py needs of tests/nemesis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +72,14 @@ def build_images(step: Callable[[str], object]) -> ImageSet:
     ottla = builder.image("ottla", None, [*ours, base], lambda folder: builder.ottla(base, folder), step)
     scripts = [CHECKOUT / "scripts" / "jars" / "zookeeper-image", SOURCES / "zookeeper", base]
     zookeeper = builder.image("zookeeper", None, scripts, lambda folder: builder.zookeeper(base, folder), step)
-    locked = [SOURCES / "client", CHECKOUT / "requirements" / "dev.txt", base]
+    locked = [SOURCES / "client", *load_modules(), CHECKOUT / "requirements" / "dev.txt", base]
     client = builder.image("client", None, locked, lambda folder: builder.client(base, folder), step)
     return ImageSet(ottla, zookeeper, client, pause)
+
+
+def load_modules() -> list[Path]:
+    """The clients and the history of tests/nemesis, for the client's image."""
+    return [CHECKOUT / "tests" / "__init__.py", *(CHECKOUT / "tests" / "nemesis" / f"{name}.py" for name in LOAD)]
 
 
 def fingerprint(paths: Iterable[Path]) -> str:
@@ -160,7 +168,11 @@ class _Builder:
                     continue
                 (site / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(os.fspath(file.locate()), site / file)
-        shutil.copy(SOURCES / "client" / "records.py", site)
+        for program in PROGRAMS:
+            shutil.copy(SOURCES / "client" / program, site)
+        for module in load_modules():
+            (site / module.parent.relative_to(CHECKOUT)).mkdir(parents=True, exist_ok=True)
+            shutil.copy(module, site / module.relative_to(CHECKOUT))
         self._build(base, folder, SOURCES / "client" / "Dockerfile", "client")
 
     def _build(self, base: Path, folder: Path, dockerfile: Path, name: str) -> None:

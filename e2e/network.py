@@ -46,27 +46,31 @@ class ClusterNode:
 
 
 def create(nodes: Sequence[ClusterNode]) -> None:
-    """Namespaces, switch, links and routes."""
+    """The control plane's namespace with the switch, and every node."""
     run(["ip", "netns", "add", CONTROL_PLANE])
     _ip(CONTROL_PLANE, "link", "set", "lo", "up")
     _ip(CONTROL_PLANE, "link", "add", "switch", "type", "bridge")
     _ip(CONTROL_PLANE, "addr", "add", f"{CONTROL_PLANE_ADDRESS}/{PREFIX_LENGTH}", "dev", "switch")
     _ip(CONTROL_PLANE, "link", "set", "switch", "up")
     _forward(CONTROL_PLANE)
-    for node in nodes:
-        run(["ip", "netns", "add", node.netns])
-        _ip(node.netns, "link", "set", "lo", "up")
-        _ip(CONTROL_PLANE, "link", "add", node.name, "type", "veth", "peer", "name", "eth0", "netns", node.netns)
-        _ip(CONTROL_PLANE, "link", "set", node.name, "master", "switch", "up")
-        _ip(node.netns, "addr", "add", f"{node.address}/{PREFIX_LENGTH}", "dev", "eth0")
-        _ip(node.netns, "link", "set", "eth0", "up")
-        _ip(node.netns, "route", "add", "default", "via", CONTROL_PLANE_ADDRESS)
-        _forward(node.netns)
-        _ip(CONTROL_PLANE, "route", "add", node.pods, "via", node.address)
-    for node in nodes:
-        for other in nodes:
-            if other != node:
-                _ip(node.netns, "route", "add", other.pods, "via", other.address)
+    for number, node in enumerate(nodes):
+        add(node, nodes[:number])
+
+
+def add(node: ClusterNode, others: Sequence[ClusterNode]) -> None:
+    """A node's namespace, link and routes. `others`: those that are there already."""
+    run(["ip", "netns", "add", node.netns])
+    _ip(node.netns, "link", "set", "lo", "up")
+    _ip(CONTROL_PLANE, "link", "add", node.name, "type", "veth", "peer", "name", "eth0", "netns", node.netns)
+    _ip(CONTROL_PLANE, "link", "set", node.name, "master", "switch", "up")
+    _ip(node.netns, "addr", "add", f"{node.address}/{PREFIX_LENGTH}", "dev", "eth0")
+    _ip(node.netns, "link", "set", "eth0", "up")
+    _ip(node.netns, "route", "add", "default", "via", CONTROL_PLANE_ADDRESS)
+    _forward(node.netns)
+    _ip(CONTROL_PLANE, "route", "add", node.pods, "via", node.address)
+    for other in others:
+        _ip(node.netns, "route", "add", other.pods, "via", other.address)
+        _ip(other.netns, "route", "add", node.pods, "via", node.address)
 
 
 def cut(node: ClusterNode) -> None:

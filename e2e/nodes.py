@@ -21,6 +21,7 @@ from e2e.machine import command_line as command_line_of
 from e2e.network import CONTROL_PLANE_ADDRESS, ClusterNode
 
 CGROUPS = Path("/sys/fs/cgroup")
+CGROUP_PREFIX = "ottla-"
 PAUSE_IMAGE = "localhost/pause:1"
 PLUGINS = "/usr/lib/cni"
 STORAGE_CLASS = "local"
@@ -38,8 +39,8 @@ class NodeProcesses:
         self._socket = self.folder / "containerd.sock"
 
     def start_runtime(self) -> None:
-        """containerd; returns at once."""
-        (self.folder / "cni").mkdir(parents=True)
+        """containerd; returns at once. Also of a node that was stopped."""
+        (self.folder / "cni").mkdir(parents=True, exist_ok=True)
         (self.folder / "cni" / "pods.conflist").write_text(json.dumps(_pod_network(self.node, self.folder)))
         (self.folder / "containerd.toml").write_text(_containerd_config(self.node, self.folder))
         command: list[str | Path] = ["containerd", "--config", self.folder / "containerd.toml"]
@@ -96,6 +97,13 @@ class NodeProcesses:
             netns=node.netns,
         )
 
+    def stop(self) -> None:
+        """Ends everything on the node at once, as when it loses its power. Its files stay."""
+        daemons = self._plane.daemons
+        daemons.stop(self._daemon("kubelet"), self._daemon("kube-proxy"))
+        stop_containers([self.node], self.folder)
+        daemons.stop(self._daemon("containerd"))
+
     def volumes(self) -> list[dict[str, object]]:
         """The PersistentVolumes of the node; makes their folders."""
         found: list[dict[str, object]] = []
@@ -137,6 +145,19 @@ def stop_containers(nodes: Sequence[ClusterNode], folder: Path) -> None:
         for line in tasks.read_text().split()
     }
     kill_and_wait([*shims, *sorted(inside)])
+
+
+def processes_of_pod(uid: str) -> list[int]:
+    """The processes of a pod's containers, but for the one that holds its namespaces."""
+    inside = {
+        int(line)
+        for hierarchy in cgroups()
+        for node in hierarchy.glob(f"{CGROUP_PREFIX}*")
+        for pod in node.rglob(f"pod{uid}")
+        for tasks in pod.rglob("cgroup.procs")
+        for line in tasks.read_text().split()
+    }
+    return sorted(pid for pid in inside if command_line_of(pid).split() != ["/pause"])
 
 
 def delete_cgroups(nodes: Sequence[ClusterNode]) -> None:

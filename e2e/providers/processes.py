@@ -19,6 +19,8 @@ from e2e.providers import SYSTEM, KubernetesCluster, ReportStep
 from ottla_broker.local.jars import cache_directory
 
 NODES = (ClusterNode(1, "zone-a"), ClusterNode(2, "zone-b"), ClusterNode(3, "zone-c"))
+SPARE = ClusterNode(4, "zone-b")
+"""A node that is added when another one of its zone is lost."""
 INSTALL_SCRIPT = binaries.CHECKOUT / "scripts" / "install-kubernetes.sh"
 LONGEST_FOLDER = 60
 """Unix sockets are below the folder, and their paths end at 108 bytes."""
@@ -46,6 +48,7 @@ class ProcessProvider:
         place = Place(CONTROL_PLANE_ADDRESS, 6443, 2379, 2380, CONTROL_PLANE)
         self._plane = ControlPlane(self.folder, binaries.folder(), place)
         self._nodes = [NodeProcesses(node, self.folder, self._plane) for node in NODES]
+        self._spare = NodeProcesses(SPARE, self.folder, self._plane)
         self._audit = AuditLog(self.folder, SYSTEM)
 
     def up(self, step: ReportStep) -> KubernetesCluster:
@@ -92,6 +95,36 @@ class ProcessProvider:
         nodes.load_images(self._nodes, images.archives())
         return self._cluster(images)
 
+    def add_spare(self, images: ImageSet) -> None:
+        """Adds the node SPARE, with volumes of its own, unless it is there."""
+        if not self._spare.folder.exists():
+            network.add(SPARE, NODES)
+            self._spare.start_runtime()
+            nodes.load_images([self._spare], images.archives())
+            self._spare.start_kubelet()
+            self._create(self._spare.volumes())
+        self._until_node_is_ready(SPARE.name)
+
+    def lose_node(self, name: str) -> None:
+        """The node is gone with its disks: its processes end, and its Node object is deleted."""
+        self._named(name).stop()
+        self._plane.kubectl("delete", "node", name)
+
+    def start_node(self, name: str) -> None:
+        """A lost node comes back, with what its disks held."""
+        node = self._named(name)
+        node.start_runtime()
+        node.load_images(())
+        node.start_kubelet()
+        self._until_node_is_ready(name)
+
+    def _named(self, name: str) -> NodeProcesses:
+        return next(node for node in (*self._nodes, self._spare) if node.node.name == name)
+
+    def _until_node_is_ready(self, name: str) -> None:
+        self._plane.kubectl("wait", "--for=create", f"node/{name}", "--timeout=240s", timeout_s=270)
+        self._plane.kubectl("wait", "--for=condition=Ready", f"node/{name}", "--timeout=240s", timeout_s=270)
+
     def _cluster(self, images: ImageSet) -> KubernetesCluster:
         return KubernetesCluster(
             kubeconfig=self._plane.certificates.kubeconfig(ADMIN),
@@ -111,7 +144,7 @@ class ProcessProvider:
         before = leftovers.MachineState.load(self._before)
         daemons = self._plane.daemons
         daemons.stop(*(name for name in daemons.running() if name.endswith(("-kubelet", "-kube-proxy"))))
-        nodes.stop_containers(NODES, self.folder)
+        nodes.stop_containers((*NODES, SPARE), self.folder)
         daemons.stop(*daemons.running())
         step("mounts, namespaces, cgroups, kernel parameters")
         self._unmount()
@@ -119,7 +152,7 @@ class ProcessProvider:
         if str(NETNS) not in before.mounts:  # `ip netns` mounts the folder of the names
             while str(NETNS) in leftovers.machine_state().mounts:
                 run(["umount", NETNS])
-        nodes.delete_cgroups(NODES)
+        nodes.delete_cgroups((*NODES, SPARE))
         leftovers.restore_kernel_parameters(before)
         self._delete_host_paths(before)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -137,7 +170,7 @@ class ProcessProvider:
         self._plane.daemons.start("coredns", [binaries.folder() / "coredns", "-conf", corefile], netns=CONTROL_PLANE)
 
     def _create_volumes(self) -> None:
-        storage_class = {
+        storage_class: dict[str, object] = {
             "apiVersion": "storage.k8s.io/v1",
             "kind": "StorageClass",
             "metadata": {
@@ -147,7 +180,9 @@ class ProcessProvider:
             "provisioner": "kubernetes.io/no-provisioner",
             "volumeBindingMode": "WaitForFirstConsumer",
         }
-        items = [storage_class, *(volume for node in self._nodes for volume in node.volumes())]
+        self._create([storage_class, *(volume for node in self._nodes for volume in node.volumes())])
+
+    def _create(self, items: list[dict[str, object]]) -> None:
         listed = {"apiVersion": "v1", "kind": "List", "items": items}
         self._plane.kubectl("create", "-f", "-", text=json.dumps(listed))
 

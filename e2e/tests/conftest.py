@@ -10,18 +10,17 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 
 from e2e.__main__ import load_cluster
+from e2e.client_pod import client_pod
 from e2e.installation import OPERATOR, Helm, OperatorDeployment, manifests
-from e2e.kubernetes_api import Kubernetes, is_ready
+from e2e.kubernetes_api import Kubernetes
 from e2e.providers import SYSTEM, KubernetesCluster
 from e2e.tests.record_traffic import ConnectionProbe, RecordTraffic
-from ottla_operator.api.objects import KAFKA_TOPIC, POD
+from ottla_operator.api.objects import KAFKA_TOPIC
 
 CLIENT = "client"
 
@@ -64,7 +63,7 @@ def orders(kubernetes: Kubernetes, operator: OperatorDeployment, cluster: Kubern
 @pytest.fixture(scope="session")
 def client(kubernetes: Kubernetes, cluster: KubernetesCluster, orders: str) -> Iterator[str]:
     """The name of a pod with the official clients."""
-    with _client_pod(kubernetes, cluster, CLIENT, orders):
+    with client_pod(kubernetes, cluster, CLIENT, orders):
         yield CLIENT
 
 
@@ -93,32 +92,10 @@ def knocking(
     kubernetes: Kubernetes, cluster: KubernetesCluster, orders: str, tmp_path: Path
 ) -> Iterator[ConnectionProbe]:
     """A program in a pod of its own that connects to the advertised address of every broker."""
-    with _client_pod(kubernetes, cluster, "knocking", orders) as pod:
+    with client_pod(kubernetes, cluster, "knocking", orders) as pod:
         found = ConnectionProbe(kubernetes, pod, tmp_path, *(f"{orders}-broker-{broker}:9092" for broker in range(3)))
         yield found
         found.kill()
-
-
-@contextmanager
-def _client_pod(kubernetes: Kubernetes, cluster: KubernetesCluster, name: str, orders: str) -> Iterator[str]:
-    """A pod with the official clients, while it is needed."""
-    container = {
-        "name": "client",
-        "image": cluster.images.client.reference,
-        "command": ["sleep", "infinity"],
-        "env": [{"name": "BOOTSTRAP", "value": f"{orders}-bootstrap:9092"}],
-    }
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
-    }
-    kubernetes.kubectl("apply", "-f", "-", text=yaml.safe_dump(pod))
-    kubernetes.until(lambda: is_ready(kubernetes.get(POD, name)), f"the pod {name} runs")
-    yield name
-    if kubernetes.get(POD, name) is not None:
-        kubernetes.delete(POD, name, grace_s=0)
 
 
 @pytest.hookimpl(hookwrapper=True)

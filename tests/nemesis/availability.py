@@ -25,7 +25,7 @@ import itertools
 import statistics
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tests.nemesis.history import Acknowledged, Event, FaultBegan, FaultEnded
@@ -73,10 +73,18 @@ def outages(events: Iterable[Event]) -> list[Outage]:
     for number in times:
         times[number].sort()
     for fault, ended in faults:
-        for number in sorted(times):
-            seconds = _longest_gap(times[number], fault.at, ended)
+        for number, seconds in silences(times, fault.at, ended).items():
             found.append(Outage(fault.at, fault.name, fault.target, number, number in fault.partitions, seconds))
     return found
+
+
+def silences(times: Mapping[int, list[float]], began: float, ended: float) -> dict[int, float]:
+    """The longest time between two of the times of each partition, which are in order, around a span.
+
+    >>> silences({0: [1.0, 2.0, 5.0, 5.5], 1: [1.0]}, began=1.5, ended=4.0)
+    {0: 3.0, 1: inf}
+    """
+    return {number: _longest_gap(times[number], began, ended) for number in sorted(times)}
 
 
 def failovers(found: Iterable[Outage], losses: Collection[str]) -> list[Outage]:

@@ -304,7 +304,7 @@ def _components(edges: _Graph) -> list[Sequence[int]]:
                     parent = visits[-1][0]
                     lowest[parent] = min(lowest[parent], lowest[number])
                 if lowest[number] == index[number]:
-                    component = []
+                    component: list[int] = []
                     while not component or component[-1] != number:
                         component.append(stack.pop())
                         on_stack.discard(component[-1])

@@ -181,10 +181,10 @@ class History:
             self._file.write(line)
             self._changed.notify_all()
 
-    def events(self) -> list[Event]:
-        """All so far."""
+    def events(self, first: int = 0) -> list[Event]:
+        """All so far, from the one with this index on."""
         with self._changed:
-            return list(self._events)
+            return self._events[first:]
 
     def wait_until(self, holds: Callable[[list[Event]], bool], limit_s: float) -> bool:
         """Whether what happens makes `holds` true of all events in time; it is asked again when some were added."""

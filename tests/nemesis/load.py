@@ -72,11 +72,24 @@ class Client(ABC):
 
 
 class SteadyProducer(Client):
-    """acks=all, idempotent; one record to each partition every 25 ms."""
+    """acks=all, idempotent; one record to each partition every `every_s`.
 
-    def __init__(self, name: str, history: History, bootstrap: str, partitions: int) -> None:
+    A record that is not acknowledged within `delivery_timeout_ms` has failed; 0: it is sent again for ever.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        history: History,
+        bootstrap: str,
+        partitions: int,
+        *,
+        every_s: float = _ROUND_S,
+        delivery_timeout_ms: int = 0,
+    ) -> None:
         super().__init__(name, history)
         self._partitions = partitions
+        self._every_s = every_s
         self.last: dict[int, float] = {}
         """When the last acknowledgement of each partition came."""
         self._producer = Producer(
@@ -87,7 +100,7 @@ class SteadyProducer(Client):
                 "enable.idempotence": True,
                 "linger.ms": 1,
                 "batch.size": _BATCH_BYTES,
-                "message.timeout.ms": 0,
+                "message.timeout.ms": delivery_timeout_ms,
                 "request.timeout.ms": REQUEST_TIMEOUT_MS,
                 "socket.timeout.ms": REQUEST_TIMEOUT_MS + 1000,
                 "retry.backoff.ms": 50,
@@ -105,10 +118,16 @@ class SteadyProducer(Client):
                     self._history.add(Sent(now(), self.name, partition, value))
                     self._producer.produce(TOPIC, f"{value} {'x' * 100}", partition=partition, on_delivery=self._told)
             self._producer.poll(0)
-            self._stopping.wait(_ROUND_S)
+            self._wait()
         left = self._producer.flush(_LIMIT_S)
         if left:
             self.errors.append(f"{self.name}: {left} records are never acknowledged")
+
+    def _wait(self) -> None:
+        """Until the next round. Acknowledgements are taken meanwhile: their time is when they came."""
+        deadline = time.monotonic() + self._every_s
+        while not self._stopping.is_set() and (left := deadline - time.monotonic()) > 0:
+            self._producer.poll(min(left, _ROUND_S))
 
     def _told(self, error: KafkaError | None, message: Message) -> None:
         data, partition, offset = message.value(), message.partition(), message.offset()
@@ -165,9 +184,20 @@ class RefusedProducer(Client):
 
 
 class Reader(Client):
-    """A consumer that is assigned every partition from its beginning, or, with a group, subscribes."""
+    """A consumer that is assigned every partition from its beginning, or, with a group, subscribes.
 
-    def __init__(self, name: str, history: History, bootstrap: str, partitions: int, group: str | None = None) -> None:
+    `protocol`: of the group, "classic" or "consumer" (KIP-848).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        history: History,
+        bootstrap: str,
+        partitions: int,
+        group: str | None = None,
+        protocol: str = "classic",
+    ) -> None:
         super().__init__(name, history)
         self._partitions = partitions
         self._group = group
@@ -180,7 +210,8 @@ class Reader(Client):
                 "auto.commit.interval.ms": 1000,
                 # A consumer with offsets of its own must never be told that they are none.
                 "auto.offset.reset": "earliest" if group else "error",
-                "session.timeout.ms": 10_000,
+                # With the other protocol the broker decides how long a session is.
+                **({"session.timeout.ms": 10_000} if protocol == "classic" else {"group.protocol": protocol}),
                 "fetch.wait.max.ms": 100,
                 "socket.timeout.ms": 10_000,
             }

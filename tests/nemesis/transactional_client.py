@@ -50,7 +50,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`work` is "append" or "copy", `first` the number of the first transaction; the last two are for copies."""
+    """`work` is "append" or "copy", `first` the number of the first transaction; the last three are for copies.
+
+    `pause_s`: what comes to be copied meanwhile is copied in one transaction.
+    """
 
     work: str
     bootstrap: str
@@ -61,6 +64,7 @@ class Options:
     seed: int
     source: str = ""
     group: str = ""
+    pause_s: float = 0.0
 
 
 class _MustAbort(Exception):
@@ -203,6 +207,7 @@ def _copy(options: Options, is_ending: Callable[[], bool]) -> None:
     source = _Source(options)
     numbers = itertools.count(options.first)
     while not is_ending():
+        time.sleep(options.pause_s)
         messages = source.batch()
         if not messages:
             continue

@@ -1,0 +1,88 @@
+"""Rolls of six brokers in three racks, in batches and with an operator that is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from e2e.long.fleet import NAME
+from e2e.long.scenario import FleetScenario, ScenarioStage
+from e2e.long.watch import RestartedBatch
+from ottla_operator.api.objects import KAFKA_CLUSTER, dig
+
+KEY = "log.retention.hours"
+KILLS = 5
+
+
+def roll_six(stage: ScenarioStage) -> None:
+    """One broker at a time, then in batches."""
+    one_by_one = _roll(stage, "one by one", {"maxBatch": 1})
+    in_batches = _roll(stage, "in batches", {"maxBatch": None})
+    found = stage.found
+    seconds = [batches[-1].ended - batches[0].began for batches in (one_by_one, in_batches) if batches]
+    found.figures |= {"batches": len(in_batches), "batches of one": len(one_by_one)}
+    found.figures["first to last batch, seconds"] = " and ".join(f"{took:.0f}" for took in reversed(seconds))
+    if len(seconds) == 2:
+        found.figures["time in batches, to one by one"] = round(seconds[1] / seconds[0], 2)
+    found.expect(len(one_by_one) == 6, f"with maxBatch 1 there were {len(one_by_one)} batches: {one_by_one}")
+    found.expect(len(in_batches) == 3, f"six brokers in three racks took {len(in_batches)} batches: {in_batches}")
+
+
+def operator_killed(stage: ScenarioStage) -> None:
+    """SIGKILL at random times through a roll, through a scale-down and through a scale-up with their rebalances."""
+    fleet, before = stage.fleet, stage.fleet.uids()
+    with stage.window("roll") as batches:
+        fleet.configure({KEY: next_value(stage)})
+        fleet.until(fleet.roll, "the roll begins")
+        stage.found.figures["roll: kills"] = fleet.kill_operator_until(
+            lambda: not fleet.roll(), "the roll ends", stage.draw, KILLS
+        )
+        fleet.until_ready()
+    stage.found.figures["roll: batches"] = len(batches)
+    expect_restarted(stage, before)
+    for brokers in (4, 6):
+        stage.say(f"{brokers} brokers, and kills")
+        with stage.window(f"to {brokers}"):
+            fleet.patch({"brokers": {"replicas": brokers}})
+            stage.found.figures[f"to {brokers}: kills"] = fleet.kill_operator_until(
+                partial(_is_sized, stage, brokers), f"{brokers} brokers", stage.draw, KILLS
+            )
+            fleet.until_ready()
+    stage.found.expect(len(fleet.pods()) == 6, f"the brokers are {sorted(fleet.pods())}")
+
+
+def _roll(stage: ScenarioStage, name: str, rolling: Mapping[str, object]) -> list[RestartedBatch]:
+    fleet, before = stage.fleet, stage.fleet.uids()
+    stage.say(f"a roll {name}")
+    fleet.patch({"rolling": dict(rolling)})
+    fleet.until_ready()
+    with stage.window(name) as batches:
+        fleet.configure({KEY: next_value(stage)})
+        fleet.until(lambda: fleet.uids() != before, "the first pod is replaced")
+        fleet.until_ready()
+    expect_restarted(stage, before)
+    return batches
+
+
+def expect_restarted(stage: ScenarioStage, before: Mapping[int, str]) -> None:
+    """Every broker of `before` has another pod now."""
+    after = stage.fleet.uids()
+    same = [broker for broker in before if after.get(broker) == before[broker]]
+    stage.found.expect(not same, f"brokers {same} were not restarted")
+
+
+def next_value(stage: ScenarioStage) -> int:
+    live = stage.fleet.kubernetes.there(KAFKA_CLUSTER, NAME)
+    return int(dig(live, "spec", "brokers", "config", KEY) or 100) + 1
+
+
+def _is_sized(stage: ScenarioStage, brokers: int) -> bool:
+    status = stage.fleet.status()
+    there = len(status.get("brokers") or [])
+    return there == brokers and status.get("rebalance") is None and len(stage.fleet.pods()) == brokers
+
+
+ROLL_SIX = FleetScenario(
+    "roll-six", "six brokers in three racks, one by one and in batches", roll_six, no_send_fails=True
+)
+OPERATOR_KILLED = FleetScenario("operator-killed", "SIGKILL through a roll and through rebalances", operator_killed)
