@@ -15,7 +15,15 @@ from dataclasses import replace
 
 from ottla_broker.controller.partition_states import PartitionState, check_partition_transition
 from ottla_broker.controller.replica_states import ReplicaState, check_replica_transition
-from ottla_broker.controller.values import NO_LEADER, LeaderAndIsr, RegisteredBroker, Replica, ReplicaAssignment, Topic
+from ottla_broker.controller.values import (
+    NO_LEADER,
+    LeaderAndIsr,
+    RegisteredBroker,
+    Replica,
+    ReplicaAssignment,
+    Topic,
+    metric_name,
+)
 from ottla_broker.records.ids import TopicPartition
 
 
@@ -40,7 +48,10 @@ class ControllerContext:
         """Topics whose znode cannot be parsed: they have no partitions here."""
         self._topics: dict[str, bytes | None] = {}
         self._names: dict[bytes, str] = {}
+        self._by_metric_name: dict[str, set[str]] = {}
+        """Names that differ at most in '.' and '_'."""
         self._assignments: dict[str, dict[int, ReplicaAssignment]] = {}
+        self._replica_counts: Counter[int] = Counter()
         self._partition_states: dict[TopicPartition, PartitionState] = {}
         self._replica_states: dict[Replica, ReplicaState] = {}
         self._offline_log_dirs: set[Replica] = set()
@@ -51,13 +62,19 @@ class ControllerContext:
     def add_topic(self, topic: Topic) -> None:
         """Adds a topic, or replaces the assignment of a known one. The caller changes the partition states."""
         self._topics[topic.name] = topic.topic_id
+        self._by_metric_name.setdefault(metric_name(topic.name), set()).add(topic.name)
         if topic.topic_id is not None:
             self._names[topic.topic_id] = topic.name
+        self._count(self._assignments.get(topic.name, {}).values(), -1)
         self._assignments[topic.name] = dict(topic.partitions)
+        self._count(topic.partitions.values(), 1)
 
     def set_assignment(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
         """Gives a known partition other replicas. The caller changes the replica states."""
-        self._assignments[partition.topic][partition.partition] = assignment
+        of_topic = self._assignments[partition.topic]
+        self._count((of_topic[partition.partition],) if partition.partition in of_topic else (), -1)
+        of_topic[partition.partition] = assignment
+        self._count((assignment,), 1)
 
     def remove_topic(self, name: str) -> None:
         """Removes a deleted topic and everything about its partitions."""
@@ -69,15 +86,23 @@ class ControllerContext:
             self._partition_states.pop(partition, None)
             self.leadership.pop(partition, None)
             self.unreadable_partitions.discard(partition)
+        alike = self._by_metric_name.get(metric_name(name), set())
+        alike.discard(name)
+        if not alike:
+            self._by_metric_name.pop(metric_name(name), None)
         topic_id = self._topics.pop(name, None)
         if topic_id is not None:
             self._names.pop(topic_id, None)
-        self._assignments.pop(name, None)
+        self._count(self._assignments.pop(name, {}).values(), -1)
         self.topics_to_delete.discard(name)
         self.deletion_started.discard(name)
 
     def topic_names(self) -> list[str]:
         return sorted(self._topics)
+
+    def names_like(self, name: str) -> list[str]:
+        """The topics whose names are this one or differ from it only in '.' and '_'."""
+        return sorted(self._by_metric_name.get(metric_name(name), ()))
 
     def has_topic(self, name: str) -> bool:
         return name in self._topics
@@ -145,11 +170,12 @@ class ControllerContext:
 
     def replica_counts(self) -> Counter[int]:
         """How many replicas are assigned to each broker, those of topics that are being deleted included."""
-        counts: Counter[int] = Counter()
-        for assignments in self._assignments.values():
-            for assignment in assignments.values():
-                counts.update(assignment.replicas)
-        return counts
+        return self._replica_counts.copy()
+
+    def _count(self, assignments: Iterable[ReplicaAssignment], sign: int) -> None:
+        for assignment in assignments:
+            for broker in assignment.replicas:
+                self._replica_counts[broker] += sign
 
     def is_deleting(self, topic: str) -> bool:
         return topic in self.topics_to_delete

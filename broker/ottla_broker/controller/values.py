@@ -31,6 +31,15 @@ EPOCH_DURING_DELETE = -2
 """The leader epoch in a StopReplica v3+ for a topic that is being deleted; brokers accept it at any leader epoch."""
 
 
+def metric_name(topic: str) -> str:
+    """The topic's name as its metrics have it: two topics that differ only in '.' and '_' would share them.
+
+    >>> metric_name("a.b")
+    'a_b'
+    """
+    return topic.replace(".", "_")
+
+
 class Replica(NamedTuple):
     """One partition on one broker. Sorts by topic, then partition, then broker."""
 

@@ -100,7 +100,7 @@ def plan_topic(
         )
     assignment = new.assignment or _choose(new, context, config, randrange, mode)
     topic_rules.check_name(new.name)
-    topic_rules.check_collisions(new.name, context.topic_names())
+    topic_rules.check_collisions(new.name, context.names_like(new.name))
     if new.assignment:
         topic_rules.check_partition_count(len(new.assignment))
         topic_rules.check_new_assignment(new.assignment)

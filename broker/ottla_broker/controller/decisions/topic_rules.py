@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 
+from ottla_broker.controller.values import metric_name
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 
 MAX_NAME_LENGTH = 249
@@ -46,7 +47,7 @@ def collides(one: str, other: str) -> bool:
     >>> collides("a.b", "a_b"), collides("a.b", "a-b")
     (True, False)
     """
-    return one.replace(".", "_") == other.replace(".", "_")
+    return metric_name(one) == metric_name(other)
 
 
 def check_collisions(name: str, existing: Iterable[str]) -> None:

@@ -120,6 +120,8 @@ class ReplicaManager:
         self._wake_queue = WakeQueue(clock, self.logger)
         self.wake = self._wake_queue.wake
         self._full = FullLogDirs(metadata, self.replicas, report_directories)
+        self._live_before: frozenset[int] = frozenset()
+        """The live brokers when the partitions were last looked at for those that have come or gone."""
         self._commands = asyncio.Lock()
         self.alter_log_dirs = AlterLogDirs(
             log_manager,
@@ -242,9 +244,17 @@ class ReplicaManager:
         self._fetchers.resize()
 
     def on_metadata_changed(self) -> None:
-        """After UpdateMetadata: leaders may have appeared, moved or gone."""
+        """After UpdateMetadata: leaders may have appeared, moved or gone.
+
+        The partitions are looked at only when brokers have come or gone: a fleet that gets thousands of topics sends
+        thousands of these requests.
+        """
         self._fetchers.on_metadata_changed()
         self._full.on_metadata_changed()
+        live = frozenset(self.live_brokers())
+        if live == self._live_before:
+            return
+        self._live_before = live
         for partition in self._partitions:
             if partition.deletions:
                 partition.check_deletions()
