@@ -152,7 +152,8 @@ class ApiServer:
         if content == "application/merge-patch+json" and name is not None:
             obj = kubernetes.there(kind, name)
             obj["metadata"]["resourceVersion"] = body["metadata"]["resourceVersion"]
-            return await kubernetes.set_finalizers(obj, body["metadata"]["finalizers"])
+            metadata = body["metadata"]
+            return await kubernetes.set_finalizers(obj, metadata["finalizers"], metadata.get("annotations"))
         raise ApiError(415, "UnsupportedMediaType", content)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ottla_operator.api.comparison import key_of, list_keys
@@ -32,7 +32,7 @@ from ottla_operator.api.objects import (
     name_of,
     uid_of,
 )
-from ottla_operator.effects.ports import ApiError
+from ottla_operator.effects.ports import ApiError, ListPage
 
 NOW = "2026-01-01T00:00:00Z"
 GRACEFUL = (POD.kind,)
@@ -197,9 +197,17 @@ class InMemoryKubernetes:
         before = self._checked(obj)
         return self._write("status", {**before, "status": obj["status"]})
 
-    async def set_finalizers(self, obj: Obj, finalizers: Sequence[str]) -> Obj:
+    async def list_page(self, kind: ResourceKind, namespace: str | None, selector: str, rest: str = "") -> ListPage:
+        return ListPage(await self.list(kind, namespace, selector), str(self._version))
+
+    async def set_finalizers(
+        self, obj: Obj, finalizers: Sequence[str], annotations: Mapping[str, str | None] | None = None
+    ) -> Obj:
         before = self._checked(obj)
         metadata = {**before["metadata"], "finalizers": list(finalizers)}
+        if annotations:
+            wanted = {**metadata.get("annotations", {}), **annotations}
+            metadata["annotations"] = {key: value for key, value in wanted.items() if value is not None}
         return self._write("finalizers", {**before, "metadata": metadata})
 
     async def replace(self, obj: Obj) -> Obj:

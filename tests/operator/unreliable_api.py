@@ -5,12 +5,12 @@ operator at a call, before or after what it asked for was done.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
 from ottla_operator.api.objects import KINDS, Obj, ResourceKind
-from ottla_operator.effects.ports import ApiError
+from ottla_operator.effects.ports import ApiError, ListPage
 from tests.operator.kubernetes import InMemoryKubernetes
 
 _Result = TypeVar("_Result")
@@ -88,8 +88,15 @@ class UnreliableApi:
     async def replace_status(self, obj: Obj) -> Obj:
         return await self._call(KINDS[obj["kind"]], True, lambda: self._kubernetes.replace_status(obj))
 
-    async def set_finalizers(self, obj: Obj, finalizers: Sequence[str]) -> Obj:
-        return await self._call(KINDS[obj["kind"]], True, lambda: self._kubernetes.set_finalizers(obj, finalizers))
+    async def list_page(self, kind: ResourceKind, namespace: str | None, selector: str, rest: str = "") -> ListPage:
+        return await self._call(kind, False, lambda: self._kubernetes.list_page(kind, namespace, selector, rest))
+
+    async def set_finalizers(
+        self, obj: Obj, finalizers: Sequence[str], annotations: Mapping[str, str | None] | None = None
+    ) -> Obj:
+        return await self._call(
+            KINDS[obj["kind"]], True, lambda: self._kubernetes.set_finalizers(obj, finalizers, annotations)
+        )
 
     async def replace(self, obj: Obj) -> Obj:
         return await self._call(KINDS[obj["kind"]], True, lambda: self._kubernetes.replace(obj))

@@ -56,6 +56,9 @@ REMOVING = f"{GROUP}/removing"
 """Annotation of a claim: "true" once its disk, which spec no longer names, was empty: the broker restarts without."""
 
 TOPIC_FINALIZER = f"{GROUP}/topic"
+CREATED = f"{GROUP}/created"
+"""Annotation of a KafkaTopic: its uid and the topic that is created for it. It is written with our finalizer, before
+the topic is created; in a copy of the document it means nothing."""
 MAIN_POOL = "main"
 APPLICATION = "ottla"
 FIELD_MANAGER = "ottla-operator"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from ottla_operator.api.objects import Obj, ResourceKind
-from ottla_operator.effects.ports import ApiError, KubernetesApi
+from ottla_operator.effects.ports import ApiError, KubernetesApi, ListPage
 
 _Result = TypeVar("_Result")
 
@@ -28,6 +28,9 @@ class CountedApi:
     async def list(self, kind: ResourceKind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
         return await self._api.list(kind, namespace, selector, fields)
 
+    async def list_page(self, kind: ResourceKind, namespace: str | None, selector: str, rest: str = "") -> ListPage:
+        return await self._api.list_page(kind, namespace, selector, rest)
+
     async def create(self, obj: Obj) -> Obj:
         return await self._counted("create", obj["kind"], self._api.create(obj))
 
@@ -37,8 +40,10 @@ class CountedApi:
     async def replace_status(self, obj: Obj) -> Obj:
         return await self._counted("status", obj["kind"], self._api.replace_status(obj))
 
-    async def set_finalizers(self, obj: Obj, finalizers: Sequence[str]) -> Obj:
-        return await self._counted("finalizers", obj["kind"], self._api.set_finalizers(obj, finalizers))
+    async def set_finalizers(
+        self, obj: Obj, finalizers: Sequence[str], annotations: Mapping[str, str | None] | None = None
+    ) -> Obj:
+        return await self._counted("finalizers", obj["kind"], self._api.set_finalizers(obj, finalizers, annotations))
 
     async def replace(self, obj: Obj) -> Obj:
         return await self._counted("replace", obj["kind"], self._api.replace(obj))

@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import urllib.request
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import aiohttp
 from kubernetes.aio import client, config
+from kubernetes.aio.client.rest import RESTResponse
 
 from ottla_operator.api.names import FIELD_MANAGER
 from ottla_operator.api.objects import KINDS, Obj, ResourceKind, dig, name_of
-from ottla_operator.effects.ports import ApiError
+from ottla_operator.effects.ports import ApiError, ListPage
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 REQUEST_TIMEOUT_S = 30
 PAGE = 500
+WATCH_S = 300
+"""How long a watch is asked to last."""
+QUIET_S = 70.0
+"""A watch that has been silent for so long is broken: an API server sends a bookmark every minute."""
 
 
 class KubernetesClient:
@@ -36,7 +42,10 @@ class KubernetesClient:
             config.load_incluster_config()  # type: ignore[no-untyped-call]
         except config.ConfigException:
             await config.load_kube_config(config_file=os.environ.get("KUBECONFIG"))  # type: ignore[no-untyped-call]
-        return cls(client.ApiClient())
+        settings = client.Configuration.get_default_copy()
+        # aiohttp reads ~/.netrc for every request when it may look at the environment, which is for proxies.
+        settings.client_session_kwargs = {"trust_env": bool(urllib.request.getproxies())}
+        return cls(client.ApiClient(settings))
 
     async def close(self) -> None:
         await self._api.close()  # type: ignore[no-untyped-call]
@@ -51,19 +60,55 @@ class KubernetesClient:
 
     async def list(self, kind: ResourceKind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
         found: list[Obj] = []
+        rest = ""
+        while True:
+            page = await self._page(kind, namespace, selector, fields, rest)
+            found += page.items
+            if not page.rest:
+                return found
+            rest = page.rest
+
+    async def list_page(self, kind: ResourceKind, namespace: str | None, selector: str, rest: str = "") -> ListPage:
+        return await self._page(kind, namespace, selector, "", rest)
+
+    async def _page(self, kind: ResourceKind, namespace: str | None, selector: str, fields: str, rest: str) -> ListPage:
         query = {"limit": str(PAGE)}
         if selector:
             query["labelSelector"] = selector
         if fields:
             query["fieldSelector"] = fields
-        while True:
-            page = await self._request("GET", path_of(kind, namespace, None), query)
-            items = page.get("items") or []
-            found += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in items]
-            more = dig(page, "metadata", "continue")
-            if not more:
-                return found
-            query["continue"] = str(more)
+        if rest:
+            query["continue"] = rest
+        found = await self._request("GET", path_of(kind, namespace, None), query)
+        items = [{**item, "apiVersion": kind.api_version, "kind": kind.kind} for item in found.get("items") or []]
+        return ListPage(
+            items, str(dig(found, "metadata", "resourceVersion") or ""), str(dig(found, "metadata", "continue") or "")
+        )
+
+    async def watch(self, kind: ResourceKind, namespace: str | None, version: str) -> AsyncGenerator[tuple[str, Obj]]:
+        path = path_of(kind, namespace, None)
+        query = {
+            "watch": "1",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_S),
+        }
+        timeout = aiohttp.ClientTimeout(total=None, connect=REQUEST_TIMEOUT_S, sock_read=QUIET_S)
+        try:
+            response = await self._send("GET", path, query, within=timeout)
+            try:
+                if response.status >= 400:
+                    raise _error(response.status, await response.read())  # type: ignore[no-untyped-call]
+                async for line in response.response.content:
+                    event = _json(line)
+                    found = event.get("object") or {}
+                    if event.get("type") == "ERROR":
+                        raise _error(int(found.get("code") or 500), line, found)
+                    yield str(event.get("type")), {**found, "apiVersion": kind.api_version, "kind": kind.kind}
+            finally:
+                response.response.close()
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise ApiError(0, "NoAnswer", f"GET {path}: {error or type(error).__name__}") from error
 
     async def create(self, obj: Obj) -> Obj:
         kind, namespace = _place(obj)
@@ -78,10 +123,14 @@ class KubernetesClient:
         kind, namespace = _place(obj)
         return await self._request("PUT", f"{path_of(kind, namespace, name_of(obj))}/status", _MANAGER, obj)
 
-    async def set_finalizers(self, obj: Obj, finalizers: Sequence[str]) -> Obj:
+    async def set_finalizers(
+        self, obj: Obj, finalizers: Sequence[str], annotations: Mapping[str, str | None] | None = None
+    ) -> Obj:
         kind, namespace = _place(obj)
-        version = obj["metadata"]["resourceVersion"]
-        body = {"metadata": {"resourceVersion": version, "finalizers": list(finalizers)}}
+        metadata: Obj = {"resourceVersion": obj["metadata"]["resourceVersion"], "finalizers": list(finalizers)}
+        if annotations:
+            metadata["annotations"] = dict(annotations)
+        body = {"metadata": metadata}
         return await self._request("PATCH", path_of(kind, namespace, name_of(obj)), _MANAGER, body, MERGE)
 
     async def replace(self, obj: Obj) -> Obj:
@@ -106,20 +155,30 @@ class KubernetesClient:
         body: Obj | None = None,
         content_type: str = "application/json",
     ) -> Obj:
-        headers = {"Accept": "application/json", "Content-Type": content_type}
         try:
-            _, url, headers, sent, _ = await self._api.param_serialize(
-                method, path, query_params=list((query or {}).items()), header_params=headers, body=body,
-                auth_settings=["BearerToken"],
-            )  # fmt: skip
-            response = await self._api.call_api(method, url, headers, sent, _request_timeout=REQUEST_TIMEOUT_S)
+            response = await self._send(method, path, query, body, content_type)
             text = await response.read()  # type: ignore[no-untyped-call]
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise ApiError(0, "NoAnswer", f"{method} {path}: {error or type(error).__name__}") from error
-        answer = _json(text)
         if response.status >= 400:
-            raise ApiError(response.status, str(answer.get("reason", "Error")), str(answer.get("message", text[:200])))
-        return answer
+            raise _error(response.status, text)
+        return _json(text)
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Obj | None = None,
+        content_type: str = "application/json",
+        within: float | aiohttp.ClientTimeout = REQUEST_TIMEOUT_S,
+    ) -> RESTResponse:
+        headers = {"Accept": "application/json", "Content-Type": content_type}
+        _, url, headers, sent, _ = await self._api.param_serialize(
+            method, path, query_params=list((query or {}).items()), header_params=headers, body=body,
+            auth_settings=["BearerToken"],
+        )  # fmt: skip
+        return await self._api.call_api(method, url, headers, sent, _request_timeout=within)
 
 
 _MANAGER = {"fieldManager": FIELD_MANAGER}
@@ -139,6 +198,11 @@ def path_of(kind: ResourceKind, namespace: str | None, name: str | None) -> str:
 
 def _place(obj: Obj) -> tuple[ResourceKind, str | None]:
     return KINDS[obj["kind"]], dig(obj, "metadata", "namespace")
+
+
+def _error(status: int, text: bytes, found: Mapping[str, Any] | None = None) -> ApiError:
+    answer = _json(text) if found is None else found
+    return ApiError(status, str(answer.get("reason", "Error")), str(answer.get("message", text[:200])))
 
 
 def _json(text: bytes) -> dict[str, Any]:

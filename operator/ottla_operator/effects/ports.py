@@ -5,7 +5,8 @@ The adapters are beside this module; tests have in-memory ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from ottla_operator.api.fleet import (
@@ -32,6 +33,15 @@ class ApiError(Exception):
         self.message = message
 
 
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """A part of a list. `version`: the resource version of the list. `rest`: what asks for the next part, or ""."""
+
+    items: Sequence[Obj]
+    version: str
+    rest: str = ""
+
+
 class KubernetesApi(Protocol):
     """The Kubernetes API. Reads are never cached. Every call raises ApiError."""
 
@@ -39,6 +49,10 @@ class KubernetesApi(Protocol):
 
     async def list(self, kind: ResourceKind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
         """The objects of a namespace (None: of all) that match a label and a field selector; "" matches all."""
+        ...
+
+    async def list_page(self, kind: ResourceKind, namespace: str | None, selector: str, rest: str = "") -> ListPage:
+        """A part of such a list: the first one, or the one that `rest` of the part before asks for."""
         ...
 
     async def create(self, obj: Obj) -> Obj:
@@ -53,8 +67,14 @@ class KubernetesApi(Protocol):
         """Replaces the status subresource; 409 unless metadata.resourceVersion is current."""
         ...
 
-    async def set_finalizers(self, obj: Obj, finalizers: Sequence[str]) -> Obj:
-        """Replaces the finalizers; 409 unless metadata.resourceVersion of `obj` is current."""
+    async def set_finalizers(
+        self, obj: Obj, finalizers: Sequence[str], annotations: Mapping[str, str | None] | None = None
+    ) -> Obj:
+        """Replaces the finalizers; 409 unless metadata.resourceVersion of `obj` is current.
+
+        Args:
+            annotations: set in the same write; one whose value is None is removed.
+        """
         ...
 
     async def replace(self, obj: Obj) -> Obj:
@@ -63,6 +83,17 @@ class KubernetesApi(Protocol):
 
     async def delete(self, kind: ResourceKind, namespace: str, name: str, uid: str) -> bool:
         """Deletes the object with this uid; False when it does not exist."""
+        ...
+
+
+class WatchApi(Protocol):
+    """The watches of the Kubernetes API."""
+
+    def watch(self, kind: ResourceKind, namespace: str | None, version: str) -> AsyncGenerator[tuple[str, Obj]]:
+        """What happens after a resource version: ADDED, MODIFIED, DELETED, or BOOKMARK with a version alone.
+
+        It ends when the API server ends it. Raises ApiError: 410 when the server no longer has that version.
+        """
         ...
 
 

@@ -1,5 +1,7 @@
 """The handlers of kopf: watch events go to the supervisor, and settings keep kopf from writing anything.
 
+KafkaTopics, of which there are thousands, are not watched through kopf (`object_watch`).
+
 Only on.startup, on.cleanup and on.event are used. An index, timer, daemon or change handler would write
 annotations and finalizers to users' objects, and the time of an index is quadratic in the number of objects.
 """
@@ -28,6 +30,8 @@ from ottla_operator.api.objects import (
 
 OWNED_KINDS = (STATEFUL_SET, POD, CLAIM, CONFIG_MAP, SERVICE, DISRUPTION_BUDGET)
 """Watched by the label of their cluster, on the server's side."""
+FOLLOWED_KINDS = (KAFKA_TOPIC,)
+"""Watched without kopf."""
 PAGE = 500
 INACTIVITY_S = 70.0
 REQUEST_TIMEOUT_S = 60.0
@@ -75,6 +79,8 @@ def make_registry(
         return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(**arguments)
 
     for kind in watched_kinds(reads_nodes=reads_nodes):
+        if kind in FOLLOWED_KINDS:
+            continue
         kopf.on.event(*_place(kind), registry=registry, id=kind.plural)(_observer(kind, on_event))
     return registry
 
@@ -86,9 +92,7 @@ def watched_kinds(*, reads_nodes: bool) -> tuple[ResourceKind, ...]:
 
 def _observer(kind: ResourceKind, on_event: OnEvent) -> Callable[..., Awaitable[None]]:
     async def observe(event: Mapping[str, Any], **_: Any) -> None:
-        metadata = {key: value for key, value in event["object"]["metadata"].items() if key != "managedFields"}
-        obj = {**event["object"], "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
-        on_event(event["type"], obj)  # managedFields are half of an object and not needed
+        on_event(event["type"], {**event["object"], "apiVersion": kind.api_version, "kind": kind.kind})
 
     return observe
 

@@ -8,8 +8,10 @@ which the Kubernetes API defines for objects of one kind.
 from __future__ import annotations
 
 import math
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ottla_operator.api.names import CLUSTER
 from ottla_operator.api.objects import KAFKA_TOPIC, NODE, Obj, ResourceKind, dig, label, name_of, uid_of
@@ -18,6 +20,8 @@ from ottla_operator.model.kafka_topic import declared_topic
 Key = tuple[str, str]
 """(namespace, name) of a KafkaCluster."""
 TOMBSTONES = 10_000
+_NOT_KEPT = ("managedFields",)
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class ObjectCache:
@@ -39,6 +43,7 @@ class ObjectCache:
         before = self._objects.get(kind, {}).get(key)
         if before is not None and uid_of(before) == uid_of(obj) and _version(obj) <= _version(before):
             return False
+        obj = _kept(obj)
         self._objects.setdefault(kind, {})[key] = obj
         if before is not None:
             self._unindex(before)
@@ -120,6 +125,28 @@ def cluster_of(obj: Obj) -> Key | None:
         return None if not isinstance(name, str) else (str(dig(obj, "metadata", "namespace") or ""), name)
     value = label(obj, CLUSTER)
     return None if value is None else (str(dig(obj, "metadata", "namespace") or ""), value)
+
+
+def _kept(obj: Obj) -> Obj:
+    """What is kept of an object: without two fields that are most of it and that nothing reads, and with shared keys.
+
+    >>> _kept({"metadata": {"name": "a", "managedFields": [], "annotations": {_LAST_APPLIED: "{}"}}})
+    {'metadata': {'name': 'a', 'annotations': {}}}
+    """
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in _NOT_KEPT}
+    if _LAST_APPLIED in (metadata.get("annotations") or {}):
+        annotations = metadata["annotations"]
+        metadata["annotations"] = {key: value for key, value in annotations.items() if key != _LAST_APPLIED}
+    return {sys.intern(key): _shared(value) for key, value in {**obj, "metadata": metadata}.items()}
+
+
+def _shared(value: Any) -> Any:
+    """The same value: each answer of the API server has its keys as texts of their own."""
+    if isinstance(value, dict):
+        return {sys.intern(key): _shared(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_shared(item) for item in value]
+    return value
 
 
 def _key(obj: Obj) -> Key:

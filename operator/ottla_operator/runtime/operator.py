@@ -14,10 +14,11 @@ from ottla_operator.effects.ports import ApiError, Environment
 from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.runtime.back_off import FIRST_BACK_OFF_S
 from ottla_operator.runtime.cluster_observer import RESYNC_S
-from ottla_operator.runtime.handlers import make_registry, watched_kinds
+from ottla_operator.runtime.handlers import FOLLOWED_KINDS, make_registry, watched_kinds
 from ottla_operator.runtime.http_endpoint import HttpEndpoint
 from ottla_operator.runtime.lease import NAME, LeaseHolder
 from ottla_operator.runtime.object_cache import ObjectCache
+from ottla_operator.runtime.object_watch import ObjectWatch
 from ottla_operator.runtime.operator_metrics import OperatorMetrics
 from ottla_operator.runtime.supervisor import TaskSupervisor
 
@@ -52,6 +53,7 @@ class Operator:
         self._stop = asyncio.Event()
         self._has_listed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._watches: list[ObjectWatch] = []
         self._client: KubernetesClient | None = None
         self._api: CountedApi | None = None
         self._metrics = OperatorMetrics()
@@ -78,6 +80,11 @@ class Operator:
             metrics=self._metrics,
         )
         supervisor, lease = self._supervisor, self._lease
+        self._watches = [
+            ObjectWatch(kind, namespace, self._client, supervisor.relist, supervisor.on_event)
+            for kind in FOLLOWED_KINDS
+            for namespace in settings.watch_namespaces or (None,)
+        ]
         self._metrics.show(
             self._cache, supervisor.topic_queues, lambda: lease.is_held, lambda: len(supervisor.stuck_tasks())
         )
@@ -109,6 +116,7 @@ class Operator:
         self._tasks = [
             loop.create_task(self._lease.run(self._lost), name="lease"),
             loop.create_task(self._resync(), name="resync"),
+            *(loop.create_task(watch.run(), name="watch") for watch in self._watches),
         ]
 
     async def _lost(self) -> None:
@@ -138,9 +146,14 @@ class Operator:
         await self._lease.wait()
 
     async def _resync(self) -> None:
-        """Lists every object at the start, once more when the watches have started, and then every ten minutes."""
+        """Lists every object at the start, once more when the watches have started, and then every ten minutes.
+
+        The followed kinds list themselves.
+        """
         assert self._supervisor is not None, "run makes it"
-        kinds = watched_kinds(reads_nodes=self._settings.reads_nodes)
+        kinds = [kind for kind in watched_kinds(reads_nodes=self._settings.reads_nodes) if kind not in FOLLOWED_KINDS]
+        for watch in self._watches:
+            await watch.listed()
         while True:
             try:
                 await self._supervisor.resync(kinds, self._settings.watch_namespaces)

@@ -125,15 +125,29 @@ class TaskSupervisor:
             namespaces: the served ones; empty: all.
         """
         for kind in kinds:
-            labels = "" if kind in (KAFKA_CLUSTER, KAFKA_TOPIC, NODE) else CLUSTER
-            before = frozenset(uid_of(obj) for obj in self._cache.all(kind))
-            listed: list[Obj] = []
             for namespace in (namespaces if kind.namespaced else ()) or (None,):
-                listed += await self._api.list(kind, namespace, labels)
-            for obj in self._cache.keep_only(kind, before, frozenset(uid_of(obj) for obj in listed)):
-                self._wake(obj)
-            for obj in listed:
+                await self.relist(kind, namespace)
+
+    async def relist(self, kind: ResourceKind, namespace: str | None) -> str:
+        """The same for one kind in one namespace (None: all), page by page. Returns the version of the list."""
+        labels = "" if kind in (KAFKA_CLUSTER, KAFKA_TOPIC, NODE) else CLUSTER
+        before = frozenset(
+            uid_of(obj)
+            for obj in self._cache.all(kind)
+            if namespace is None or dig(obj, "metadata", "namespace") == namespace
+        )
+        found: set[str] = set()
+        page = await self._api.list_page(kind, namespace, labels)
+        while True:
+            for obj in page.items:
+                found.add(uid_of(obj))
                 self.on_event(None, obj)
+            if not page.rest:
+                break
+            page = await self._api.list_page(kind, namespace, labels, page.rest)
+        for obj in self._cache.keep_only(kind, before, frozenset(found)):
+            self._wake(obj)
+        return page.version
 
     def stuck_tasks(self) -> list[str]:
         """The tasks that have made no step for ten minutes."""

@@ -47,6 +47,7 @@ from ottla_operator.topics.decisions import (
     TopicFacts,
     decide_topic,
     found_existing,
+    mark_of,
     partitions_held,
     refused,
     topic_owner_of,
@@ -287,8 +288,10 @@ class TopicTask:
         if decision.record is not None:
             facts = replace(facts, resource=await self._writer.write_status(facts.resource, decision.record))
         if decision.finalizer is not None:
-            facts = replace(facts, resource=await self._writer.set_finalizer(facts.resource, wanted=decision.finalizer))
-        return _Item(facts, decision, is_first_try=decision.record is not None)
+            mark = mark_of(facts.resource, item.topic) if decision.is_marked else ""
+            changed = await self._writer.set_finalizer(facts.resource, wanted=decision.finalizer, mark=mark)
+            facts = replace(facts, resource=changed)
+        return _Item(facts, decision, is_first_try=decision.record is not None or decision.is_marked)
 
     async def _change(self, kafka: KafkaAdmin, cluster: _ClusterState, decided: Sequence[_Item]) -> None:
         """Makes the changes of a batch in Kafka, and writes status after them."""

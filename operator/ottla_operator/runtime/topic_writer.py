@@ -6,10 +6,11 @@ import logging
 from collections.abc import Callable
 
 from ottla_operator.api.events import events
-from ottla_operator.api.names import TOPIC_FINALIZER
+from ottla_operator.api.names import CREATED, TOPIC_FINALIZER
 from ottla_operator.api.objects import (
     KAFKA_TOPIC,
     Obj,
+    annotation,
     dig,
     is_terminating,
     name_of,
@@ -44,11 +45,19 @@ class TopicWriter:
         self._log = log
         self._removed = removed
 
-    async def set_finalizer(self, resource: Obj, *, wanted: bool) -> Obj:
-        """Sets or removes our finalizer. Returns the KafkaTopic as it is then."""
+    async def set_finalizer(self, resource: Obj, *, wanted: bool, mark: str = "") -> Obj:
+        """Sets or removes our finalizer, and the annotation `CREATED`. Returns the KafkaTopic as it is then.
+
+        Args:
+            mark: the value of the annotation; "" removes it.
+        """
+        before = annotation(resource, CREATED) or ""
+        annotations = {CREATED: mark or None} if mark != before else None
         others = [item for item in dig(resource, "metadata", "finalizers") or [] if item != TOPIC_FINALIZER]
         try:
-            changed = await self._api.set_finalizers(resource, [*others, TOPIC_FINALIZER] if wanted else others)
+            changed = await self._api.set_finalizers(
+                resource, [*others, TOPIC_FINALIZER] if wanted else others, annotations
+            )
         except ApiError as error:
             if error.status == 404:
                 self._remove(resource)

@@ -5,9 +5,10 @@ in a condition and stops nothing else. Another number of replicas is moved by th
 
 A topic belongs to the oldest KafkaTopic that names it and is not terminating. It is deleted with its KafkaTopic only
 when no other KafkaTopic names it, and when deletionPolicy says so or, without one, when it was created for the
-KafkaTopic. `status.adopted` records whether it existed before. It is written and confirmed before our finalizer is set
-and before the topic is created, together with the topic that it is about (`status.topicName`, `status.topicId`).
-Without a record, or with one about another topic, the topic stays.
+KafkaTopic. What records whether it existed before is written and confirmed before the topic is created: an annotation
+with the uid of the KafkaTopic, in the same write as our finalizer; or `status.adopted`, together with the topic that it
+is about (`status.topicName`, `status.topicId`), where there is a status already or no finalizer to set. Without a
+record, or with one about another topic, the topic stays.
 
 Example, a rename under GitOps: KafkaTopic b (topicName: t) is applied while KafkaTopic a has topic t; b reports
 ConflictingTopic. a is deleted: its finalizer is removed, and t stays. b gets the topic: for b it existed before, so b
@@ -24,8 +25,8 @@ from dataclasses import dataclass, field, replace
 
 from ottla_operator.api.condition_reasons import KAFKA_ERROR, READY, reason_of_kafka_error
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec, merged
-from ottla_operator.api.names import TOPIC_FINALIZER
-from ottla_operator.api.objects import Obj, dig, is_terminating, name_of, uid_of
+from ottla_operator.api.names import CREATED, TOPIC_FINALIZER
+from ottla_operator.api.objects import Obj, annotation, dig, is_terminating, name_of, uid_of
 from ottla_operator.model.fields import Problem
 from ottla_operator.model.kafka_topic import KafkaTopic, has_unusable_name
 from ottla_operator.model.topic_config import is_same_value
@@ -113,6 +114,7 @@ class TopicDecision:
     """What to do, in this order: write and confirm `record`, set `finalizer` (True sets ours, False removes it), make
     `changes`, write `status`.
 
+    `is_marked`: the annotation `CREATED` is set with the finalizer.
     `needs_fleet`: the rest needs an answer of the brokers. `requeue_after_wait`: it waits for something in Kafka, which
     no event of a Kubernetes object announces.
     """
@@ -123,6 +125,7 @@ class TopicDecision:
     record: Obj | None = None
     needs_fleet: bool = False
     requeue_after_wait: bool = False
+    is_marked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +174,25 @@ def _serve(facts: TopicFacts, has_finalizer: bool) -> TopicDecision:
     keep = _deletes(facts.topic, is_adopted(facts)) and (
         facts.live is not None or bool(wanted.changes) or has_finalizer
     )
-    finalizer = keep if keep != has_finalizer else None
+    is_mark_wrong = is_adopted(facts) is True and _has_mark(facts)
+    finalizer = keep if keep != has_finalizer or is_mark_wrong else None
     creates = any(isinstance(change, CreateTopic) for change in wanted.changes)
-    record = _record(facts, creates) if creates or finalizer is True else None
+    is_new = creates and not (facts.resource.get("status") or {}).keys() & {"adopted", "topicId"}
+    marks = is_new and finalizer is True
+    is_recorded = is_new and (marks or _has_mark(facts))
+    record = _record(facts, creates) if (creates or finalizer is True) and not is_recorded else None
     condition = wanted.faults[0] if wanted.faults else condition_true(READY)
     if wanted.changes and not wanted.faults:
         condition = condition_false(READY, "Changing", ", ".join(type(change).__name__ for change in wanted.changes))
     status = _status(facts, condition)
-    return TopicDecision(tuple(wanted.changes), finalizer, status, record, requeue_after_wait=wanted.requeue_after_wait)
+    return TopicDecision(
+        tuple(wanted.changes),
+        finalizer,
+        status,
+        record,
+        requeue_after_wait=wanted.requeue_after_wait,
+        is_marked=marks,
+    )
 
 
 def is_adopted(facts: TopicFacts) -> bool | None:
@@ -283,10 +297,25 @@ def _is_kept_for_sure(facts: TopicFacts) -> bool:
 
 
 def _recorded(facts: TopicFacts) -> bool | None:
-    """The record in status about the topic that the KafkaTopic names."""
+    """The record about the topic that the KafkaTopic names: status, else the annotation of this very KafkaTopic."""
     status = facts.resource.get("status") or {}
     adopted = status.get("adopted")
-    return adopted if status.get("topicName") == facts.topic.topic_name and isinstance(adopted, bool) else None
+    if status.get("topicName") == facts.topic.topic_name and isinstance(adopted, bool):
+        return adopted
+    return False if _has_mark(facts) else None
+
+
+def _has_mark(facts: TopicFacts) -> bool:
+    return annotation(facts.resource, CREATED) == mark_of(facts.resource, facts.topic.topic_name)
+
+
+def mark_of(resource: Obj, topic: str) -> str:
+    """The value of the annotation `CREATED`.
+
+    >>> mark_of({"metadata": {"uid": "b7"}}, "flights")
+    'b7/flights'
+    """
+    return f"{uid_of(resource)}/{topic}"
 
 
 def _release(facts: TopicFacts) -> TopicDecision:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ottla_operator.api.names import TOPIC_FINALIZER
-from ottla_operator.api.objects import KAFKA_TOPIC, Obj, ResourceKind, dig
+from ottla_operator.api.names import CREATED, TOPIC_FINALIZER
+from ottla_operator.api.objects import KAFKA_TOPIC, Obj, ResourceKind, dig, uid_of
 from ottla_operator.effects.ports import ApiError, KafkaUnavailable
 from ottla_operator.topics.decisions import DeleteTopic, TopicDescription
 from tests.operator.fleet import Fleet
@@ -252,16 +252,41 @@ async def test_an_operator_killed_between_any_two_writes_still_knows_what_it_ado
 
 @pytest.mark.parametrize("is_deleted_first", [False, True], ids=["looked at before", "deleted before"])
 async def test_a_topic_stays_when_the_record_of_its_creation_is_lost(topics: Topics, is_deleted_first: bool) -> None:
-    """Restored from a backup, or cleared by hand: our finalizer alone does not say that we created the topic."""
+    """Restored from a backup, or copied: finalizer and annotation do not say that it was created for this document."""
     topics.apply()
     await topics.settle()
-    topics.fleet.kubernetes.edit(KAFKA_TOPIC, "flights", status={"conditions": []})
+    copied = {key: value for key, value in topics.there().items() if key != "status"}
+    del topics.fleet.kubernetes.objects["KafkaTopic", "default", "flights"]
+    topics.restart()
+    topics.fleet.kubernetes.put(copied)
     if not is_deleted_first:
         await topics.settle()
         assert topics.there()["status"]["adopted"] is True and _finalizers(topics, "flights") == []
     _remove(topics, "flights")
     await topics.settle()
     assert _deletions(topics) == [] and "flights" in topics.kafka.topics_there and not topics.is_listed()
+
+
+async def test_a_topic_whose_status_was_cleared_is_still_known_to_be_created_for_its_kafka_topic(
+    topics: Topics,
+) -> None:
+    topics.apply()
+    await topics.settle()
+    topics.fleet.kubernetes.edit(KAFKA_TOPIC, "flights", status={"conditions": []})
+    await topics.settle()
+    assert topics.there()["status"]["adopted"] is False
+    _remove(topics, "flights")
+    await topics.settle()
+    assert topics.kafka.topics_there == {} and not topics.is_listed()
+
+
+async def test_a_topic_that_others_have_created_again_loses_the_record_of_its_creation(topics: Topics) -> None:
+    topics.apply(deletionPolicy="Delete")
+    await topics.settle()
+    topics.kafka.topics_there["flights"] = EXISTING
+    await topics.settle()
+    assert topics.there()["status"]["adopted"] is True and not topics.there()["metadata"]["annotations"]
+    assert _finalizers(topics, "flights") == [TOPIC_FINALIZER]
 
 
 async def test_a_topic_stays_when_others_have_created_it_again(topics: Topics) -> None:
@@ -308,22 +333,32 @@ async def test_a_record_is_confirmed_before_the_finalizer_and_the_creation(topic
     topics.task.queue.put("flights")
     await topics.task.reconcile_batch()
     written = [verb for verb, kind, _ in topics.fleet.kubernetes.writes if kind == "KafkaTopic"]
-    assert written == ["status", "finalizers", "status"]
-    assert topics.there()["status"]["adopted"] is False
+    assert written == ["finalizers", "status"]
+    assert dig(topics.there(), "metadata", "annotations", CREATED) == f"{uid_of(topics.there())}/flights"
 
 
+async def test_a_topic_that_stays_by_its_policy_is_recorded_in_status_before_its_creation(topics: Topics) -> None:
+    topics.kafka.refusals["flights"] = "PolicyViolation: not today"
+    topics.apply(deletionPolicy="Retain")
+    topics.task.queue.put("flights")
+    await topics.task.reconcile_batch()
+    written = [verb for verb, kind, _ in topics.fleet.kubernetes.writes if kind == "KafkaTopic"]
+    assert written == ["status", "status"] and topics.there()["status"]["adopted"] is False
+
+
+@pytest.mark.parametrize(("policy", "call"), [(None, "set_finalizers"), ("Retain", "replace_status")])
 async def test_a_record_that_cannot_be_written_stops_the_creation(
-    topics: Topics, monkeypatch: pytest.MonkeyPatch
+    topics: Topics, monkeypatch: pytest.MonkeyPatch, policy: str | None, call: str
 ) -> None:
-    async def failing(obj: Obj) -> Obj:
+    async def failing(*_: object) -> Obj:
         raise ApiError(500, "InternalError", "etcd")
 
-    write = topics.fleet.kubernetes.replace_status
-    monkeypatch.setattr(topics.fleet.kubernetes, "replace_status", failing)
-    topics.apply()
+    write = getattr(topics.fleet.kubernetes, call)
+    monkeypatch.setattr(topics.fleet.kubernetes, call, failing)
+    topics.apply(deletionPolicy=policy)
     await topics.settle()
     assert topics.kafka.requests == [] and _finalizers(topics, "flights") == []
-    monkeypatch.setattr(topics.fleet.kubernetes, "replace_status", write)
+    monkeypatch.setattr(topics.fleet.kubernetes, call, write)
     await topics.settle()
     assert topics.ready()[0] == "True"
 
