@@ -218,6 +218,8 @@ class InMemoryKafka:
         self.moves.append(requests)
         if requests.throttle is not None:
             change = requests.throttle
+            if unknown := set(change.brokers) - set(self.ready_brokers()):
+                raise KafkaUnavailable(f"UnknownBrokerIdError: {min(unknown)}")  # each is asked for its own values
             for number in change.brokers:
                 values = {key: str(change.bytes_per_second) for key in THROTTLE_RATES if change.bytes_per_second}
                 kept = {key: value for key, value in self.dynamic.get(number, {}).items() if key not in THROTTLE_RATES}

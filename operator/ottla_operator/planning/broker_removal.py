@@ -4,8 +4,9 @@ The brokers with the highest ids are surplus. The rebalance moves their replicas
 spec.rebalance.mode says that a person does. Then one is removed at a time, and each step follows from what the objects
 and Kafka's metadata show:
 
-1. It runs and is empty: no partition in the metadata names it, and its log directories hold no replica
-   (DescribeLogDirs). Its StatefulSet is scaled to 0, which is SIGTERM and so a controlled shutdown. It can come back.
+1. It runs and is empty: no partition in the metadata names it, its log directories hold no replica (DescribeLogDirs),
+   and the rebalance has removed its throttle. Its StatefulSet is scaled to 0, which is SIGTERM and so a controlled
+   shutdown. It can come back.
 2. It has stopped: there is no pod, and the metadata no longer lists it. If a partition names it now, it is scaled to 1
    again. If not, its claims get the label removed=true.
 3. Its claims have the label: its StatefulSet is deleted, after the metadata was read once more.
@@ -75,7 +76,9 @@ def decide_removal(snapshot: Snapshot, surplus: Sequence[int], racks: Iterable[i
             stopping.append(broker_id)  # an unknown answer changes nothing
         elif held is None:
             unknown.append(broker_id)
-        elif not stopping and not _roll_restarts_another(snapshot, broker_id):
+        elif (
+            not stopping and not _roll_restarts_another(snapshot, broker_id) and not _is_throttled(snapshot, broker_id)
+        ):
             stopping.append(broker_id)
     released = tuple(number for number in stopping if _is_gone(snapshot, number))
     delete = next((found for number in released if (found := _stateful_set(snapshot, number)) is not None), None)
@@ -112,6 +115,12 @@ def _is_gone(snapshot: Snapshot, broker_id: int) -> bool:
         and snapshot.kafka is not None
         and broker_id not in snapshot.kafka.brokers
     )
+
+
+def _is_throttled(snapshot: Snapshot, broker_id: int) -> bool:
+    """Whether a rebalance may have set a throttle on the broker, and it is there to remove it."""
+    throttled = snapshot.status("rebalance", "throttled", "brokers") or ()
+    return broker_id in throttled and snapshot.kafka is not None and broker_id in snapshot.kafka.brokers
 
 
 def _roll_restarts_another(snapshot: Snapshot, broker_id: int) -> bool:

@@ -72,6 +72,7 @@ def decide_rebalance(
         replicas={} if kafka is None else {(one.topic, one.index): one.replicas for one in kafka.partitions},
         leaving=identities.surplus,
         brokers=() if kafka is None else kafka.brokers,
+        members=tuple(identities.racks),
         obstacle=_obstacle(snapshot, brokers, stopping, is_rolling=is_rolling),
         now=snapshot.now,
         refused=snapshot.refused_reassignments,

@@ -14,6 +14,9 @@ to do is never recorded: it is the plan of the replicas as they will be once the
 No batch begins while something else goes on (`RebalanceFacts.obstacle`: a roll, a broker that is down), or while
 somebody else reassigns partitions; those are left alone. What is under way goes on meanwhile: Kafka drops a replica
 only when all new ones are in sync, and a roll restarts no broker while a replica of its partitions is not.
+
+A broker has to be there to lose its throttle: each answers for its own values. So the throttles are removed between two
+batches once a broker that leaves is empty, and it is removed from the fleet after that (`planning.broker_removal`).
 """
 
 from __future__ import annotations
@@ -80,6 +83,7 @@ class RebalanceFacts:
     `plan`: makes the plan, with True while a rebalance runs. `bytes_per_second`: the throttle, 0 for none. `under_way`:
     the replicas that each reassignment adds, None while no broker answers. `replicas`: of each partition, from metadata
     that may be behind the controller. `leaving`: brokers that must get nothing. `brokers`: those that are registered.
+    `members`: those that the fleet has, registered or not.
     `obstacle`: why no batch may begin, "" when one may. `refused`: what brokers have refused a short time ago.
     `stored_bytes`: the size of replicas. `moving`: replicas that move to another directory.
     """
@@ -97,6 +101,17 @@ class RebalanceFacts:
     refused: Mapping[PartitionId, str] = field(default_factory=dict)
     stored_bytes: Mapping[ReplicaId, int] = field(default_factory=dict)
     moving: Collection[ReplicaId] = ()
+    members: Collection[int] = ()
+
+    @property
+    def emptied(self) -> tuple[int, ...]:
+        """The registered brokers that leave and have no replica."""
+        named = {broker for replicas in self.replicas.values() for broker in replicas}
+        return tuple(broker for broker in self.brokers if broker in self.leaving and broker not in named)
+
+    @property
+    def to_throttle(self) -> tuple[int, ...]:
+        return tuple(broker for broker in self.brokers if broker not in self.emptied)
 
 
 def decide(recorded: Rebalance | None, facts: RebalanceFacts) -> RebalanceDecision:
@@ -111,8 +126,7 @@ def decide(recorded: Rebalance | None, facts: RebalanceFacts) -> RebalanceDecisi
     if current.step == "Wait":
         return _wait(current, facts, facts.under_way)
     if current.step == "Unthrottle":
-        removed = replace(current, step="Plan", since=facts.now, throttled=None, reason="")
-        return RebalanceDecision(current, _remove_throttles(current), removed, SOON_S)
+        return _unthrottle(current, facts)
     return _plan(recorded, current, facts, facts.under_way)
 
 
@@ -129,6 +143,8 @@ def _plan(
     """Chooses the next batch, or ends the rebalance."""
     if facts.mode == OFF:
         return _end(current, facts, ())
+    if current.throttled is not None and set(current.throttled.brokers) & set(facts.emptied):
+        return RebalanceDecision(_to(current, facts, "Unthrottle", batch=()), requeue_after_s=SOON_S)
     plan = facts.plan(recorded is not None and recorded.step != "DryRun")
     waiting = [*facts.refused.values(), *map(str, plan.refusals)]
     moves = [one for one in plan.reassignments if one.id not in facts.refused]
@@ -162,7 +178,7 @@ def _plan(
     throttled = current.throttled
     if facts.bytes_per_second and (topics or any(member.log_dir for member in batch)):
         before = current.throttled.topics if current.throttled is not None else ()
-        throttled = Throttled(facts.bytes_per_second, facts.brokers, tuple(sorted({*before, *topics})))
+        throttled = Throttled(facts.bytes_per_second, facts.to_throttle, tuple(sorted({*before, *topics})))
     moved = _to(shown, facts, "Move", batch=batch, throttled=throttled)
     return RebalanceDecision(moved, requeue_after_s=SOON_S)
 
@@ -213,6 +229,7 @@ def _move(current: Rebalance, facts: RebalanceFacts) -> RebalanceDecision:
     )
     throttle: ThrottleChange | None = None
     throttled = current.throttled
+    now, later = ((), ()) if throttled is None else _answering(throttled, facts)
     if throttled is not None and facts.bytes_per_second:
         leaders: dict[str, tuple[str, ...]] = {}
         followers: dict[str, tuple[str, ...]] = {}
@@ -223,10 +240,11 @@ def _move(current: Rebalance, facts: RebalanceFacts) -> RebalanceDecision:
                 leaders[member.topic] = (*leaders.get(member.topic, ()), *from_)
                 followers[member.topic] = (*followers.get(member.topic, ()), *to)
         unset = tuple(topic for topic in throttled.topics if topic not in leaders)
-        throttle = ThrottleChange(facts.bytes_per_second, throttled.brokers, leaders, followers, unset)
-        throttled = Throttled(facts.bytes_per_second, throttled.brokers, tuple(sorted(leaders)))
+        throttle = ThrottleChange(facts.bytes_per_second, now, leaders, followers, unset)
+        throttled = Throttled(facts.bytes_per_second, (*now, *later), tuple(sorted(leaders)))
     elif throttled is not None:
-        throttle, throttled = ThrottleChange(0, throttled.brokers, unset=throttled.topics), None
+        throttle = ThrottleChange(0, now, unset=throttled.topics)
+        throttled = replace(throttled, brokers=later, topics=()) if later else None
     log_dirs = {(member.broker, *member.id): member.log_dir for member in batch if member.log_dir}
     log_dirs |= {(broker, *member.id): path for member in batch for broker, path in member.log_dirs}
     reassign = {member.id: member.replicas for member in batch if not member.log_dir and member.id not in under_way}
@@ -268,7 +286,7 @@ def _wait(
     if wanted is not None and wanted != rate and copies and not facts.obstacle:
         topics = {member.topic for member in pending if member.added}
         before = current.throttled.topics if current.throttled is not None else ()
-        throttled = Throttled(wanted or rate, facts.brokers, tuple(sorted({*before, *topics})))
+        throttled = Throttled(wanted or rate, facts.to_throttle, tuple(sorted({*before, *topics})))
         return RebalanceDecision(_to(measured, facts, "Move", throttled=throttled), requeue_after_s=SOON_S)
     leaving = [member for member in pending if set(under_way.get(member.id, ())) & set(facts.leaving)]
     if leaving:
@@ -307,10 +325,32 @@ def _bytes_left(member: BatchMember, facts: RebalanceFacts) -> int:
     return min(member.bytes_to_go, sum(max(0, member.size_bytes - stored) for stored in there))
 
 
-def _remove_throttles(current: Rebalance) -> MoveRequests | None:
-    if current.throttled is None:
-        return None
-    return MoveRequests(ThrottleChange(0, current.throttled.brokers, unset=current.throttled.topics))
+def _unthrottle(current: Rebalance, facts: RebalanceFacts) -> RebalanceDecision:
+    """Removes the throttles, also those of a broker that is down, once it is back."""
+    throttled = current.throttled
+    if throttled is None:
+        return RebalanceDecision(_to(current, facts, "Plan", reason=""), requeue_after_s=SOON_S)
+    now, later = _answering(throttled, facts)
+    if later:
+        after = replace(
+            current,
+            throttled=replace(throttled, brokers=later, topics=()),
+            reason=f"waits for broker {', '.join(map(str, later[:REASONS_SHOWN]))}: a throttle is to be removed",
+        )
+    else:
+        after = _to(current, facts, "Plan", throttled=None, reason="")
+    if not now and not throttled.topics:
+        return RebalanceDecision(after, requeue_after_s=REQUEUE_S if later else SOON_S)
+    requests = MoveRequests(ThrottleChange(0, now, unset=throttled.topics))
+    return RebalanceDecision(current, requests, after, REQUEUE_S if later else SOON_S)
+
+
+def _answering(throttled: Throttled, facts: RebalanceFacts) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The brokers whose throttle can be changed now, and those where that has to wait. One that the fleet no longer has
+    is neither."""
+    now = tuple(broker for broker in throttled.brokers if broker in facts.brokers)
+    later = tuple(broker for broker in throttled.brokers if broker not in facts.brokers and broker in facts.members)
+    return now, later
 
 
 def _text(reasons: Collection[str]) -> str:
