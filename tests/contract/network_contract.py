@@ -179,6 +179,23 @@ class NetworkContract:
         await server.until(lambda s: len(s.frames) == 4)
         assert server.frames == [b"1", b"2", b"3", b"4"]
 
+    async def test_a_connection_that_pauses_at_every_frame_delivers_all_in_order(self, network: Network) -> None:
+        client, server = await self.pair(network)
+        payloads = [b"%d" % number * (number % 97) for number in range(3000)]
+
+        class Pausing(Recorder):
+            def on_frame(self, frame: memoryview) -> None:
+                super().on_frame(frame)
+                server.connection.pause()
+                asyncio.get_running_loop().call_soon(server.connection.resume)
+
+        server.__class__ = Pausing
+        for part in range(0, len(payloads), 500):
+            client.connection.send([b"".join(map(framed, payloads[part : part + 500]))])
+            await asyncio.sleep(0)
+        await server.until(lambda s: len(s.frames) == len(payloads) or s.reason is not None)
+        assert server.frames == payloads
+
     async def test_a_peer_that_does_not_read_leaves_bytes_unsent_and_the_rest_arrives_later(
         self, network: Network
     ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +13,11 @@ from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.direct_disk import DirectDisk
 from ottla_broker.adapters.network import SocketNetwork
 from tests.contract.clock_contract import ClockContract
-from tests.contract.network_contract import NetworkContract
+from tests.contract.network_contract import NetworkContract, Recorder
+
+_LARGEST_BACKLOG = int(Path("/proc/sys/net/core/somaxconn").read_text())
+_TCPI_SACKED = 28
+"""Offset in struct tcp_info; of a listening socket the limit of its backlog (linux/tcp.h)."""
 
 
 class TestLoopClock(ClockContract):
@@ -27,6 +32,14 @@ class TestSocketNetwork(NetworkContract):
         network = SocketNetwork()
         yield network
         network.close()
+
+    async def test_clients_that_come_all_at_once_wait_in_the_backlog(self, network: SocketNetwork) -> None:
+        """A client that finds the backlog full takes its connection for open, and Linux has forgotten it."""
+        listener = await network.listen("127.0.0.1", 0, Recorder, max_frame_bytes=1 << 10)
+        watched = next(iter(network._listeners))._socket
+        room = struct.unpack_from("I", watched.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), _TCPI_SACKED)[0]
+        assert room >= min(1024, _LARGEST_BACKLOG)
+        listener.close()
 
     async def test_a_range_that_is_truncated_before_it_is_sent_closes_the_connection(
         self, network: SocketNetwork, tmp_path: Path

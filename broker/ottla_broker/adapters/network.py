@@ -19,6 +19,10 @@ from ottla_broker.ports.network import Connection, HandlerFactory
 _ACCEPT_PAUSE_S = 0.1
 _NOTICE_S = 10.0
 _POOL_BYTES = 64 * 1024 * 1024
+_LEAST_BACKLOG = 1024
+"""The loop accepts between its other work, not on a thread of its own as Apache Kafka does. A connection that finds the
+backlog full is forgotten by Linux (SYN cookies), while its client takes it for open and is reset at its first request.
+"""
 
 logger = logging.getLogger("ottla.network")
 
@@ -118,7 +122,7 @@ class SocketNetwork:
     Args:
         send_buffer_bytes, receive_buffer_bytes: `socket.send.buffer.bytes` and `socket.receive.buffer.bytes`;
             -1 leaves the size to the kernel.
-        backlog: `socket.listen.backlog.size`.
+        backlog: `socket.listen.backlog.size`; at least `_LEAST_BACKLOG` connections may wait all the same.
     """
 
     def __init__(
@@ -151,7 +155,7 @@ class SocketNetwork:
             if self._receive_buffer_bytes > 0:  # before listen, so that the window scale fits
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
             sock.bind(address)
-            sock.listen(self._backlog)
+            sock.listen(max(self._backlog, _LEAST_BACKLOG))
         except OSError as error:
             sock.close()
             raise OSError(error.errno, f"cannot listen on {host or '*'}:{port}: {reason_of(error)}") from error

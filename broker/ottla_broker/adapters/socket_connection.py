@@ -100,10 +100,8 @@ class SocketConnection:
     # Receiving
 
     def pause(self) -> None:
+        # The loop watches on until bytes come: most connections are resumed before, without a call of the kernel.
         self._paused = True
-        if self._is_reading:
-            self._is_reading = False
-            self._loop.remove_reader(self._fd)
 
     def resume(self) -> None:
         if not self._paused or self._is_closed or self._closing:
@@ -128,6 +126,11 @@ class SocketConnection:
             self._watch_reads()
 
     def _on_readable(self) -> None:
+        if self._paused or self._end == len(self._buffer):
+            # Full: it was paused within the buffer, and `_deliver_and_watch` makes room and watches again.
+            self._is_reading = False
+            self._loop.remove_reader(self._fd)
+            return
         try:
             count = self._socket.recv_into(self._view[self._end :])
         except (BlockingIOError, InterruptedError):

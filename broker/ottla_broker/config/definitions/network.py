@@ -245,7 +245,7 @@ KEYS: tuple[ConfigKey, ...] = (
         50,
         MEDIUM,
         READ_ONLY,
-        "Connections that may wait to be accepted.",
+        "Connections that may wait to be accepted; 1024 may where it is smaller.",
         at_least(1),
     ),
     key(

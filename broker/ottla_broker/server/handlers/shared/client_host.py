@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv6Address
 
 from ottla_broker.server.handler_api import RequestContext
@@ -12,6 +13,7 @@ def client_host(context: RequestContext) -> str:
     return f"/{_written_out(context.peer[0])}"
 
 
+@lru_cache(4096)
 def _written_out(host: str) -> str:
     """An IPv6 address with all of its groups, as Apache Kafka shows it; anything else as it is.
 
