@@ -379,6 +379,11 @@ _OF_CLUSTERS = (
         "Look at status.roll.plan, then set the annotation with the command in the message.",
     ),
     _cluster(
+        ROLLED, "False", "AwaitingWindow",
+        "Restarts wait for one of spec.maintenanceWindows; status.maintenance says when the next one opens.",
+        "Nothing; or open one with the annotation kafka.ottla.dev/maintenance-until.",
+    ),
+    _cluster(
         ROLLED, "False", "Held",
         "spec.brokers.overrides holds brokers that have a change pending. All others run with the declared template.",
         "Set their state to Active, or remove their entries, when they may be restarted.",

@@ -11,6 +11,7 @@ from ottla_broker.config.log_levels import LEVELS
 from ottla_operator.model.disk_spec import DiskSpec, parse_broker_disk, parse_ensemble_disk
 from ottla_operator.model.fields import Fields, Problem
 from ottla_operator.model.kafka_version import PROTOCOL_KEY, parse_version
+from ottla_operator.model.maintenance_windows import MaintenanceWindow, parse_maintenance_windows
 from ottla_operator.model.overrides import BrokerOverride, parse_overrides
 from ottla_operator.model.quantity import quantity
 from ottla_operator.model.rebalance_spec import DEFAULT_REBALANCE, RebalanceSpec, parse_rebalance
@@ -129,6 +130,8 @@ class KafkaCluster:
     """`ottla local` ignores it."""
     version: str = ""
     """The release of Apache Kafka whose protocol brokers speak with each other; "": `planning.versions` decides."""
+    maintenance_windows: tuple[MaintenanceWindow, ...] = ()
+    """`ottla local` ignores them."""
 
 
 def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Problem]]:
@@ -158,6 +161,7 @@ def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Probl
         image_update_policy=spec.choice("imageUpdatePolicy", IMAGE_UPDATE_POLICIES, IMAGE_UPDATE_POLICIES[0]),
         rebalance=parse_rebalance(spec),
         version=parse_version(spec),
+        maintenance_windows=parse_maintenance_windows(spec),
     )
     spec.finish()
     root.finish()

@@ -75,7 +75,7 @@ def decide_budgets(snapshot: Snapshot, broker_ids: Iterable[int]) -> ConcernDeci
 
 def obstacle_to_eviction(snapshot: Snapshot, broker_ids: Collection[int]) -> str:
     """Why no broker pod may be evicted now; "" when one may. Ordered checks."""
-    if snapshot.status("roll", "role") == names.BROKER and not snapshot.status("roll", "awaitingApproval"):
+    if snapshot.status("roll", "role") == names.BROKER and snapshot.is_rolling():
         return "brokers are being rolled"
     for broker_id in broker_ids:
         if not _is_ready(_pod(snapshot, broker_id)):

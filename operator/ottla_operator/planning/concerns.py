@@ -7,7 +7,7 @@ recovery, roll, rebalance, status.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -44,10 +44,11 @@ from ottla_operator.planning.disk_drains import NO_DRAINS, DrainDecision
 from ottla_operator.planning.disks import DisksDecision, brokers_not_to_stop, decide_disks
 from ottla_operator.planning.identity import Identities, decide_identities
 from ottla_operator.planning.images import decide_images, images_status
+from ottla_operator.planning.maintenance import decide_maintenance
 from ottla_operator.planning.node_drains import decide_node_drains
 from ottla_operator.planning.preferred_leaders import SOON_S, decide_elections
 from ottla_operator.planning.quorum_recovery import QuorumRecovery, decide_quorum_recovery
-from ottla_operator.planning.rebalance import Planner, decide_rebalance
+from ottla_operator.planning.rebalance import Planner, decide_rebalance, window_text
 from ottla_operator.planning.rolls import RollPlan, decide_roll
 from ottla_operator.planning.services import decide_services
 from ottla_operator.planning.snapshot import ConcernDecision, Deletion, LeaderMigration, Snapshot
@@ -65,6 +66,7 @@ from ottla_operator.rebalancer.machine import MoveRequests, RebalanceDecision
 from ottla_operator.rebalancer.planner import plan
 from ottla_operator.rebalancer.rebalance_status import Rebalance, from_status
 from ottla_operator.roller.leader_elections import PartitionId
+from ottla_operator.roller.state import Roll
 
 _Result = TypeVar("_Result")
 
@@ -218,13 +220,14 @@ def decide_cluster(snapshot: Snapshot, make_plan: Planner = plan) -> ClusterDeci
         ConcernDecision((raised.condition,) if raised.condition else (), requeue_after_s=raised.requeue_after_s)
     )
     elect = roll.elect
-    if roll.roll is None and not removal.stopping:
-        elect = decide_elections(snapshot, identities.racks, is_rolling=snapshot.status("roll") is not None)
+    if (roll.roll is None or roll.roll.is_waiting) and not removal.stopping:
+        elect = decide_elections(snapshot, identities.racks, is_rolling=snapshot.is_rolling())
     if elect:
         concerns.requeues.append(SOON_S)
+    restarts = (roll.roll is not None and not roll.roll.is_waiting) or snapshot.is_rolling()
     rebalance = concerns.decide(
         BROKERS_READY,
-        lambda: decide_rebalance(snapshot, identities, removal.stopping, is_rolling=is_rolling, make_plan=make_plan),
+        lambda: decide_rebalance(snapshot, identities, removal.stopping, is_rolling=restarts, make_plan=make_plan),
         RebalanceDecision(from_status(snapshot.status("rebalance"))),
     )
     if rebalance.requeue_after_s is not None:
@@ -232,6 +235,7 @@ def decide_cluster(snapshot: Snapshot, make_plan: Planner = plan) -> ClusterDeci
     declared = [*concerns.desired, *zookeeper.stateful_sets.values(), *brokers.stateful_sets.values()]
     contested = contested_fields(snapshot, declared)
     status = cluster_status(snapshot, concerns.conditions, identities, disks, brokers, roll.roll, contested)
+    status |= _maintenance_status(snapshot, roll.roll, disks.waits, rebalance.rebalance)
     if images := images_status(snapshot, snapshot.images, offered):
         status = {**status, "images": images}
     if version is not unknown:
@@ -253,6 +257,26 @@ def decide_cluster(snapshot: Snapshot, make_plan: Planner = plan) -> ClusterDeci
         status_after_move=_with_rebalance(status, rebalance.after),
         reconfiguration=zookeeper.reconfiguration,
     )
+
+
+def _maintenance_status(
+    snapshot: Snapshot, roll: Roll | None, waiting: Sequence[str], rebalance: Rebalance | None
+) -> Obj:
+    """status.maintenance: what waits for a maintenance window, and when the next one opens. Absent while nothing does,
+    so that windows that come and go write nothing."""
+    found: list[str] = []
+    maintenance = decide_maintenance(snapshot)
+    if snapshot.cluster.paused or not maintenance.waits_for:
+        return {}
+    if roll is not None and roll.waiting is not None and roll.waiting.reason == "AwaitingWindow":
+        found.append(f"roll of {roll.role} {', '.join(str(one.id) for one in roll.plan)}")
+    found += waiting
+    if rebalance is not None and rebalance.step == "Plan" and rebalance.reason == window_text(snapshot):
+        found.append(f"rebalance of {rebalance.partitions_to_go} partitions")
+    if not found:
+        return {}
+    opens = {"nextWindow": maintenance.opens} if maintenance.opens else {}
+    return {"maintenance": {"waiting": found, **opens}}
 
 
 def _with_rebalance(status: Obj, rebalance: Rebalance | None) -> Obj:

@@ -32,6 +32,7 @@ from ottla_operator.planning.broker_claims import (
     mounted_claim,
     named_claim,
 )
+from ottla_operator.planning.maintenance import decide_maintenance
 from ottla_operator.planning.snapshot import Snapshot
 from ottla_operator.rebalancer.model import (
     FleetBroker,
@@ -90,6 +91,8 @@ class DrainDecision:
     drained: Mapping[tuple[int, str], Drain] = field(default_factory=dict)
     states: Mapping[tuple[int, str], str] = field(default_factory=dict)
     condition: Condition | None = None
+    waits: tuple[str, ...] = ()
+    """What waits for a maintenance window."""
 
 
 NO_DRAINS = DrainDecision()
@@ -128,6 +131,8 @@ def decide_drains(snapshot: Snapshot, broker_ids: Sequence[int]) -> DrainDecisio
     drained: dict[tuple[int, str], Drain] = {}
     states: dict[tuple[int, str], str] = {}
     texts: list[str] = []
+    waits: list[str] = []
+    is_closed = bool(decide_maintenance(snapshot).waits_for)
     for number in broker_ids:
         mine = {disk: one for (broker, disk), one in drains.items() if broker == number}
         if mine and not _leaves_another(snapshot, number, mine):
@@ -144,6 +149,9 @@ def decide_drains(snapshot: Snapshot, broker_ids: Sequence[int]) -> DrainDecisio
             if annotation(claim, names.CORDONED) == "true"
         }
         held = _held_by_replacement(snapshot, number)
+        if is_closed:  # what has not begun begins in a window; a disk that spec no longer names is cordoned at once
+            waits += [_waits_text(one) for disk, one in mine.items() if one.moves and disk not in marked]
+            mine = {disk: one for disk, one in mine.items() if not one.moves or disk in marked}
         for disk, one in mine.items():
             if disk not in marked:
                 marks[name_of(one.claim)] = {names.CORDONED: "true"}
@@ -164,12 +172,19 @@ def decide_drains(snapshot: Snapshot, broker_ids: Sequence[int]) -> DrainDecisio
                 states[number, disk] = "Drained"
                 continue
             states[number, disk] = "Draining"
+            if is_closed and one.moves:
+                waits.append(_waits_text(one))
+                continue
             asked, text = _move(snapshot, one, current or set(), contents) if is_cordoned else ((), "is being cordoned")
             moves += asked
             texts.append(f"log directory {disk} of broker {number} ({one.why}) {text}")
     reason = "DiskRemoved" if any(not one.moves for key, one in drains.items() if key not in drained) else "Draining"
     condition = condition_false(DISKS_READY, reason, "; ".join(texts[:SHOWN])) if texts else None
-    return DrainDecision(marks, cordons, tuple(moves), drained, states, condition)
+    return DrainDecision(marks, cordons, tuple(moves), drained, states, condition, tuple(waits))
+
+
+def _waits_text(drain: Drain) -> str:
+    return f"drain of log directory {drain.disk} of broker {drain.broker_id}"
 
 
 def removable(snapshot: Snapshot, decision: DrainDecision, broker_id: int, disk: str, claim: Obj) -> bool:
@@ -250,7 +265,7 @@ def _move(
     everything = snapshot.log_dirs[number]
     on_the_way = {(one.topic, one.index) for part in everything for one in part.replicas if one.is_future}
     text = f"has {left} replicas left, {len(on_the_way)} move"
-    if snapshot.status("roll") is not None:
+    if snapshot.is_rolling():
         return (), f"{text}; it waits for the roll"
     broker = FleetBroker(
         number,

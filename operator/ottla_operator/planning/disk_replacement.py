@@ -58,6 +58,7 @@ from ottla_operator.planning.lost_nodes import (
     shown_for_s,
     why_out_of_reach,
 )
+from ottla_operator.planning.maintenance import decide_maintenance
 from ottla_operator.planning.snapshot import Deletion, Snapshot
 
 REPLACE_AFTER_S = 300.0
@@ -108,6 +109,8 @@ class ReplacementDecision:
     begin: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     condition: Condition | None = None
     delete: Deletion | None = None
+    waits: tuple[str, ...] = ()
+    """What waits for a maintenance window."""
 
 
 def decide_replacements(
@@ -126,13 +129,27 @@ def decide_replacements(
         for key, one in drained.items()
         if one.successor and key not in under_way
     ]
+    waits: tuple[str, ...] = ()
+    if requested and decide_maintenance(snapshot).waits_for:
+        waits = tuple(f"replacement of claim {name}" for one in requested for name in one.claims)
+        requested = []
     for candidate in [*_candidates(snapshot, broker_ids, under_way), *requested]:
         why = _not_yet(snapshot, candidate, broker_ids, under_way)
         if why is None:
             begin = _marks(snapshot, candidate)
             break
         condition = condition or why
-    return ReplacementDecision(under_way, begin, condition, _deletion(snapshot, broker_ids, under_way))
+    return ReplacementDecision(under_way, begin, condition, _deletion(snapshot, broker_ids, under_way), waits)
+
+
+def replaces_failed_volume(snapshot: Snapshot, broker_id: int) -> bool:
+    """Whether a volume of this broker that has failed is being replaced, so that its restart repairs it."""
+    return any(
+        annotation(claim, names.REPLACED_BY)
+        and label(claim, names.RETIRED) is None
+        and not (annotation(claim, names.REPLACED_BECAUSE) or "").startswith(REQUESTED)
+        for claim in claims_of(snapshot, broker_id)
+    )
 
 
 def obstacle(snapshot: Snapshot, broker_id: int, broker_ids: Sequence[int], *, is_running: bool) -> str:
@@ -141,9 +158,8 @@ def obstacle(snapshot: Snapshot, broker_id: int, broker_ids: Sequence[int], *, i
     Args:
         is_running: whether the broker serves its other log directories; else all that it has may be lost.
     """
-    roll = snapshot.status("roll")
     batch = snapshot.status("roll", "batch") or []
-    if roll is not None and (is_running or set(batch) - {broker_id}):
+    if snapshot.is_rolling() and (is_running or set(batch) - {broker_id}):
         return "a roll is under way"
     if snapshot.kafka is None:
         return "no broker answers which replicas are in sync"

@@ -76,6 +76,8 @@ class DisksDecision:
     can_use: bool
     kept: frozenset[int] = frozenset()
     drains: DrainDecision = NO_DRAINS
+    waits: tuple[str, ...] = ()
+    """What waits for a maintenance window."""
 
 
 def decide_disks(snapshot: Snapshot, identities: Identities, released: Collection[int] = ()) -> DisksDecision:
@@ -156,7 +158,8 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
     wake = 5.0 if is_replacing or any(_waits_for_id(claim) for mine in claims.values() for claim in mine) else None
     conditions = (condition, space_condition(snapshot))
     decision = ConcernDecision(conditions, tuple(desired), replacing.delete, requeue_after_s=wake)
-    return DisksDecision(decision, claims, True, frozenset(kept), drains)
+    waits = (*drains.waits, *replacing.waits)
+    return DisksDecision(decision, claims, True, frozenset(kept), drains, waits)
 
 
 def _removed(snapshot: Snapshot, number: int, drains: DrainDecision) -> tuple[list[Obj], bool]:

@@ -16,6 +16,7 @@ from ottla_operator.model.kafka_topic import declared_topic
 from ottla_operator.planning.broker_claims import log_dir
 from ottla_operator.planning.disk_drains import cordoned_now, find_drains
 from ottla_operator.planning.identity import Identities
+from ottla_operator.planning.maintenance import decide_maintenance
 from ottla_operator.planning.snapshot import Snapshot
 from ottla_operator.rebalancer import machine
 from ottla_operator.rebalancer.model import (
@@ -74,6 +75,7 @@ def decide_rebalance(
         brokers=() if kafka is None else kafka.brokers,
         members=tuple(identities.racks),
         obstacle=_obstacle(snapshot, brokers, stopping, is_rolling=is_rolling),
+        window=window_text(snapshot),
         now=snapshot.now,
         refused=snapshot.refused_reassignments,
         stored_bytes={
@@ -86,6 +88,12 @@ def decide_rebalance(
         ),
     )
     return machine.decide(recorded, facts)
+
+
+def window_text(snapshot: Snapshot) -> str:
+    """What a rebalance waits for until a maintenance window opens; "" when it need not wait."""
+    waits_for = decide_maintenance(snapshot).waits_for
+    return f"waits for {waits_for}" if waits_for else ""
 
 
 def _obstacle(snapshot: Snapshot, brokers: Sequence[FleetBroker], stopping: Sequence[int], *, is_rolling: bool) -> str:

@@ -25,6 +25,7 @@ from ottla_operator.api.objects import (
     short_hash,
     uid_of,
 )
+from ottla_operator.api.times import seconds_between
 from ottla_operator.model.overrides import with_state
 from ottla_operator.planning.brokers import (
     BrokersDecision,
@@ -33,14 +34,19 @@ from ottla_operator.planning.brokers import (
     revisions_known,
     template_is_current,
 )
+from ottla_operator.planning.disk_replacement import replaces_failed_volume
+from ottla_operator.planning.maintenance import Maintenance, decide_maintenance
 from ottla_operator.planning.pods import trouble
 from ottla_operator.planning.preferred_leaders import restores_leaders
-from ottla_operator.planning.progress import PATIENCE_S
+from ottla_operator.planning.progress import PATIENCE_S, is_progressing
 from ottla_operator.planning.snapshot import BatchProof, ConcernDecision, Deletion, LeaderMigration, Snapshot
 from ottla_operator.roller import machine
 from ottla_operator.roller.batches import BLOCKERS_SHOWN
 from ottla_operator.roller.leader_elections import PartitionId
-from ottla_operator.roller.state import Roll, from_status
+from ottla_operator.roller.state import Roll, Waiting, from_status
+
+HEAL_AFTER_S = 60.0
+"""How long a member whose container fails has to be unready before its restart counts as a repair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,7 @@ def decide_roll(
         failed: the condition types of the concerns that could not say what should run.
     """
     recorded = from_status(snapshot.status("roll"))
+    maintenance = decide_maintenance(snapshot)
     decided = machine.RollDecision(None)
     desired: tuple[Obj, ...] = ()
     deletion: Deletion | None = None
@@ -93,6 +100,7 @@ def decide_roll(
             most=snapshot.cluster.rolling.max_batch,
             awaits=_awaited_approval(snapshot, wanted),
             leader=snapshot.leading_server(),
+            waiting=_waiting(maintenance),
         )
         decided = machine.decide(recorded, facts)
         desired = tuple(wanted[number] for number in decided.apply)
@@ -104,7 +112,7 @@ def decide_roll(
             deletion = _deletion(facts, wanted, decided.roll, decided.delete)
         if decided.roll is not None or recorded is not None:
             break
-    rolled = _rolled(snapshot, decided.roll, brokers, failed)
+    rolled = _rolled(snapshot, decided.roll, brokers, failed, {"AwaitingWindow": maintenance.hint})
     condition = replace(rolled, message=rolled.message + _why_no_pod(snapshot, decided.roll))
     migration = None
     if decided.moves and decided.roll is not None:
@@ -119,6 +127,11 @@ def _awaited_approval(snapshot: Snapshot, wanted: Mapping[int, Obj]) -> str:
         return ""
     needed = short_hash([wanted[number]["spec"]["template"] for number in sorted(wanted)])
     return "" if annotation(snapshot.resource, names.APPROVE_ROLL) == needed else needed
+
+
+def _waiting(maintenance: Maintenance) -> Waiting | None:
+    """What keeps a roll from choosing a batch that repairs nothing. Ordered checks."""
+    return Waiting("AwaitingWindow", maintenance.waits_for) if maintenance.waits_for else None
 
 
 def held(snapshot: Snapshot) -> frozenset[int]:
@@ -170,8 +183,26 @@ def _members(
                 trouble=trouble(pod),
             ),
             rack=label(live, names.RACK) or "",
+            heals=_heals(snapshot, live, pod),
         )
     return members
+
+
+def _heals(snapshot: Snapshot, live: Obj, pod: Obj | None) -> bool:
+    """Whether the restart of a member brings it, or a volume of it, back: it does not come back by itself."""
+    number = label(live, names.BROKER_ID)
+    if number is not None and replaces_failed_volume(snapshot, int(number)):
+        return True
+    if pod is None:
+        return dig(live, "spec", "replicas") == 0 or bool(snapshot.why_no_pod(name_of(live)))
+    return not is_progressing(pod) and not has_condition(pod, "Ready") and _is_unready_for_long(snapshot, pod)
+
+
+def _is_unready_for_long(snapshot: Snapshot, pod: Obj) -> bool:
+    conditions = dig(pod, "status", "conditions") or []
+    since = next((str(one.get("lastTransitionTime") or "") for one in conditions if one.get("type") == "Ready"), "")
+    lasted = seconds_between(since, snapshot.now)
+    return lasted is None or lasted >= HEAL_AFTER_S
 
 
 def _is_running(pod: Obj) -> bool:
@@ -195,7 +226,13 @@ def _why_no_pod(snapshot: Snapshot, roll: Roll | None) -> str:
     return "".join(snapshot.why_no_pod(name) for name in found if snapshot.pod(names.pod_of(name)) is None)
 
 
-def _rolled(snapshot: Snapshot, roll: Roll | None, brokers: BrokersDecision, failed: Sequence[str]) -> Condition:
+def _rolled(
+    snapshot: Snapshot,
+    roll: Roll | None,
+    brokers: BrokersDecision,
+    failed: Sequence[str],
+    hints: Mapping[str, str],
+) -> Condition:
     """The condition Rolled. Without a roll it is True only when it is known what every member should run."""
     if roll is None:
         unknown = [f"see {kind}" for kind in failed] or list(brokers.unknown.values())
@@ -216,6 +253,11 @@ def _rolled(snapshot: Snapshot, roll: Roll | None, brokers: BrokersDecision, fai
             f"kubectl annotate kafkacluster {snapshot.cluster.name} {names.APPROVE_ROLL}={roll.awaits} --overwrite"
         )
         return condition_false(ROLLED, "AwaitingApproval", f"{roll.role} {plan}; approve with {command}")
+    if roll.waiting is not None:
+        plan = "; ".join(f"{one.id}: {', '.join(one.reasons)}" for one in roll.plan[:BLOCKERS_SHOWN])
+        hint = f"; {hints[roll.waiting.reason]}" if hints.get(roll.waiting.reason) else ""
+        text = f"{roll.role} {plan}; waits for {'; '.join((roll.waiting.what, *roll.blocked_by))}{hint}"
+        return condition_false(ROLLED, roll.waiting.reason, text)
     if machine.is_blocked(roll, snapshot.now, patience_s=PATIENCE_S):
         return condition_false(ROLLED, "Blocked", f"{where}{waits}")
     reasons = sorted({reason for given in brokers.pending.values() for reason in given})

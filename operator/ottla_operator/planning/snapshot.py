@@ -173,6 +173,12 @@ class Snapshot:
             return ()
         return tuple(self.status("roll", "batch") or ())
 
+    def is_rolling(self) -> bool:
+        """Whether the roll in status restarts members. One that waits to begin, or to go on, is as no roll."""
+        return self.status("roll") is not None and not (
+            self.status("roll", "awaitingApproval") or self.status("roll", "waiting")
+        )
+
     def status(self, *path: str | int) -> Any:
         return dig(self.resource, "status", *path)
 

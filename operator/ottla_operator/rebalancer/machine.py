@@ -85,7 +85,8 @@ class RebalanceFacts:
     that may be behind the controller. `leaving`: brokers that must get nothing. `brokers`: those that are registered.
     `members`: those that the fleet has, registered or not.
     `obstacle`: why no batch may begin, "" when one may. `refused`: what brokers have refused a short time ago.
-    `stored_bytes`: the size of replicas. `moving`: replicas that move to another directory.
+    `stored_bytes`: the size of replicas. `moving`: replicas that move to another directory. `window`: what it waits for
+    until a maintenance window opens, "" when it need not; nothing more is asked for then, and throttles are removed.
     """
 
     mode: Mode
@@ -102,6 +103,7 @@ class RebalanceFacts:
     stored_bytes: Mapping[ReplicaId, int] = field(default_factory=dict)
     moving: Collection[ReplicaId] = ()
     members: Collection[int] = ()
+    window: str = ""
 
     @property
     def emptied(self) -> tuple[int, ...]:
@@ -168,6 +170,8 @@ def _plan(
         return RebalanceDecision(replace(shown, step="DryRun", since=since, plan=texts, started_at=""))
     since = current.since if current.step == "Plan" else facts.now
     shown = replace(shown, step="Plan", since=since)
+    if facts.window:
+        return _wait_for_window(current, shown, facts)
     if facts.obstacle:
         return RebalanceDecision(replace(shown, reason=facts.obstacle), requeue_after_s=REQUEUE_S)
     if under_way:
@@ -181,6 +185,18 @@ def _plan(
         throttled = Throttled(facts.bytes_per_second, facts.to_throttle, tuple(sorted({*before, *topics})))
     moved = _to(shown, facts, "Move", batch=batch, throttled=throttled)
     return RebalanceDecision(moved, requeue_after_s=SOON_S)
+
+
+def _wait_for_window(current: Rebalance, shown: Rebalance, facts: RebalanceFacts) -> RebalanceDecision:
+    """Nothing begins. The bytes that are left are shown anew only when they differ by more than a tenth: while records
+    are produced they always change, and status must not."""
+    if current.throttled is not None:
+        return RebalanceDecision(_to(current, facts, "Unthrottle", batch=(), plan=()), requeue_after_s=SOON_S)
+    shown = replace(shown, started_at="", bytes_moved=0, bytes_per_second=0, reason=facts.window)
+    is_close = abs(shown.bytes_to_go - current.bytes_to_go) * 10 <= current.bytes_to_go
+    if current.partitions_to_go == shown.partitions_to_go and is_close:
+        shown = replace(shown, bytes_to_go=current.bytes_to_go)
+    return RebalanceDecision(shown)
 
 
 def _batch(moves: list[Reassignment], dir_moves: list[LogDirMove], most: int) -> tuple[BatchMember, ...]:
@@ -220,12 +236,17 @@ def _end(current: Rebalance, facts: RebalanceFacts, waiting: Collection[str]) ->
 def _move(current: Rebalance, facts: RebalanceFacts) -> RebalanceDecision:
     """Asks for what the batch has. Once it is under way it is waited for, whatever else begins."""
     under_way = facts.under_way or {}
-    if facts.mode != AUTO or facts.obstacle:
+    begun = tuple(one for one in current.batch if one.id in under_way or (one.broker, *one.id) in facts.moving)
+    if facts.mode != AUTO or facts.obstacle or (facts.window and not begun):
         return RebalanceDecision(_to(current, facts, "Wait"), requeue_after_s=SOON_S)
-    batch = tuple(
-        member
-        for member in current.batch
-        if member.id in under_way or (member.id not in facts.refused and _is_as_planned(member, facts))
+    batch = (
+        begun
+        if facts.window
+        else tuple(
+            member
+            for member in current.batch
+            if member.id in under_way or (member.id not in facts.refused and _is_as_planned(member, facts))
+        )
     )
     throttle: ThrottleChange | None = None
     throttled = current.throttled

@@ -36,6 +36,10 @@ A roll leaves a batch for another member that is down and pending, until its own
 catches up: what keeps the other one down may be what the roll has to write (a StatefulSet that somebody has scaled to
 zero, or a template that does not start), and a replica may have only that other one to fetch from.
 
+While `waiting` says so (a maintenance window that is closed) no batch is chosen, and one of which no pod was stopped is
+left; any other is finished. Members that `heals` marks do not wait: those that do not come back by themselves, and
+brokers with a failed volume that has a successor.
+
 The active controller is in the last batch: it waits for others that may not be stopped, `BEHIND_PATIENCE_S` at most.
 The same machine rolls ZooKeeper servers, which have no partitions.
 """
@@ -52,7 +56,7 @@ from ottla_operator.roller.batches import BLOCKERS_SHOWN, RollBatch, blockers, p
 from ottla_operator.roller.estimate import estimated_end
 from ottla_operator.roller.leader_elections import PartitionId, restorable, step
 from ottla_operator.roller.leader_moves import LeaderMove, movable, next_moves
-from ottla_operator.roller.state import PlannedMember, Roll, Step
+from ottla_operator.roller.state import PlannedMember, Roll, Step, Waiting
 
 REQUEUE_S = 2.0
 RESTORE_REQUEUE_S = 0.5
@@ -82,7 +86,7 @@ class MemberPod:
 class RollMember:
     """One StatefulSet with its pod. `pending`: why the pod has to be replaced, empty when it need not.
 
-    `rack`: "" when it has none; it is then restarted alone.
+    `rack`: "" when it has none; it is then restarted alone. `heals`: whether its restart repairs it: it never waits.
     """
 
     id: int
@@ -90,6 +94,7 @@ class RollMember:
     template_is_current: bool
     pod: MemberPod | None
     rack: str = ""
+    heals: bool = False
 
     @property
     def is_ready(self) -> bool:
@@ -124,9 +129,9 @@ class RollFacts:
 
     `restores_leaders`: whether preferred leaders are elected again. `refused_elections`: partitions whose election the
     controller refused a short time ago; `refused_moves` likewise. `restored_moves`: moves whose original orders the
-    controller has confirmed to this process. `awaits`: the approval without which no batch is chosen.
-    `most`: how many members a batch may have; None: no bound. `leader`: the
-    ZooKeeper server that leads, which comes last; None when it is not known.
+    controller has confirmed to this process. `awaits`: the approval without which no batch is chosen. `waiting`: why
+    none is chosen but one that repairs; None when one may be. `most`: how many members a batch may have;
+    None: no bound. `leader`: the ZooKeeper server that leads, which comes last; None when it is not known.
     """
 
     role: str
@@ -143,6 +148,7 @@ class RollFacts:
     restored_moves: Collection[LeaderMove] = ()
     awaits: str = ""
     leader: int | None = None
+    waiting: Waiting | None = None
 
 
 def decide(roll: Roll | None, facts: RollFacts) -> RollDecision:
@@ -151,7 +157,10 @@ def decide(roll: Roll | None, facts: RollFacts) -> RollDecision:
     if roll is None:
         if not pending:
             return RollDecision(None)
-        return _to(facts, Roll(facts.roll_id, facts.role, "PickNext", facts.now, started=facts.now), "PickNext")
+        first = Roll(facts.roll_id, facts.role, "PickNext", facts.now, started=facts.now)
+        if facts.waiting is not None and not facts.awaits:
+            return replace(_pick(first, facts, pending), requeue_after_s=0.0)
+        return _to(facts, first, "PickNext")
     if roll.moving and (restoring := _restore_orders(roll, facts)) is not None:
         return restoring
     batch = [facts.members[number] for number in roll.batch if number in facts.members]
@@ -215,9 +224,14 @@ def _pick(roll: Roll, facts: RollFacts, pending: list[RollMember]) -> RollDecisi
     if not pending:
         return RollDecision(None)
     batches = _planned(roll, facts, pending)
-    roll = replace(roll, plan=_plan(facts, pending, batches), pods={}, awaits=facts.awaits)
+    roll = _with_plan(roll, facts, _plan(facts, pending, batches))
     if facts.awaits:
         return _stay(replace(roll, step="PickNext", batch=(), estimate=""))
+    if facts.waiting is not None:
+        pending = [member for member in pending if member.heals]
+        if not pending:
+            return RollDecision(replace(roll, step="PickNext", batch=(), estimate="", blocked_by=()))
+        batches = _planned(roll, facts, pending)
     blocked: tuple[str, ...] = ()
     for member in sorted((member for member in pending if not member.is_ready), key=lambda member: member.id):
         blocked = obstacles([member], facts)
@@ -238,6 +252,14 @@ def _pick(roll: Roll, facts: RollFacts, pending: list[RollMember]) -> RollDecisi
     return _stay(replace(roll, step="PickNext", batch=()), blocked)
 
 
+def _with_plan(roll: Roll, facts: RollFacts, plan: tuple[PlannedMember, ...]) -> Roll:
+    """With the plan and what it waits for. When it waits no more its step begins; before the first batch, the roll."""
+    found = replace(roll, plan=plan, pods={}, awaits=facts.awaits, waiting=None if facts.awaits else facts.waiting)
+    if roll.is_waiting and not found.is_waiting:
+        found = replace(found, since=facts.now, started=found.started if found.batches_done else facts.now)
+    return found
+
+
 def _has_controller(facts: RollFacts, ids: Collection[int]) -> bool:
     return facts.has_partitions and facts.kafka is not None and facts.kafka.controller in ids
 
@@ -251,7 +273,7 @@ def _is_patient_no_more(roll: Roll, facts: RollFacts) -> bool:
 def _picked(facts: RollFacts, roll: Roll, ids: tuple[int, ...], batches: Sequence[RollBatch]) -> RollDecision:
     left = sum(1 for batch in batches if batch.brokers and set(batch.brokers) != set(ids)) + 1
     end = estimated_end(roll.started, facts.now, roll.batches_done, left)
-    return _to(facts, roll, "ApplyTemplate", batch=ids, estimate=end)
+    return _to(facts, roll, "ApplyTemplate", batch=ids, estimate=end, waiting=None)
 
 
 def _planned(roll: Roll, facts: RollFacts, pending: Sequence[RollMember]) -> tuple[RollBatch, ...]:
@@ -300,7 +322,14 @@ def _plan(facts: RollFacts, pending: Sequence[RollMember], batches: Sequence[Rol
     return tuple(found)
 
 
+def _may_be_left(facts: RollFacts, batch: Sequence[RollMember]) -> bool:
+    """Whether a batch of which nobody was stopped has to wait for the next window."""
+    return facts.waiting is not None and any(member.is_ready and not member.heals for member in batch)
+
+
 def _apply(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> RollDecision:
+    if _may_be_left(facts, batch):
+        return _to(facts, roll, "PickNext", batch=(), pods={})
     if stale := tuple(member.id for member in batch if not member.template_is_current):
         return _stay(roll, apply=stale)
     if outdated := _outdated(batch):
@@ -335,6 +364,10 @@ def _move_leaders(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> 
         if left:
             return _stay(roll, moves=left, only_restore=True)
         return _to(facts, roll, "ApplyTemplate", pods={}, moving=())
+    if _may_be_left(facts, batch):
+        if left:
+            return _stay(roll, moves=left, only_restore=True)
+        return _to(facts, roll, "PickNext", batch=(), pods={}, moving=())
     stopping = running(batch)
     wanted = movable(facts.kafka, stopping, facts.refused_moves)
     if left:
@@ -360,6 +393,8 @@ def _delete(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> RollDe
     to_stop = [member for member in left if member.pod is not None and not member.pod.is_terminating]
     if not to_stop:
         return _stay(roll, [f"the pod of {facts.role} {member.id} is still being deleted" for member in left])
+    if len(to_stop) == len(roll.pods) and _may_be_left(facts, batch):
+        return _to(facts, roll, "PickNext", batch=(), pods={})
     if not all(member.template_is_current for member in to_stop):
         # The spec changed meanwhile: the pod would come back with the template of before.
         return _to(facts, roll, "ApplyTemplate", pods={})

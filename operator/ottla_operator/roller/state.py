@@ -8,8 +8,10 @@ from typing import Any, Literal, get_args
 
 from ottla_operator.roller.leader_moves import LeaderMove, move_from_status
 
+WaitReason = Literal["AwaitingWindow"]
 Step = Literal["PickNext", "ApplyTemplate", "MoveLeaders", "DeletePod", "WaitReady", "WaitInSync", "RestoreLeaders"]
 STEPS: tuple[str, ...] = get_args(Step)
+WAIT_REASONS: tuple[str, ...] = get_args(WaitReason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,22 @@ class PlannedMember:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why no batch begins although one could: the reason of Rolled, and what it waits for in a few words."""
+
+    reason: WaitReason
+    what: str
+
+    def to_status(self) -> dict[str, Any]:
+        return {"reason": self.reason, "for": self.what}
+
+
+@dataclass(frozen=True, slots=True)
 class Roll:
     """`batch`: the members that are restarted now. `pods`: the uids of the pods to delete, by member.
 
     `moving`: the leaderships that move now, with the original orders of replicas.
-    `awaits`: the approval that it waits for, "" for none.
+    `awaits`: the approval that it waits for, "" for none. `waiting`: what else keeps it from choosing a batch.
     `since`: when the step began; `started`: when the roll began; `estimate`: when it ends at its pace so far.
     """
 
@@ -56,6 +69,12 @@ class Roll:
     estimate: str = ""
     moving: tuple[LeaderMove, ...] = ()
     awaits: str = ""
+    waiting: Waiting | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it restarts nobody until somebody approves it or what `waiting` names has come."""
+        return bool(self.awaits) or self.waiting is not None
 
     def to_status(self) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -78,6 +97,8 @@ class Roll:
             found["pods"] = [{"id": number, "uid": uid} for number, uid in sorted(self.pods.items())]
         if self.awaits:
             found["awaitingApproval"] = self.awaits
+        if self.waiting is not None:
+            found["waiting"] = self.waiting.to_status()
         if self.moving:
             found["moving"] = [move.to_status() for move in self.moving]
         return found
@@ -93,6 +114,8 @@ class Roll:
         where = f"{self.role} {','.join(map(str, self.batch))}" if self.batch else self.role
         if self.awaits:
             return f"{where}: waits for approval, {len(self.done)} of {everyone} done"
+        if self.waiting is not None:
+            return f"{where}: waits for {self.waiting.what}, {len(self.done)} of {everyone} done"
         return f"{where}: {self.step}, {len(self.done)} of {everyone} done"
 
 
@@ -126,8 +149,15 @@ def from_status(value: object) -> Roll | None:
         batches_done=count if isinstance(count, int) else 0,
         estimate=str(value.get("estimate", "")),
         awaits=str(value.get("awaitingApproval", "")),
+        waiting=_waiting(value.get("waiting")),
         moving=tuple(move for item in value.get("moving") or () if (move := move_from_status(item)) is not None),
     )
+
+
+def _waiting(value: object) -> Waiting | None:
+    if not isinstance(value, Mapping) or value.get("reason") not in WAIT_REASONS:
+        return None
+    return Waiting(value["reason"], str(value.get("for", "")))
 
 
 def _numbers(value: object) -> tuple[int, ...]:

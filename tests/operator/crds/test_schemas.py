@@ -199,6 +199,7 @@ def test_cluster_fields_are_the_ones_the_model_reads() -> None:
             },
             "zookeeper": {"x": 1, "disk": disk, "logDisk": disk, "resources": {"x": 1}, "template": template},
             "topics": {"x": 1},
+            "maintenanceWindows": [{"x": 1}],
         },
     }
     spec = schema_of("kafkaclusters")["properties"]["spec"]

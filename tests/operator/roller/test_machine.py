@@ -19,7 +19,7 @@ from ottla_operator.roller.machine import (
     is_blocked,
     obstacles,
 )
-from ottla_operator.roller.state import STEPS, PlannedMember, Roll, from_status
+from ottla_operator.roller.state import STEPS, PlannedMember, Roll, Waiting, from_status
 
 NOW = "2026-01-01T00:00:00Z"
 READY = MemberPod("u", is_ready=True, is_current=True, is_scheduled=True, is_terminating=False)
@@ -287,6 +287,66 @@ def test_a_leadership_that_comes_back_is_moved_again_and_recorded_again() -> Non
     assert again is not None and again.moving == (MOVE,)
 
 
+CLOSED = Waiting("AwaitingWindow", "the maintenance window at 2026-01-03T21:00:00Z")
+
+
+def test_outside_of_a_window_no_batch_is_chosen_and_the_plan_is_shown() -> None:
+    facts = replace(_facts(_member(0), _member(1, pending=True)), waiting=CLOSED)
+    first = decide(None, facts).roll
+    assert first is not None and first.waiting == CLOSED and [one.id for one in first.plan] == [1]
+    assert from_status(first.to_status()) == first
+    again = decide(first, facts)
+    assert again == RollDecision(first), "nothing to write, and no hurry"
+    assert not is_blocked(first, "2026-01-02T00:00:00Z", patience_s=120.0)
+    assert first.summary() == "broker: waits for the maintenance window at 2026-01-03T21:00:00Z, 0 of 1 done"
+
+
+def test_a_roll_begins_when_the_window_opens_with_the_whole_patience_of_its_step() -> None:
+    waited = Roll("r1", "broker", "PickNext", "2025-12-29T00:00:00Z", started="2025-12-29T00:00:00Z", waiting=CLOSED)
+    partition = PartitionReport("t", 3, 1, (1, 2), (1,))
+    facts = _facts(_member(0), _member(1, pending=True), _member(2), partitions=(partition,))
+    begun = decide(waited, facts).roll
+    assert begun is not None and (begun.waiting, begun.since, begun.started) == (None, NOW, NOW)
+    assert begun.blocked_by and not is_blocked(begun, NOW, patience_s=120.0)
+    healthy = decide(waited, _facts(_member(0), _member(1, pending=True))).roll
+    assert healthy is not None and (healthy.step, healthy.batch) == ("ApplyTemplate", (1,))
+
+
+def test_a_batch_of_which_nobody_was_stopped_is_left_when_the_window_closes_and_any_other_is_finished() -> None:
+    open_facts = _facts(_member(0), _member(1, pending=True))
+    for step in ("ApplyTemplate", "MoveLeaders", "DeletePod"):
+        roll = Roll("r1", "broker", step, NOW, (1,), pods={1: "u1"})  # type: ignore[arg-type]
+        decided = decide(roll, replace(open_facts, waiting=CLOSED))
+        assert decided.apply == () and decided.delete == () and decided.moves == (), step
+        assert decided.roll is not None and (decided.roll.step, decided.roll.batch) == ("PickNext", ()), step
+    moving = Roll("r1", "broker", "MoveLeaders", NOW, (1,), pods={1: "u1"}, moving=(MOVE,))
+    decided = decide(moving, replace(_with_leaders(_leading(1, 0, 2)), waiting=CLOSED))
+    assert decided.only_restore and decided.moves == (MOVE,), "orders of replicas come back first"
+    rest = replace(_member(2, pending=True), rack="a")
+    stopped = replace(_member(1), pod=replace(READY, uid="new"), rack="a")
+    half = Roll("r1", "broker", "DeletePod", NOW, (1, 2), pods={1: "u1", 2: "u2"})
+    decided = decide(half, replace(_facts(_member(0), stopped, rest), waiting=CLOSED))
+    assert decided.delete == ((2, "u2"),), "one of the batch has been stopped"
+    for step in ("WaitReady", "WaitInSync"):
+        roll = Roll("r1", "broker", step, NOW, (1,))  # type: ignore[arg-type]
+        unready = decide(roll, replace(_facts(_member(0), _member(1, ready=False)), waiting=CLOSED)).roll
+        assert unready is not None and (unready.step, unready.batch) == ("WaitReady", (1,))
+
+
+def test_what_repairs_a_member_does_not_wait_for_a_window() -> None:
+    waited = Roll("r1", "broker", "PickNext", NOW, waiting=CLOSED)
+    down = replace(_member(2, pending=True, ready=False), heals=True)
+    comes_back = _member(2, pending=True, ready=False)
+    for repaired in (down, replace(_member(2, pending=True), heals=True)):
+        facts = replace(_facts(_member(0), _member(1, pending=True), repaired), waiting=CLOSED)
+        decided = decide(waited, facts).roll
+        assert decided is not None and (decided.step, decided.batch, decided.waiting) == ("ApplyTemplate", (2,), None)
+        assert not decide(decided, facts).apply, "the template is as it should be"
+        assert decide(decided, facts).roll.step == "DeletePod"  # type: ignore[union-attr]
+    facts = replace(_facts(_member(0), _member(1, pending=True), comes_back), waiting=CLOSED)
+    assert decide(waited, facts).roll == replace(waited, plan=decide(waited, facts).roll.plan)  # type: ignore[union-attr]
+
+
 def test_zookeeper_servers_are_restarted_one_at_a_time() -> None:
     facts = replace(_facts(*_racks("", "", "")), role="zookeeper", has_partitions=False, kafka=None)
     picked = decide(Roll("r1", "zookeeper", "PickNext", NOW), facts).roll
@@ -322,7 +382,8 @@ def _fleets(draw: st.DrawFn) -> tuple[Roll | None, RollFacts]:
         batch = tuple(sorted(draw(st.sets(st.integers(0, 4), max_size=3))))
         pods = {number: f"u{number}" for number in batch if draw(flags)}
         roll = Roll("r1", "broker", draw(st.sampled_from(STEPS)), NOW, batch, (), (), pods)  # type: ignore[arg-type]
-    return roll, RollFacts("broker", members, kafka, True, NOW, "r1", restores_leaders=draw(flags))
+    waiting = CLOSED if draw(flags) else None
+    return roll, RollFacts("broker", members, kafka, True, NOW, "r1", restores_leaders=draw(flags), waiting=waiting)
 
 
 @settings(max_examples=500, deadline=None)
@@ -345,6 +406,8 @@ def test_no_decision_makes_a_partition_unavailable(fleet: tuple[Roll | None, Rol
     if decided.delete == ():
         return
     assert roll is not None and roll.step == "DeletePod"
+    if facts.waiting is not None and not any(number not in dict(decided.delete) for number in roll.pods):
+        assert not any(facts.members[number].is_ready and not facts.members[number].heals for number in roll.batch)
     assert all(number in roll.batch and roll.pods[number] == uid for number, uid in decided.delete)
     pods = {number: facts.members[number].pod for number in roll.batch}
     stopping = {number for number, pod in pods.items() if pod is not None and pod.is_running}
