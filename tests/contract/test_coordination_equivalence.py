@@ -63,30 +63,32 @@ steps = st.lists(st.tuples(st.integers(0, SESSIONS - 1), st.one_of(transactions,
 
 
 class Recorder:
-    """Runs the steps one at a time and records everything that is visible, with zxids replaced by their rank."""
+    """Runs the steps one at a time and records what each session sees, with zxids replaced by their rank.
+
+    Of one step, what one session sees before another is not defined: each has a connection of its own.
+    """
 
     def __init__(self, sessions: list[Coordination]) -> None:
         self._sessions = sessions
         self._owners = {session.session_id: index for index, session in enumerate(sessions)}
         self._zxids: list[int] = []
-        self.seen: list[Any] = []
+        self.seen: list[list[Any]] = [[] for _ in sessions]
 
     async def run(self, steps: list[tuple[int, Any]]) -> None:
         for index, step in steps:
             session = self._sessions[index]
             watch = self._watcher(index) if isinstance(step, Read) and step.is_watching else None
-            if isinstance(step, Read):
-                self.seen.append(await self._outcome(getattr(session, step.kind)(step.path, watch)))
-            else:
-                self.seen.append(await self._outcome(session.multi(step)))
+            call = getattr(session, step.kind)(step.path, watch) if isinstance(step, Read) else session.multi(step)
+            outcome = await self._outcome(call)
+            self.seen[index].append(outcome)
             # A read of every session makes sure that the effects of the step have reached it before the next one.
-            for other in self._sessions:
+            for other, seen in zip(self._sessions, self.seen, strict=True):
                 await other.exists("/")
-            self.seen.append("next")
+                seen.append("next")
 
     def _watcher(self, index: int) -> Any:
         def received(event: WatchEvent) -> None:
-            self.seen.append((index, event))
+            self.seen[index].append(event)
 
         return received
 
@@ -112,14 +114,14 @@ class Recorder:
         return [ranks[zxid] for zxid in self._zxids]
 
 
-async def record(new: Any, steps: list[tuple[int, Any]]) -> tuple[list[Any], list[int]]:
+async def record(new: Any, steps: list[tuple[int, Any]]) -> tuple[list[list[Any]], list[int]]:
     sessions = [new() for _ in range(SESSIONS)]
     for session in sessions:
         await session.start()
     recorder = Recorder(sessions)
     await recorder.run(steps)
     # What a session sees of the end of another, when it is about to end as well, is not defined.
-    seen = list(recorder.seen)
+    seen = [list(of_session) for of_session in recorder.seen]
     for session in sessions:
         await session.close()
     return seen, recorder.order_of_zxids()
