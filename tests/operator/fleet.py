@@ -394,6 +394,8 @@ class InMemorySurroundings:
     """By broker, where replicas are being recreated."""
     sessions: dict[str, str] = field(default_factory=dict)
     """State of a broker's session with ZooKeeper, by the name of its pod, where it is not connected."""
+    session_for_ms: int = 60_000
+    """How long every session has been in its state."""
     reported: list[str] = field(default_factory=list)
     """The pods that were asked, in order."""
     ensemble_members: Membership = field(init=False)
@@ -425,7 +427,7 @@ class InMemorySurroundings:
         session = self.sessions.get(pod["metadata"]["name"], "connected")
         recreation = self.recreation.get(int(pod["metadata"]["labels"][names.BROKER_ID]), RecreationReport())
         return BrokerReport(
-            uid_of(pod), "cluster-1", "running", tuple(found), session, 60_000, 1767225600000, recreation
+            uid_of(pod), "cluster-1", "running", tuple(found), session, self.session_for_ms, 1767225600000, recreation
         )
 
     def serving(self) -> list[int]:

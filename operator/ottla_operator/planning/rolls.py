@@ -101,6 +101,7 @@ def decide_roll(
             awaits=_awaited_approval(snapshot, wanted),
             leader=snapshot.leading_server(),
             waiting=_waiting(maintenance),
+            store_troubles=store_troubles(snapshot, servers),
         )
         decided = machine.decide(recorded, facts)
         desired = tuple(wanted[number] for number in decided.apply)
@@ -132,6 +133,24 @@ def _awaited_approval(snapshot: Snapshot, wanted: Mapping[int, Obj]) -> str:
 def _waiting(maintenance: Maintenance) -> Waiting | None:
     """What keeps a roll from choosing a batch that repairs nothing. Ordered checks."""
     return Waiting("AwaitingWindow", maintenance.waits_for) if maintenance.waits_for else None
+
+
+def store_troubles(snapshot: Snapshot, servers: Mapping[int, Obj]) -> tuple[str, ...]:
+    """Why ZooKeeper does not serve the brokers, as far as pods and brokers report it; empty when it may.
+
+    Args:
+        servers: the StatefulSet of each server of an ensemble of the operator's, none for another one.
+    """
+    pods = [snapshot.pod(names.pod_of(name_of(one))) for one in servers.values()]
+    serving = [pod for pod in pods if pod is not None and has_condition(pod, "Ready") and not is_terminating(pod)]
+    found = []
+    if servers and len(serving) <= len(servers) // 2:
+        found.append("the ZooKeeper ensemble has no quorum")
+    told = [report for report in snapshot.reports.values() if report.session]
+    without_s = [report.session_for_ms / 1000 for report in told if report.session != "connected"]
+    if told and len(without_s) == len(told) and min(without_s) < machine.BEHIND_PATIENCE_S:
+        found.append("no broker has a session with ZooKeeper")
+    return tuple(found)
 
 
 def held(snapshot: Snapshot) -> frozenset[int]:

@@ -32,6 +32,9 @@ leaderships are restored before the next batch is restarted: otherwise the broke
 leaderships, and the others with all. Elections that are refused or late do not delay the roll; the operator asks for
 them again when it is over (`planning.preferred_leaders`).
 
+Without ZooKeeper no broker that runs is stopped: nobody could move its leaderships, and it could not register again. A
+session that is lost for longer than `BEHIND_PATIENCE_S` stops no roll: the roll may be what repairs it.
+
 A roll leaves a batch for another member that is down and pending, until its own pods are deleted, and again while it
 catches up: what keeps the other one down may be what the roll has to write (a StatefulSet that somebody has scaled to
 zero, or a template that does not start), and a replica may have only that other one to fetch from.
@@ -132,6 +135,7 @@ class RollFacts:
     controller has confirmed to this process. `awaits`: the approval without which no batch is chosen. `waiting`: why
     none is chosen but one that repairs; None when one may be. `most`: how many members a batch may have;
     None: no bound. `leader`: the ZooKeeper server that leads, which comes last; None when it is not known.
+    `store_troubles`: why no broker that runs may be stopped, since ZooKeeper does not serve.
     """
 
     role: str
@@ -149,6 +153,7 @@ class RollFacts:
     awaits: str = ""
     leader: int | None = None
     waiting: Waiting | None = None
+    store_troubles: tuple[str, ...] = ()
 
 
 def decide(roll: Roll | None, facts: RollFacts) -> RollDecision:
@@ -190,6 +195,7 @@ def obstacles(batch: Sequence[RollMember], facts: RollFacts) -> tuple[str, ...]:
         if other.id not in ids and not other.is_ready and (are_ready or _is_unscheduled(other))
     ]
     if facts.has_partitions and (stopping := running(batch)):
+        found += facts.store_troubles
         if facts.kafka is None:
             found.append("no broker answers which replicas are in sync")
         else:

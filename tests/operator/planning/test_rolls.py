@@ -1,9 +1,10 @@
-"""Overrides that hold brokers out of a roll, with values that the API server of today refuses."""
+"""What keeps brokers out of a roll: overrides that cannot be read, and ZooKeeper that does not serve."""
 
 from __future__ import annotations
 
 import copy
 
+from ottla_operator.api.objects import Obj, name_of
 from tests.operator.fleet import CLUSTER, Fleet
 
 
@@ -19,3 +20,60 @@ async def test_an_override_that_cannot_be_read_holds_every_broker() -> None:
     assert fleet.condition("Rolled")[:2] == ("False", "InvalidSpec")
     assert "spec.brokers.overrides[0].state" in fleet.condition("Ready")[2]
     assert not [write for write in fleet.kubernetes.writes if write[0] == "delete"]
+
+
+async def test_no_broker_is_stopped_while_no_broker_has_a_session_with_zookeeper() -> None:
+    """Leaderships cannot move away, and a broker that was stopped cannot register again."""
+    fleet = await _waiting_to_roll("suspended", CLUSTER)
+    assert fleet.condition("Rolled")[2].endswith("waits for: no broker has a session with ZooKeeper")
+    fleet.environment.sessions = {}
+    await fleet.converge(300)
+    assert all("min.insync.replicas=1\n" in fleet.properties(number) for number in range(3))
+    assert fleet.condition("Ready")[0] == "True"
+
+
+async def test_a_broker_with_a_session_is_enough_for_a_roll() -> None:
+    fleet = Fleet()
+    await fleet.converge()
+    fleet.environment.sessions = {f"orders-broker-{number}-0": "expired" for number in (0, 1)}
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    await fleet.converge(300)
+    assert all("min.insync.replicas=1\n" in fleet.properties(number) for number in range(3))
+
+
+async def test_sessions_that_are_lost_for_long_stop_no_roll_that_may_repair_them() -> None:
+    """What brokers are told of ZooKeeper may be what is wrong."""
+    fleet = await _waiting_to_roll("expired", CLUSTER)
+    fleet.environment.session_for_ms = 600_000
+    await fleet.converge(300)
+    assert all("min.insync.replicas=1\n" in fleet.properties(number) for number in range(3))
+
+
+async def test_no_broker_is_stopped_while_the_ensemble_has_no_quorum() -> None:
+    fleet = Fleet()
+    await fleet.converge()
+    lost = {f"orders-zookeeper-{server}-0" for server in (1, 2)}
+    waiting = {"name": "zookeeper", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    fleet.kubernetes.container_status = lambda pod: waiting if name_of(pod) in lost else None
+    fleet.kubernetes.settle()
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.kubernetes.writes.clear()
+    await fleet.converge()
+    assert not [write for write in fleet.kubernetes.writes if write[:2] == ("delete", "Pod")]
+    assert "the ZooKeeper ensemble has no quorum" in fleet.condition("Rolled")[2]
+    fleet.kubernetes.container_status = None
+    fleet.kubernetes.settle()
+    await fleet.converge(300)
+    assert all("min.insync.replicas=1\n" in fleet.properties(number) for number in range(3))
+
+
+async def _waiting_to_roll(session: str, document: Obj) -> Fleet:
+    """A fleet whose configuration has changed since no broker has a session; no pod was deleted."""
+    fleet = Fleet(copy.deepcopy(document))
+    await fleet.converge()
+    fleet.environment.sessions = {f"orders-broker-{number}-0": session for number in range(3)}
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.kubernetes.writes.clear()
+    await fleet.converge()
+    assert not [write for write in fleet.kubernetes.writes if write[:2] == ("delete", "Pod")]
+    return fleet
