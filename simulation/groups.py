@@ -13,6 +13,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from simulation.checker import Partition, Violation
 from simulation.client import Client, Unavailable
+from simulation.coordinators import GROUP, find_coordinator
 from simulation.workload import Workload
 
 _TRY_AGAIN = (
@@ -64,16 +65,7 @@ class Committer:
     async def _find(self) -> None:
         if self._coordinator is not None:
             return
-        find = codec.module(ApiKey.FIND_COORDINATOR)
-        version = self.random.randrange(1, 6)
-        body = find.FindCoordinatorRequest(key=self.group, key_type=0)
-        if version >= 4:
-            body = find.FindCoordinatorRequest(coordinator_keys=[self.group], key_type=0)
-        address = self.random.choice(self.client.bootstrap)
-        answer = await self.client.request(address, ApiKey.FIND_COORDINATOR, version, body)
-        found = answer.coordinators[0] if version >= 4 else answer
-        self._check(found.error_code, "FindCoordinator")
-        self._coordinator = (found.host, found.port)
+        self._coordinator = await find_coordinator(self.client, self.random, self.group, GROUP, timeout_s=10.0)
 
     async def _commit(self) -> None:
         assert self._coordinator is not None

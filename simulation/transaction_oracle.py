@@ -60,6 +60,8 @@ class TransactionOracle:
         """By transactional id, in the order of their numbers."""
         self._epochs: dict[str, int] = {}
         """By transactional id: the latest producer epoch that was given."""
+        self._asked: dict[str, int] = {}
+        """By transactional id: how often a producer has asked for an epoch."""
         self.committed_count = 0
         self.aborted_count = 0
         self.acknowledged_count = 0
@@ -111,6 +113,16 @@ class TransactionOracle:
         if transaction.outcome is not TransactionOutcome.ABORTED:
             self.aborted_count += 1
             transaction.outcome, transaction.why = TransactionOutcome.ABORTED, why
+
+    def asks_for_an_epoch(self, transactional_id: str) -> int:
+        """A producer is about to ask for an epoch: it fences the others, whenever its coordinator hears of it. Gives
+        what `is_latest` takes."""
+        self._asked[transactional_id] = self._asked.get(transactional_id, 0) + 1
+        return self._asked[transactional_id]
+
+    def is_latest(self, transactional_id: str, asked: int) -> bool:
+        """Whether no other producer has asked for an epoch since."""
+        return self._asked[transactional_id] == asked
 
     def initialized(self, transactional_id: str, producer_epoch: int) -> None:
         """A producer was given an epoch: those with earlier ones can begin a commit no more."""

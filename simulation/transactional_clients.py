@@ -21,11 +21,11 @@ from ottla_broker.protocol.errors import ErrorCode
 from simulation.batches import build_batch, read_batches
 from simulation.checker import Partition, Violation
 from simulation.client import Client, Unavailable
+from simulation.coordinators import GROUP, TRANSACTION, find_coordinator
 from simulation.transaction_oracle import ProducerTransaction, TransactionOracle
 from simulation.workload import Workload
 from simulation.world import EPOCH_MS
 
-_GROUP, _TRANSACTION = 0, 1
 _OTHER_COORDINATOR = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 _COORDINATOR_BUSY = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -89,6 +89,9 @@ class TransactionalClient:
         self._next_offset = next_offset
         self._current_one_answered = True
         """The last answer came from a coordinator that had not been replaced."""
+        self._asked = 0
+        self._began_s = 0.0
+        """When its transaction began."""
         self._has_given_up = False
         """A request of this epoch may arrive yet, and be taken for one of the next transaction."""
         self._attempts = draw.choice(_ATTEMPTS)
@@ -129,6 +132,7 @@ class TransactionalClient:
     async def _run_transaction(self) -> None:
         draw = self._random
         transaction = self._oracle.begin(self._id, self._epoch)
+        self._began_s = self._workload.world.loop.time()
         added: set[Partition] = set()
         index = 0
         try:
@@ -161,6 +165,7 @@ class TransactionalClient:
         """A new epoch; a producer that has one names it, and is refused when another one has fenced it (KIP-360)."""
         init = codec.module(ApiKey.INIT_PRODUCER_ID)
         is_known = self._producer_id >= 0
+        self._asked = self._oracle.asks_for_an_epoch(self._id)
 
         def body(version: int) -> Any:
             return init.InitProducerIdRequest(
@@ -171,7 +176,7 @@ class TransactionalClient:
             )
 
         answer = await self._coordinated(
-            _TRANSACTION, ApiKey.INIT_PRODUCER_ID, range(3 if is_known else 0, 6), body, lambda one: [one.error_code]
+            TRANSACTION, ApiKey.INIT_PRODUCER_ID, range(3 if is_known else 0, 6), body, lambda one: [one.error_code]
         )
         self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
         self._sequences.clear()
@@ -195,7 +200,7 @@ class TransactionalClient:
             )
 
         await self._coordinated(
-            _TRANSACTION,
+            TRANSACTION,
             ApiKey.ADD_PARTITIONS_TO_TXN,
             range(4),
             body,
@@ -258,7 +263,7 @@ class TransactionalClient:
             group_id=self._group,
         )
         await self._coordinated(
-            _TRANSACTION, ApiKey.ADD_OFFSETS_TO_TXN, range(5), lambda version: named, lambda one: [one.error_code]
+            TRANSACTION, ApiKey.ADD_OFFSETS_TO_TXN, range(5), lambda version: named, lambda one: [one.error_code]
         )
         topic, number = self._partitions[0]
         transaction.group_offset = offset
@@ -276,7 +281,7 @@ class TransactionalClient:
             )
 
         await self._coordinated(
-            _GROUP,
+            GROUP,
             ApiKey.TXN_OFFSET_COMMIT,
             range(5),
             body,
@@ -297,7 +302,7 @@ class TransactionalClient:
             committed=is_commit,
         )
         await self._coordinated(
-            _TRANSACTION, ApiKey.END_TXN, range(5), lambda version: body, lambda one: [one.error_code]
+            TRANSACTION, ApiKey.END_TXN, range(5), lambda version: body, lambda one: [one.error_code]
         )
         if is_commit:
             self._oracle.committed(transaction, "EndTxn was answered")
@@ -318,7 +323,7 @@ class TransactionalClient:
             return fetch.OffsetFetchRequest(group_id=self._group, topics=[asked], require_stable=True)
 
         answer = await self._coordinated(
-            _GROUP,
+            GROUP,
             ApiKey.OFFSET_FETCH,
             range(7, 8),
             body,
@@ -365,14 +370,25 @@ class TransactionalClient:
                 raise AbortableError
             if codes & set(_OTHER_COORDINATOR):
                 self._coordinators.pop(key_type, None)
-            elif codes == {ErrorCode.INVALID_TXN_STATE} and not (were_current and self._all_are_current()):
+            elif codes == {ErrorCode.INVALID_TXN_STATE} and (
+                not (were_current and self._all_are_current())
+                or (api_key is ApiKey.TXN_OFFSET_COMMIT and self._is_being_fenced())
+            ):
                 # From the memory of a coordinator that has been replaced and does not know it yet: it is asked whether
-                # the group's partition is in the transaction. To the official client the error is fatal.
+                # the group's partition is in the transaction. Or the marker that ends the transaction of a producer
+                # that is being fenced comes between the verification of a TxnOffsetCommit and its append, and Apache
+                # Kafka checks that before the epoch (UnifiedLog.analyzeAndValidateProducerState). To the official
+                # client the error is fatal.
                 raise _DeadError
             elif not codes <= set(_COORDINATOR_BUSY):
                 names = ", ".join(sorted(code.name for code in codes))
                 raise Violation(f"{api_key.name} of {self._id} (epoch {self._epoch}) gave {names}")
             await asyncio.sleep(0.02 + 0.1 * self._random.random())
+
+    def _is_being_fenced(self) -> bool:
+        """Whether another producer has asked for an epoch, or the transaction has timed out."""
+        lasted_s = self._workload.world.loop.time() - self._began_s
+        return not self._oracle.is_latest(self._id, self._asked) or lasted_s >= self._timeout_ms / 1000
 
     def _all_are_current(self) -> bool:
         """Whether no broker believes to lead what another one leads by now."""
@@ -383,22 +399,10 @@ class TransactionalClient:
         known = self._coordinators.get(key_type)
         if known is not None:
             return known
-        find = codec.module(ApiKey.FIND_COORDINATOR)
-        key = self._group if key_type == _GROUP else self._id
-        version = self._random.randrange(1, 6)
-        body = find.FindCoordinatorRequest(key=key, key_type=key_type)
-        if version >= 4:
-            body = find.FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type)
-        address = self._random.choice(self._client.bootstrap)
-        answer = await self._client.request(address, ApiKey.FIND_COORDINATOR, version, body, timeout_s=4.0)
-        found = answer.coordinators[0] if version >= 4 else answer
-        code = ErrorCode.of(found.error_code)
-        if code is not ErrorCode.NONE:
-            if not code.retriable:
-                raise Violation(f"FindCoordinator for {key} gave {code.name}")
-            raise Unavailable(code.name)
-        self._coordinators[key_type] = (found.host, found.port)
-        return found.host, found.port
+        key = self._group if key_type == GROUP else self._id
+        found = await find_coordinator(self._client, self._random, key, key_type)
+        self._coordinators[key_type] = found
+        return found
 
     async def _back_off(self) -> None:
         await asyncio.sleep(0.05 + 0.1 * self._random.random())

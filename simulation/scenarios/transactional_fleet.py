@@ -11,15 +11,17 @@ from __future__ import annotations
 import asyncio
 import random
 
+from ottla_broker.config.topics import TRANSACTION_STATE
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from simulation.broker_restarts import BrokerRestarts
 from simulation.checker import Checker, Partition, Violation
 from simulation.client import Client, Unavailable
-from simulation.cluster import SimulatedBroker, SimulatedFleet
+from simulation.cluster import SimulatedFleet
+from simulation.coordinator_faults import POWER_LOSS, coordinator_faults, leader_of, strike
 from simulation.coverage import Coverage
-from simulation.faults import FAULTS, Fault, Scene, draw_fault
+from simulation.faults import Fault, Scene
 from simulation.leaderships import Leaderships
 from simulation.scenarios.fleet import brokers_agree, checked, heal, watch
 from simulation.scenarios.replicated import all_in_sync, all_is_committed, replicas_are_equal
@@ -30,11 +32,6 @@ from simulation.workload import Workload, create_topic
 from simulation.world import World
 
 TOPIC = "t"
-_STATE = "__transaction_state"
-_SHORTEST_S = 12.0
-_MOST_AT_ONCE = 3
-_LEFT_OUT = ("disk EIO", "disk full", "disk hangs", "clock jump")
-"""A lost directory takes what was acknowledged with it, and a clock that jumps by hours times transactions out."""
 _LATE_REQUESTS = (
     *(ApiKey.PRODUCE,) * 5,
     ApiKey.INIT_PRODUCER_ID,
@@ -42,7 +39,6 @@ _LATE_REQUESTS = (
     ApiKey.END_TXN,
     ApiKey.TXN_OFFSET_COMMIT,
 )
-_POWER_LOSSES = ("power loss", "power loss of several")
 
 
 async def run(world: World) -> Checker:
@@ -72,7 +68,8 @@ async def run(world: World) -> Checker:
         workload.add_work(reader.run(), f"reader of {partition}")
 
     scene = Scene(world, fleet, restarts, oracle, clients, draw)
-    await _strike(scene, Coverage(world, leaderships, oracle, restarts), workload, leaderships, flushed=flushed)
+    faults = _faults(leaderships, flushed=flushed)
+    await strike(scene, Coverage(world, leaderships, oracle, restarts), workload, faults)
     heal(fleet)
     try:
         async with asyncio.timeout(SETTLE_S):
@@ -117,55 +114,19 @@ def _settings(draw: random.Random, *, flushed: bool) -> dict[str, str]:
 # -- faults -----------------------------------------------------------------------------------------------------------
 
 
-def _leader(scene: Scene, leaderships: Leaderships, topic: str) -> SimulatedBroker:
-    """The leader of some partition of the topic, or any broker while there is none."""
-    leaders = [state.leader for (name, _), state in sorted(leaderships.states.items()) if name == topic]
-    live = [leader for leader in leaders if 0 <= leader < len(scene.fleet.brokers)]
-    return scene.fleet.brokers[scene.draw.choice(live)] if live else scene.broker()
-
-
 def _faults(leaderships: Leaderships, *, flushed: bool) -> dict[str, tuple[int, Fault]]:
-    async def crash_of_a_coordinator(scene: Scene) -> None:
-        broker = _leader(scene, leaderships, _STATE)
-        await scene.restarts.until_gone(broker, scene.draw, broker.crash)
-
-    async def power_loss_of_a_coordinator(scene: Scene) -> None:
-        broker = _leader(scene, leaderships, _STATE)
-        await scene.restarts.until_gone(
-            broker, scene.draw, lambda: scene.oracle.power_is_lost(broker, broker.cut_power)
-        )
-
-    async def session_expiry_of_a_coordinator(scene: Scene) -> None:
-        """It goes on believing that it leads until it hears otherwise."""
-        broker = _leader(scene, leaderships, _STATE)
-        if broker.coordination is not None and broker.is_up:
-            scene.fleet.store.expire(broker.coordination.session_id)
-
-    async def isolation_of_a_coordinator(scene: Scene) -> None:
-        """From the other brokers, with or without the coordination store; clients still reach it."""
-        broker = _leader(scene, leaderships, _STATE)
-        others = [other for other in scene.fleet.brokers if other is not broker]
-        for other in others:
-            scene.fleet.fabric.partition(broker.host, other.host)
-        if broker.coordination is not None and broker.is_up and scene.draw.random() < 0.5:
-            scene.fleet.store.disconnect(broker.coordination, scene.draw.choice((1.0, 4.0)))
-        await scene.last(0.5, 2.0, 6.0)
-        for other in others:
-            scene.fleet.fabric.mend(broker.host, other.host)
-            scene.fleet.fabric.mend(other.host, broker.host)
-
     async def late_request(scene: Scene) -> None:
         """One request of a producer arrives when its producer has given it up, or its transaction has ended."""
         source = scene.draw.choice(scene.clients)
         api_key = scene.draw.choice(_LATE_REQUESTS)
-        target = _leader(scene, leaderships, TOPIC if api_key is ApiKey.PRODUCE else _STATE)
+        target = leader_of(scene, leaderships, TOPIC if api_key is ApiKey.PRODUCE else TRANSACTION_STATE)
         let_go = scene.fleet.fabric.hold(source.host, target.host, api_key)
         await scene.last(0.5, 2.0, 6.0)
         let_go()
 
     async def late_markers(scene: Scene) -> None:
         """A coordinator's markers arrive when another one has written them, and the producer has gone on."""
-        source = _leader(scene, leaderships, _STATE)
+        source = leader_of(scene, leaderships, TRANSACTION_STATE)
         targets = [broker for broker in scene.fleet.brokers if broker is not source]
         let_go = [scene.fleet.fabric.hold(source.host, one.host, ApiKey.WRITE_TXN_MARKERS) for one in targets]
         await scene.last(0.1, 0.5)
@@ -177,50 +138,11 @@ def _faults(leaderships: Leaderships, *, flushed: bool) -> dict[str, tuple[int, 
         for one in let_go:
             one()
 
-    left_out = _LEFT_OUT if flushed else (*_LEFT_OUT, *_POWER_LOSSES)
-    faults = {name: fault for name, fault in FAULTS.items() if name not in left_out}
-    faults["crash of a coordinator"] = (8, crash_of_a_coordinator)
-    faults["session expiry of a coordinator"] = (4, session_expiry_of_a_coordinator)
-    faults["isolation of a coordinator"] = (4, isolation_of_a_coordinator)
+    faults = coordinator_faults(leaderships, TRANSACTION_STATE, flushed=flushed)
+    power_loss = faults.pop(POWER_LOSS, None)
     faults["late request"] = (10, late_request)
     faults["late markers"] = (5, late_markers)
-    if flushed:
-        faults["power loss of a coordinator"] = (8, power_loss_of_a_coordinator)
-    return faults
-
-
-async def _strike(
-    scene: Scene, coverage: Coverage, workload: Workload, leaderships: Leaderships, *, flushed: bool
-) -> None:
-    """Faults, several at once, for a while."""
-    world, draw = scene.world, scene.draw
-    faults = _faults(leaderships, flushed=flushed)
-    striking: dict[asyncio.Task[None], None] = {}
-    number = 0
-    ends_s = world.loop.time() + _SHORTEST_S * draw.choice((1, 2, 3))
-    while world.loop.time() < ends_s:
-        await asyncio.sleep(draw.choice((0.1, 1.0, 3.0)) * draw.random())
-        workload.check()
-        if world.problems:
-            raise Violation("the oracle has found something")
-        for task in [task for task in striking if task.done()]:
-            del striking[task]
-            task.result()
-        if len(striking) < _MOST_AT_ONCE:
-            number += 1
-            name, fault = draw_fault(draw, faults)
-            coverage.struck(name)
-            own = Scene(
-                world, scene.fleet, scene.restarts, scene.oracle, scene.clients, world.stream(f"fault/{number}")
-            )
-            striking[world.spawn(_one(fault, own), name=f"fault-{name}")] = None
-    world.faults = number
-    for task in striking:
-        await task
-
-
-async def _one(fault: Fault, scene: Scene) -> None:
-    await fault(scene)
+    return faults if power_loss is None else faults | {POWER_LOSS: power_loss}
 
 
 # -- the end ----------------------------------------------------------------------------------------------------------

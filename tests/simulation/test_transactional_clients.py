@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
+
+import pytest
 
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
-from simulation.checker import Checker
+from ottla_broker.protocol.errors import ErrorCode
+from simulation.checker import Checker, Violation
 from simulation.client import Client, Unavailable
 from simulation.transaction_oracle import TransactionOracle
 from simulation.transactional_clients import TransactionalClient
@@ -31,6 +35,10 @@ class Coordinator:
         self.added_in: list[tuple[int, bool]] = []
         """Of every AddPartitionsToTxn: its epoch, and whether an EndTxn of that epoch may arrive yet."""
         self._ends = 0
+        self.refuses_offsets = False
+        """TxnOffsetCommit gets INVALID_TXN_STATE."""
+        self.on_offsets: Callable[[], object] = lambda: None
+        """Called with every TxnOffsetCommit."""
 
     def leader_of(self, partition: tuple[str, int]) -> tuple[str, int]:
         return BROKER
@@ -64,18 +72,41 @@ class Coordinator:
                 raise Unavailable("no answer")
             self._workload.is_stopping = self._ends > TRANSACTIONS
             return wire.EndTxnResponse()
-        return (
-            wire.AddOffsetsToTxnResponse() if api_key is ApiKey.ADD_OFFSETS_TO_TXN else wire.TxnOffsetCommitResponse()
-        )
+        if api_key is ApiKey.ADD_OFFSETS_TO_TXN:
+            return wire.AddOffsetsToTxnResponse()
+        self.on_offsets()
+        code = ErrorCode.INVALID_TXN_STATE if self.refuses_offsets else ErrorCode.NONE
+        part = wire.TxnOffsetCommitResponsePartition(partition_index=0, error_code=int(code))
+        return wire.TxnOffsetCommitResponse(topics=[wire.TxnOffsetCommitResponseTopic(name="t", partitions=[part])])
+
+
+def running(world: World, oracle: TransactionOracle) -> tuple[Coordinator, TransactionalClient]:
+    workload = Workload(world, Checker(), Guarantees((-1,), lambda broker: 0))
+    coordinator = Coordinator(workload)
+    draw = world.stream("producer")
+    client = cast(Client, coordinator)
+    return coordinator, TransactionalClient(workload, oracle, client, "id", [TOPIC], draw, lambda: 1)
 
 
 def test_no_transaction_begins_in_an_epoch_whose_end_may_arrive_yet() -> None:
     world = World(1)
-    workload = Workload(world, Checker(), Guarantees((-1,), lambda broker: 0))
-    coordinator = Coordinator(workload)
-    producer = TransactionalClient(
-        workload, TransactionOracle(), cast(Client, coordinator), "id", [TOPIC], world.stream("producer"), lambda: 1
-    )
+    coordinator, producer = running(world, TransactionOracle())
     world.run(producer.run())
     assert coordinator.given_up_in and len(coordinator.added_in) > TRANSACTIONS / 2
     assert [epoch for epoch, is_late in coordinator.added_in if is_late] == []
+
+
+def test_a_producer_that_is_being_fenced_may_be_told_that_it_has_no_transaction() -> None:
+    world, oracle = World(1), TransactionOracle()
+    coordinator, producer = running(world, oracle)
+    coordinator.refuses_offsets = True
+    coordinator.on_offsets = lambda: oracle.asks_for_an_epoch("id")
+    world.run(producer.run())
+
+
+def test_a_producer_that_nobody_fences_has_a_transaction() -> None:
+    world = World(1)
+    coordinator, producer = running(world, TransactionOracle())
+    coordinator.refuses_offsets = True
+    with pytest.raises(Violation, match="INVALID_TXN_STATE"):
+        world.run(producer.run())
