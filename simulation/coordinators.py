@@ -38,8 +38,8 @@ async def find_coordinator(
 def coordinates(
     fleet: SimulatedFleet, leaderships: Leaderships, address: tuple[str, int], partition: Partition
 ) -> bool:
-    """Whether the broker at the address leads the partition of the internal topic, in the epoch that the coordination
-    store has now. One that was replaced, and one that has not heard of its election, does not."""
+    """Whether the broker at the address leads the partition of the internal topic, in the epoch that its state znode
+    has now. One that was replaced, and one that has not heard of its election, does not."""
     state = leaderships.states.get(partition)
     for broker in fleet.brokers:
         if broker.host == address[0] and state is not None:

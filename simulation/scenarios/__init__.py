@@ -23,6 +23,7 @@ NAMES = (
     "recreation",
     "delayed_requests",
     "transactional_fleet",
+    "consumer_groups_fleet",
     "fleet",
 )
 """In the order in which `run` takes turns."""
