@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import aiohttp
+from aiohttp.http_exceptions import LineTooLong
 from kubernetes.aio import client, config
 from kubernetes.aio.client.rest import RESTResponse
 
@@ -27,6 +28,8 @@ WATCH_S = 300
 """How long a watch is asked to last."""
 QUIET_S = 70.0
 """A watch that has been silent for so long is broken: an API server sends a bookmark every minute."""
+LARGEST_EVENT = 4 * 1024 * 1024
+"""Bytes of one line of a watch. etcd stores 1.5 MiB for an object; JSON escapes may double that."""
 
 
 class KubernetesClient:
@@ -44,7 +47,10 @@ class KubernetesClient:
             await config.load_kube_config(config_file=os.environ.get("KUBECONFIG"))  # type: ignore[no-untyped-call]
         settings = client.Configuration.get_default_copy()
         # aiohttp reads ~/.netrc for every request when it may look at the environment, which is for proxies.
-        settings.client_session_kwargs = {"trust_env": bool(urllib.request.getproxies())}
+        settings.client_session_kwargs = {
+            "trust_env": bool(urllib.request.getproxies()),
+            "read_bufsize": LARGEST_EVENT // 2,  # aiohttp refuses a line of more than twice as much
+        }
         return cls(client.ApiClient(settings))
 
     async def close(self) -> None:
@@ -101,13 +107,15 @@ class KubernetesClient:
                     raise _error(response.status, await response.read())  # type: ignore[no-untyped-call]
                 async for line in response.response.content:
                     event = _json(line)
-                    found = event.get("object") or {}
+                    found = event.get("object")
+                    if not isinstance(found, dict):
+                        raise ApiError(0, "NoEvent", f"GET {path}: a watch gave {line[:200]!r}")
                     if event.get("type") == "ERROR":
                         raise _error(int(found.get("code") or 500), line, found)
                     yield str(event.get("type")), {**found, "apiVersion": kind.api_version, "kind": kind.kind}
             finally:
                 response.response.close()
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError, LineTooLong) as error:
             raise ApiError(0, "NoAnswer", f"GET {path}: {error or type(error).__name__}") from error
 
     async def create(self, obj: Obj) -> Obj:

@@ -17,6 +17,8 @@ from ottla_operator.runtime.back_off import back_off_s
 from ottla_operator.runtime.cluster_observer import RESYNC_S
 
 BOOKMARK = "BOOKMARK"
+BROKEN_WATCHES = 3
+"""After so many in a row that gave no event, what they should have given is listed."""
 PAUSE_S = 1.0
 """How long after a watch that showed nothing the next one begins."""
 
@@ -72,7 +74,8 @@ class ObjectWatch:
                 await asyncio.sleep(pause)
 
     async def _follow(self, version: str) -> None:
-        """One watch after the other. Returns when the API server no longer has the version.
+        """One watch after the other. Returns when the API server no longer has the version, or when several in a row
+        were broken.
 
         Raises:
             ApiError: the API server refuses the watch.
@@ -93,6 +96,8 @@ class ObjectWatch:
                 if error.status:
                     raise
                 failures += 1
+                if failures > BROKEN_WATCHES:
+                    return
                 await asyncio.sleep(back_off_s(failures))
                 continue
             if is_silent:

@@ -86,6 +86,13 @@ def test_a_broken_connection_misses_nothing(follow: Follow) -> None:
     assert server.since[:2] == ["100", "101"] and server.lists == 1
 
 
+def test_what_no_watch_can_give_is_listed(follow: Follow) -> None:
+    """An event that is too large, or that nobody can read, comes again with each watch from the same version."""
+    server = Server(*([ApiError(0, "NoEvent", "unreadable")] for _ in range(4)), [_event("ADDED", 201)])
+    follow(server, 120.0)
+    assert server.lists == 2 and server.since[:5] == ["100", "100", "100", "100", "200"]
+
+
 def test_a_server_that_has_forgotten_the_version_is_listed_again(follow: Follow) -> None:
     server = Server([ApiError(410, "Expired", "too old")], [_event("ADDED", 201)])
     follow(server, 60.0)
