@@ -16,6 +16,7 @@ app = typer.Typer(no_args_is_help=True)
 NEEDED = ("kopf", "kubernetes", "kafka")
 DEFAULT_ZOOKEEPER_IMAGE = "zookeeper:3.9"
 DEFAULT_LEASE = "ottla-operator"
+DEFAULT_ROLLING_CLUSTERS = 3
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 QUIETER = {"kopf": logging.WARNING, "kafka": logging.CRITICAL, "aiohttp.access": logging.WARNING}
 """Libraries that log every watch event, every connection to a broker, every probe.
@@ -53,6 +54,12 @@ def run(
     lease: Annotated[
         str, typer.Option(envvar="OTTLA_LEASE", help="Name of the lease; operators of one lease work one at a time.")
     ] = DEFAULT_LEASE,
+    max_rolling_clusters: Annotated[
+        int,
+        typer.Option(
+            envvar="OTTLA_MAX_ROLLING_CLUSTERS", min=0, help="Clusters that are rolled at the same time; 0: any number."
+        ),
+    ] = DEFAULT_ROLLING_CLUSTERS,
 ) -> None:
     """Serves KafkaCluster and KafkaTopic until SIGTERM. Needs the package's extra named operator."""
     _require_extra()
@@ -69,6 +76,7 @@ def run(
         reads_nodes=nodes,
         liveness=liveness,
         lease=lease,
+        most_rolling=max_rolling_clusters,
     )
 
     async def serve() -> None:

@@ -384,6 +384,11 @@ _OF_CLUSTERS = (
         "Nothing; or open one with the annotation kafka.ottla.dev/maintenance-until.",
     ),
     _cluster(
+        ROLLED, "False", "AwaitingTurn",
+        "As many clusters as the operator restarts at a time (maxRollingClusters of the chart) are being restarted.",
+        "Nothing; it goes on when one of the clusters that the message names is done, or waits for a person.",
+    ),
+    _cluster(
         ROLLED, "False", "Held",
         "spec.brokers.overrides holds brokers that have a change pending. All others run with the declared template.",
         "Set their state to Active, or remove their entries, when they may be restarted.",

@@ -14,7 +14,15 @@ from ottla_operator.api.objects import EVENT, Obj, dig, name_of, new, short_hash
 
 NORMAL = "Normal"
 WARNING = "Warning"
-PROGRESS = ("Rolling", "RaisesProtocol", "AwaitingApproval", "AwaitingWindow", "BeingRemoved", "Changing")
+PROGRESS = (
+    "Rolling",
+    "RaisesProtocol",
+    "AwaitingApproval",
+    "AwaitingWindow",
+    "AwaitingTurn",
+    "BeingRemoved",
+    "Changing",
+)
 """The reasons of conditions that are not True because the operator is doing something."""
 MESSAGE_LENGTH = 1000
 

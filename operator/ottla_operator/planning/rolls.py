@@ -45,6 +45,7 @@ from ottla_operator.roller.batches import BLOCKERS_SHOWN
 from ottla_operator.roller.leader_elections import PartitionId
 from ottla_operator.roller.state import Roll, Waiting, from_status
 
+AHEAD_SHOWN = 3
 HEAL_AFTER_S = 60.0
 """How long a member whose container fails has to be unready before its restart counts as a repair."""
 
@@ -100,7 +101,7 @@ def decide_roll(
             most=snapshot.cluster.rolling.max_batch,
             awaits=_awaited_approval(snapshot, wanted),
             leader=snapshot.leading_server(),
-            waiting=_waiting(maintenance),
+            waiting=_waiting(maintenance, snapshot.rolls_ahead),
             store_troubles=store_troubles(snapshot, servers),
         )
         decided = machine.decide(recorded, facts)
@@ -130,9 +131,14 @@ def _awaited_approval(snapshot: Snapshot, wanted: Mapping[int, Obj]) -> str:
     return "" if annotation(snapshot.resource, names.APPROVE_ROLL) == needed else needed
 
 
-def _waiting(maintenance: Maintenance) -> Waiting | None:
+def _waiting(maintenance: Maintenance, rolls_ahead: Sequence[str]) -> Waiting | None:
     """What keeps a roll from choosing a batch that repairs nothing. Ordered checks."""
-    return Waiting("AwaitingWindow", maintenance.waits_for) if maintenance.waits_for else None
+    if maintenance.waits_for:
+        return Waiting("AwaitingWindow", maintenance.waits_for)
+    if not rolls_ahead:
+        return None
+    more = f" and {len(rolls_ahead) - AHEAD_SHOWN} more" if len(rolls_ahead) > AHEAD_SHOWN else ""
+    return Waiting("AwaitingTurn", f"the roll of {', '.join(rolls_ahead[:AHEAD_SHOWN])}{more}")
 
 
 def store_troubles(snapshot: Snapshot, servers: Mapping[int, Obj]) -> tuple[str, ...]:

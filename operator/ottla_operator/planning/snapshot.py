@@ -98,6 +98,9 @@ class Snapshot:
     restored_moves: tuple[LeaderMove, ...] = ()
     """The last moves whose original orders of replicas the controller has confirmed to this process."""
 
+    rolls_ahead: tuple[str, ...] = ()
+    """The clusters, as namespace/name, whose rolls this one waits for (`planning.turns`)."""
+
     def get(self, kind: ResourceKind, name: str) -> Obj | None:
         return self.objects.get(kind.kind, {}).get(name)
 

@@ -39,9 +39,9 @@ A roll leaves a batch for another member that is down and pending, until its own
 catches up: what keeps the other one down may be what the roll has to write (a StatefulSet that somebody has scaled to
 zero, or a template that does not start), and a replica may have only that other one to fetch from.
 
-While `waiting` says so (a maintenance window that is closed) no batch is chosen, and one of which no pod was stopped is
-left; any other is finished. Members that `heals` marks do not wait: those that do not come back by themselves, and
-brokers with a failed volume that has a successor.
+While `waiting` says so (a maintenance window is closed, other clusters have the turn) no batch is chosen. When a window
+closes, a batch of which no pod was stopped is left; any other is finished. Members that `heals` marks do not wait:
+those that do not come back by themselves, and brokers with a failed volume that has a successor.
 
 The active controller is in the last batch: it waits for others that may not be stopped, `BEHIND_PATIENCE_S` at most.
 The same machine rolls ZooKeeper servers, which have no partitions.
@@ -63,6 +63,7 @@ from ottla_operator.roller.state import PlannedMember, Roll, Step, Waiting
 
 REQUEUE_S = 2.0
 RESTORE_REQUEUE_S = 0.5
+TURN_REQUEUE_S = 5.0
 LEADERSHIP_TIMEOUT_S = 60.0
 BEHIND_PATIENCE_S = 600.0
 """How long a pending broker that is behind is left to catch up before it, or the controller, may be restarted."""
@@ -236,7 +237,9 @@ def _pick(roll: Roll, facts: RollFacts, pending: list[RollMember]) -> RollDecisi
     if facts.waiting is not None:
         pending = [member for member in pending if member.heals]
         if not pending:
-            return RollDecision(replace(roll, step="PickNext", batch=(), estimate="", blocked_by=()))
+            soon = TURN_REQUEUE_S if facts.waiting.reason == "AwaitingTurn" else None
+            waited = replace(roll, step="PickNext", batch=(), estimate="", blocked_by=())
+            return RollDecision(waited, requeue_after_s=soon)
         batches = _planned(roll, facts, pending)
     blocked: tuple[str, ...] = ()
     for member in sorted((member for member in pending if not member.is_ready), key=lambda member: member.id):
@@ -330,7 +333,8 @@ def _plan(facts: RollFacts, pending: Sequence[RollMember], batches: Sequence[Rol
 
 def _may_be_left(facts: RollFacts, batch: Sequence[RollMember]) -> bool:
     """Whether a batch of which nobody was stopped has to wait for the next window."""
-    return facts.waiting is not None and any(member.is_ready and not member.heals for member in batch)
+    waits_for_window = facts.waiting is not None and facts.waiting.reason == "AwaitingWindow"
+    return waits_for_window and any(member.is_ready and not member.heals for member in batch)
 
 
 def _apply(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> RollDecision:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from ottla_operator.roller.leader_moves import LeaderMove, move_from_status
 
-WaitReason = Literal["AwaitingWindow"]
+WaitReason = Literal["AwaitingWindow", "AwaitingTurn"]
 Step = Literal["PickNext", "ApplyTemplate", "MoveLeaders", "DeletePod", "WaitReady", "WaitInSync", "RestoreLeaders"]
 STEPS: tuple[str, ...] = get_args(Step)
 WAIT_REASONS: tuple[str, ...] = get_args(WaitReason)

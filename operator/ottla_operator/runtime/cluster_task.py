@@ -22,6 +22,7 @@ from ottla_operator.api.objects import KAFKA_CLUSTER, SECRET, Obj, dig, is_termi
 from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
 from ottla_operator.planning.concerns import ClusterDecision, decide_cluster
 from ottla_operator.planning.snapshot import BatchProof, ContainerImages, LeaderMigration, Snapshot
+from ottla_operator.planning.turns import wants_turn
 from ottla_operator.planning.zookeeper_objects import super_secret
 from ottla_operator.rebalancer.planner import plan
 from ottla_operator.roller.batches import blockers
@@ -36,6 +37,7 @@ from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.object_writer import ObjectWriter
 from ottla_operator.runtime.refusals import Refusals
 from ottla_operator.runtime.replica_mover import ReplicaMover
+from ottla_operator.runtime.roll_turns import RollTurns
 
 
 class ClusterTask:
@@ -51,8 +53,10 @@ class ClusterTask:
         *,
         reads_nodes: bool,
         monotonic: Callable[[], float],
+        turns: RollTurns | None = None,
     ) -> None:
         self.key = key
+        self._turns = turns
         self._cache = cache
         self._api = api
         self._environment = environment
@@ -120,13 +124,19 @@ class ClusterTask:
             self._restored_moves = ()  # others are recorded now
         if failed is not None:
             raise failed
+        if self._turns is not None:
+            self._turns.reconciled(self.key)
         return REQUEUE_AFTER_S if wanted.requeue_after_s is None else min(wanted.requeue_after_s, REQUEUE_AFTER_S)
 
     async def snapshot(self, resource: Obj) -> Snapshot:
         """All that is known about the cluster now."""
         found = await self._observer.snapshot(resource, self._contested.known())
+        ahead: tuple[str, ...] = ()
+        if self._turns is not None and wants_turn(found):
+            ahead = self._turns.ask(self.key, str(found.status("roll", "started") or found.now))
         return replace(
             found,
+            rolls_ahead=ahead,
             refused_elections=frozenset(self._refused_elections.now()),
             refused_moves=frozenset(self._refused_moves.now()),
             restored_moves=self._restored_moves,

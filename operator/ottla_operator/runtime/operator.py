@@ -31,7 +31,8 @@ class OperatorSettings:
     """The settings of one operator process.
 
     `watch_namespaces`: empty: all of them. `namespace`: the namespace of the lease. `identity`: the name of this
-    process in the lease. `liveness`: where the HTTP port answers the probe; "" for no HTTP port.
+    process in the lease. `liveness`: where the HTTP port answers the probe; "" for no HTTP port. `most_rolling`: how
+    many clusters may restart members at the same time, 0 for any number.
     """
 
     images: ContainerImages
@@ -41,6 +42,7 @@ class OperatorSettings:
     reads_nodes: bool
     liveness: str
     lease: str = NAME
+    most_rolling: int = 0
 
 
 class Operator:
@@ -78,6 +80,7 @@ class Operator:
             reads_nodes=settings.reads_nodes,
             may_write=self._may_write,
             metrics=self._metrics,
+            most_rolling=settings.most_rolling,
         )
         supervisor, lease = self._supervisor, self._lease
         self._watches = [

@@ -34,6 +34,7 @@ from ottla_operator.runtime.cluster_observer import RESYNC_S
 from ottla_operator.runtime.cluster_task import ClusterTask
 from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of
 from ottla_operator.runtime.operator_metrics import OperatorMetrics
+from ottla_operator.runtime.roll_turns import RollTurns
 from ottla_operator.runtime.topic_task import TopicTask
 
 STUCK_S = 600.0
@@ -61,6 +62,7 @@ class TaskSupervisor:
         reads_nodes: bool,
         may_write: Callable[[], Awaitable[None]],
         metrics: OperatorMetrics | None = None,
+        most_rolling: int = 0,
     ) -> None:
         self._cache = cache
         self._api = api
@@ -69,6 +71,8 @@ class TaskSupervisor:
         self._reads_nodes = reads_nodes
         self._may_write = may_write
         self._metrics = metrics or OperatorMetrics()
+        self._most_rolling = most_rolling
+        self._turns: RollTurns | None = None
         self._clusters: dict[Key, _Running] = {}
         self._topics: dict[Key, tuple[_Running, TopicTask]] = {}
         self._log = logging.getLogger("ottla.operator")
@@ -208,6 +212,8 @@ class TaskSupervisor:
 
     async def _run_cluster(self, key: Key, dirty: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
+        if self._turns is None:
+            self._turns = RollTurns(self._most_rolling, self._cache, self._environment.now, loop.time)
         cluster = ClusterTask(
             key,
             self._cache,
@@ -216,6 +222,7 @@ class TaskSupervisor:
             self._images,
             reads_nodes=self._reads_nodes,
             monotonic=loop.time,
+            turns=self._turns,
         )
         failures = 0
         try:

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla_operator.api.objects import CLAIM, KAFKA_CLUSTER, KAFKA_TOPIC, NODE, POD, SERVICE, STATEFUL_SET, dig
+from ottla_operator.api.objects import CLAIM, KAFKA_CLUSTER, KAFKA_TOPIC, NODE, POD, SERVICE, STATEFUL_SET, Obj, dig
 from ottla_operator.planning.snapshot import ContainerImages
+from ottla_operator.roller import machine
 from ottla_operator.runtime import topic_task
 from ottla_operator.runtime.object_cache import ObjectCache
 from ottla_operator.runtime.supervisor import TaskSupervisor
@@ -22,7 +23,7 @@ from tests.operator.topic_fleet import FLIGHTS, document
 class World:
     """A supervisor fed by a Kubernetes in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_rolling: int = 0) -> None:
         self.kubernetes = InMemoryKubernetes()
         self.kafka = InMemoryKafka(self.kubernetes)
         self.allowed = asyncio.Event()
@@ -34,6 +35,7 @@ class World:
             ContainerImages("ottla:1", "zookeeper:3.9"),
             reads_nodes=True,
             may_write=self.wait,
+            most_rolling=most_rolling,
         )
         self.kubernetes.on_change = self.supervisor.on_event
         for index, zone in enumerate(("zone-a", "zone-b", "zone-c")):
@@ -75,6 +77,41 @@ async def test_nothing_is_written_before_the_lease_is_held() -> None:
     assert world.kubernetes.writes == []
     world.allowed.set()
     await world.until(lambda: world.is_ready("orders"))
+    await world.supervisor.close()
+
+
+async def test_clusters_are_rolled_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(most_rolling=1)
+    monkeypatch.setattr(machine, "TURN_REQUEUE_S", 0.01)
+    monkeypatch.setattr(machine, "REQUEUE_S", 0.01)
+    world.allowed.set()
+    clusters = ("orders", "payments")
+    for name in clusters:
+        cluster = copy.deepcopy(CLUSTER)
+        cluster["metadata"]["name"] = name
+        world.kubernetes.put(cluster)
+    await world.until(lambda: all(world.is_ready(name) for name in clusters))
+    together: list[tuple[str, ...]] = []
+    see = world.kubernetes.on_change
+
+    def watch(event: str, obj: Obj) -> None:
+        see(event, obj)
+        rolls = {name: dig(world.kubernetes.there(KAFKA_CLUSTER, name), "status", "roll") or {} for name in clusters}
+        if rolling := tuple(name for name in clusters if rolls[name].get("batch")):
+            together.append(rolling)
+
+    def rolled(name: str) -> str:
+        conditions = dig(world.kubernetes.there(KAFKA_CLUSTER, name), "status", "conditions") or []
+        return next(str(one["reason"]) for one in conditions if one["type"] == "Rolled")
+
+    world.kubernetes.on_change = watch
+    for name in clusters:
+        cluster = world.kubernetes.there(KAFKA_CLUSTER, name)
+        cluster["spec"]["brokers"]["config"] = {"min.insync.replicas": 1}
+        world.kubernetes.put(cluster)
+    await world.until(lambda: "AwaitingTurn" in [rolled(name) for name in clusters])
+    await world.until(lambda: [rolled(name) for name in clusters] == ["AsDeclared"] * 2)
+    assert set(together) == {("orders",), ("payments",)}, "never both"
     await world.supervisor.close()
 
 
