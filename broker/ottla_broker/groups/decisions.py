@@ -49,7 +49,7 @@ class JoinRequest:
     member_id: str
     """Empty for a member that has none yet."""
     new_member_id: str
-    """The id to give should the member need one: unique, chosen by the coordinator."""
+    """The id to give to a member that has none: unique, chosen by the coordinator. Empty where `member_id` is not."""
     group_instance_id: str | None
     """Static membership (KIP-345)."""
     client_id: str

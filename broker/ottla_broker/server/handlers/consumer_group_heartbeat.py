@@ -44,7 +44,7 @@ async def handle(
         GroupHeartbeat(
             member_id=request.member_id,
             member_epoch=request.member_epoch,
-            new_member_id=str(services.clock.uuid4()),
+            new_member_id="" if request.member_id else str(services.clock.uuid4()),
             instance_id=request.instance_id,
             rack_id=request.rack_id,
             rebalance_timeout_ms=request.rebalance_timeout_ms,

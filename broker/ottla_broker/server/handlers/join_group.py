@@ -32,12 +32,11 @@ MAX_PREFIX_LENGTH = 8_000
 async def handle(services: Services, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
     version = context.api_version
     instance_id: str | None = request.group_instance_id
-    prefix = ((context.client_id or "") if instance_id is None else instance_id)[:MAX_PREFIX_LENGTH]
     result = await services.group_coordinator.join(
         request.group_id,
         JoinRequest(
             member_id=request.member_id,
-            new_member_id=f"{prefix}{MEMBER_ID_DELIMITER}{services.clock.uuid4()}",
+            new_member_id="" if request.member_id else _new_member_id(services, context, instance_id),
             group_instance_id=instance_id,
             client_id=context.client_id or "",
             client_host=client_host(context),
@@ -67,3 +66,8 @@ async def handle(services: Services, context: RequestContext, request: JoinGroup
             for member in result.members
         ],
     )
+
+
+def _new_member_id(services: Services, context: RequestContext, instance_id: str | None) -> str:
+    prefix = ((context.client_id or "") if instance_id is None else instance_id)[:MAX_PREFIX_LENGTH]
+    return f"{prefix}{MEMBER_ID_DELIMITER}{services.clock.uuid4()}"
