@@ -80,13 +80,18 @@ REASONS: dict[str, Callable[[], str]] = {
 
 EXTENDED = (
     "tests/beside",
+    "tests/broker/controller/acts/test_reassignments_with_apache_kafka.py",
+    "tests/broker/controller/test_with_apache_kafka.py",
     "tests/compatibility",
     "tests/integration",
     "tests/kills",
     "tests/mixed",
     "tests/nemesis",
     "tests/operator/model_based",
+    "tests/operator/planning/test_ensemble_resize.py",
+    "tests/operator/planning/test_resize_real_zookeeper.py",
     "tests/operator/real_api",
+    "tests/operator/runtime/test_operator.py",
     "tests/pipeline/test_spark.py",
     "tests/scenarios",
     "tests/simulation/test_determinism.py",

@@ -284,6 +284,7 @@ def _restore(fleet: EnsembleFleet) -> None:
     fleet.recreate_claims(3, with_data=True)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("happens", [_lose_one, _restore])
 async def test_an_operator_killed_between_any_two_writes_overwrites_nothing(
     happens: Callable[[EnsembleFleet], None],

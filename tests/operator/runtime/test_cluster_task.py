@@ -153,6 +153,7 @@ def killed() -> dict[str, Any]:
     return CLUSTER
 
 
+@pytest.mark.extended
 async def test_an_operator_killed_between_any_two_writes_ends_in_the_same_state(killed: dict[str, Any]) -> None:
     whole = await _running(killed)
     writes = len(whole.kubernetes.writes)
@@ -163,6 +164,7 @@ async def test_an_operator_killed_between_any_two_writes_ends_in_the_same_state(
         assert fleet.picture() == expected, f"killed after {survived} writes"
 
 
+@pytest.mark.extended
 async def test_a_roll_goes_on_and_restarts_each_broker_once_when_the_operator_is_killed_between_any_two_writes(
     killed: dict[str, Any],
 ) -> None:
@@ -212,6 +214,7 @@ async def test_a_batch_leads_nothing_before_its_pods_are_deleted_and_every_repli
     assert sum(fleet.kafka.leads().values()) == 400 and len(fleet.kafka.leads()) == 6, "and lead again"
 
 
+@pytest.mark.extended
 async def test_replica_orders_are_put_back_when_the_operator_is_killed_while_leaderships_move() -> None:
     fleet = await _running()
     orders = [("t", n, ((n % 3), (n + 1) % 3, (n + 2) % 3)) for n in range(3)]
