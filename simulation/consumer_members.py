@@ -140,6 +140,7 @@ class ConsumerProtocolMember:
 
     def _accepted(self, exchange: Exchange, *, is_join: bool) -> None:
         answer, oracle, name = exchange.answer, self._group.oracle, self.access.name
+        self._group.seen_as("consumer", exchange)
         if is_join:
             oracle.joined(name, answer.member_epoch, exchange.highest_epoch, is_current=exchange.was_current)
             self._member_id = answer.member_id or self._member_id

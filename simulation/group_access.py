@@ -59,6 +59,17 @@ class SimulatedGroup:
     topic_ids: dict[str, bytes] = field(default_factory=dict)
     """As far as its members have heard."""
 
+    kind: str = ""
+    """"classic" or "consumer", as its members were told last."""
+    conversions: int = 0
+    """How often it has become one of the other kind."""
+
+    def seen_as(self, kind: str, exchange: Exchange) -> None:
+        """A member's response says of which protocol the group is."""
+        if exchange.was_current and kind != self.kind:
+            self.conversions += bool(self.kind)
+            self.kind = kind
+
     @property
     def now_s(self) -> float:
         return self.workload.world.loop.time()
@@ -226,10 +237,13 @@ class GroupAccess:
             if not self.unavailable(code, ErrorCode.STALE_MEMBER_EPOCH, *_REFUSED):
                 raise Violation(f"OffsetFetch of {self.name} gave {code.name}")
             return False
+        codes = {ErrorCode.of(part.error_code) for topic in found.topics for part in topic.partitions}
+        if codes - {ErrorCode.NONE, ErrorCode.UNSTABLE_OFFSET_COMMIT}:
+            raise Violation(f"OffsetFetch of {self.name} gave {', '.join(sorted(code.name for code in codes))}")
+        if ErrorCode.UNSTABLE_OFFSET_COMMIT in codes:
+            return False  # a commit is under way
         for topic in found.topics:
             for part in topic.partitions:
-                if part.error_code:
-                    raise Violation(f"OffsetFetch of {self.name} gave {ErrorCode.of(part.error_code).name}")
                 if exchange.was_current:
                     partition = (topic.name, part.partition_index)
                     self.group.oracle.offset_read(partition, part.committed_offset, asked_s=exchange.sent_s)

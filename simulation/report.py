@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.table import Table
@@ -20,6 +21,9 @@ def summary_lines(outcomes: Sequence[Outcome], wall_s: float) -> list[str]:
         if runs:
             flushed = sum(any("flush.messages=1" in note for note in each.notes) for each in runs)
             faults = sum(each.faults for each in runs)
+            tallies: Counter[str] = Counter()
+            for each in runs:
+                tallies.update(each.tallies)
             lines.append(
                 f"  {name}: {len(runs)} seeds, {sum(each.virtual_s for each in runs):,.0f} s of virtual time,"
                 f" {sum(each.messages for each in runs):,} messages,"
@@ -29,6 +33,7 @@ def summary_lines(outcomes: Sequence[Outcome], wall_s: float) -> list[str]:
                 f" {sum(each.session_expiries for each in runs)} sessions expired,"
                 f" flush.messages=1 in {flushed}; {sum(each.acknowledged for each in runs):,} records acknowledged,"
                 f" {sum(each.delivered for each in runs):,} delivered"
+                + "".join(f", {count:,} {what}" for what, count in tallies.items())
             )
     lines.append(
         f"{len(outcomes)} seeds in {wall_s:.0f} s: {len(outcomes) / minutes:,.0f} seeds and"

@@ -46,6 +46,8 @@ class Outcome:
     callbacks: int = 0
     coverage: dict[tuple[str, str], int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    tallies: dict[str, int] = field(default_factory=dict)
+    """What else the scenario counts."""
 
     @property
     def replay(self) -> str:
@@ -94,6 +96,7 @@ def run_seed(name: str, seed: int, *, trace_out: IO[str] | None = None) -> Outco
         world.loop.callbacks_run,
         world.coverage,
         world.notes,
+        world.tallies,
     )
     world.discard()
     gc.collect()

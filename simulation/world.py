@@ -107,6 +107,8 @@ class World:
         self.coverage: dict[tuple[str, str], int] = {}
         """(fault, what the fleet was doing) → how often."""
         self.faults = 0
+        self.tallies: dict[str, int] = {}
+        """What a scenario counts, for the report."""
         self.last_looks: list[Callable[[], None]] = []
         """Called just before a process ends or a call on a disk fails: a oracle sees what was true until then."""
         self.at_end = contextlib.ExitStack()

@@ -1,9 +1,10 @@
 """Three to five brokers, groups of the consumer protocol (KIP-848), and faults aimed at their coordinators.
 
 Members join, are assigned partitions, give them up, commit, leave, die and fall silent, some of them static, some with
-a regular expression; topics grow and are created meanwhile. No partition has two owners, no commit of a fenced member
-counts, epochs never fall (`consumer_group_oracle`), and when the faults are healed every partition of the subscribed
-topics has exactly one live owner. Half of the seeds set flush.messages=1 and have losses of power.
+a regular expression; topics grow and are created meanwhile. Half of the groups have members of the classic protocol
+too, so they are converted online, and back. No partition has two owners, no commit of a fenced member counts, epochs
+never fall (`consumer_group_oracle`), and when the faults are healed every partition of the subscribed topics has
+exactly one live owner. Half of the seeds set flush.messages=1 and have losses of power.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from simulation.administration import Administrator
 from simulation.applications import Application, MakeMember
 from simulation.broker_restarts import BrokerRestarts
 from simulation.checker import Checker, Partition, Violation
+from simulation.classic_members import ClassicProtocolMember
 from simulation.client import Client, Unavailable
 from simulation.cluster import SimulatedFleet
 from simulation.consumer_group_oracle import ConsumerGroupOracle
@@ -68,7 +70,7 @@ async def run(world: World) -> Checker:
     applications = [
         Application(group, draw.choice(clients), f"{group.group_id}/{number}", make)
         for group in groups
-        for number, make in enumerate(_members(draw, topics))
+        for number, make in enumerate(_members(draw, topics, is_mixed=draw.random() < 0.5))
     ]
     for number, one in enumerate(applications):
         workload.add_work(one.run(), f"application {number}")
@@ -100,11 +102,14 @@ async def run(world: World) -> Checker:
     watching.cancel()
     oracles = [group.oracle for group in groups]
     checker.acknowledged_count += sum(one.commit_count for one in oracles)
-    world.note(
-        f"{sum(one.assigned_count for one in oracles)} assignments of a partition,"
-        f" {sum(one.commit_count for one in oracles)} commits, {sum(one.fenced_count for one in oracles)} members"
-        f" fenced, epochs up to {max(one.highest_epoch for one in oracles)}"
-    )
+    world.tallies = {
+        "assignments of a partition": sum(one.assigned_count for one in oracles),
+        "commits of members": sum(one.commit_count for one in oracles),
+        "members fenced": sum(one.fenced_count for one in oracles),
+        "epochs of groups": sum(one.highest_epoch for one in oracles),
+        "groups converted": sum(group.conversions for group in groups),
+    }
+    world.note(", ".join(f"{count} {what}" for what, count in world.tallies.items()))
     return checker
 
 
@@ -169,10 +174,14 @@ def _group(
     )
 
 
-def _members(draw: random.Random, topics: Sequence[str]) -> list[MakeMember]:
-    """What the applications of one group run."""
+def _members(draw: random.Random, topics: Sequence[str], *, is_mixed: bool) -> list[MakeMember]:
+    """What the applications of one group run. In a mixed one each begins with either protocol, whatever it was before:
+    the group is converted online, and back."""
     makers: list[MakeMember] = []
     for number in range(draw.choice((1, 2, 3, 4))):
+        if is_mixed and draw.random() < 0.8:
+            makers.append(_of_either_protocol(("t0", "t1", "t2")))
+            continue
         kind = draw.random()
         instance_id = f"instance-{number}" if draw.random() < 0.4 else None
         if kind < 0.3:
@@ -190,6 +199,15 @@ def _with_regex(regex: str, instance_id: str | None) -> MakeMember:
 
 def _with_names(topics: Sequence[str], instance_id: str | None) -> MakeMember:
     return lambda access: ConsumerProtocolMember(access, topics=topics, instance_id=instance_id)
+
+
+def _of_either_protocol(topics: Sequence[str]) -> MakeMember:
+    def make(access: GroupAccess) -> ClassicProtocolMember | ConsumerProtocolMember:
+        if access.random.random() < 0.6:
+            return ClassicProtocolMember(access, topics)
+        return ConsumerProtocolMember(access, topics=topics)
+
+    return make
 
 
 async def _change_topics(

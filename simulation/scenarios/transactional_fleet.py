@@ -89,7 +89,11 @@ async def run(world: World) -> Checker:
     watching.cancel()
     checker.acknowledged_count += transactions.acknowledged_count
     checker.delivered_count += transactions.delivered_count
-    world.note(f"{transactions.committed_count} transactions committed, {transactions.aborted_count} aborted")
+    world.tallies = {
+        "transactions committed": transactions.committed_count,
+        "transactions aborted": transactions.aborted_count,
+    }
+    world.note(", ".join(f"{count} {what}" for what, count in world.tallies.items()))
     return checker
 
 
