@@ -21,6 +21,11 @@ from ottla_broker.controller.decisions import reassignment_steps as reassignment
 from ottla_broker.controller.store import ControllerStore
 from ottla_broker.controller.values import NO_LEADER, LeaderAndIsr, ReplicaAssignment
 from ottla_broker.coordination import znodes
+from ottla_broker.groups.consumer import migration
+from ottla_broker.groups.consumer.consumer_group import ConsumerGroup
+from ottla_broker.groups.coordinator import GroupCoordinator
+from ottla_broker.groups.group_timers import GroupTimers
+from ottla_broker.groups.live_consumer_group import LiveConsumerGroup
 from ottla_broker.groups.offsets import GroupOffsets
 from ottla_broker.ports.coordination import Check
 from ottla_broker.protocol.errors import ErrorCode
@@ -273,6 +278,42 @@ def _up_to_the_high_watermark(partition: Partition, params: FetchParams) -> int:
 
 def _nothing_aborted(self: Any, *arguments: Any) -> list[Any]:
     return []
+
+
+# -- groups of the consumer protocol ----------------------------------------------------------------------------------
+
+
+def _free_at_once(self: ConsumerGroup, member_id: str, topic_id: bytes, partition: int) -> bool:
+    return True
+
+
+def _commit_of_anybody(self: ConsumerGroup, *arguments: Any, **named: Any) -> ErrorCode:
+    return ErrorCode.NONE
+
+
+async def _answer_before_the_records(self: LiveConsumerGroup) -> ErrorCode:
+    self._flush()
+    return ErrorCode.NONE
+
+
+def _append_group_records_alone(self: GroupCoordinator, index: int, owned: Any, records: Any) -> Any:
+    timeout_ms = self.config.offsets_commit_timeout_ms
+    return self._log.append(index, owned.leader_epoch, records, required_acks=1, timeout_ms=timeout_ms)
+
+
+_arm_timer = GroupTimers.arm
+
+
+def _remove_early(self: Any, key: Any, delay_s: float) -> None:
+    _arm_timer(self, key, delay_s / 4)
+
+
+_make_group = ConsumerGroup.__init__
+
+
+def _load_without_owners(self: ConsumerGroup, image: Any, config: Any) -> None:
+    _make_group(self, image, config)
+    self._owners.clear()
 
 
 # -- controller -------------------------------------------------------------------------------------------------------
@@ -657,6 +698,52 @@ MUTANTS = (
         20,
         ((Log, "aborted_in", _nothing_aborted),),
         is_quick=True,
+    ),
+    Mutant(
+        "a partition is given to the next member before the former one has given it up",
+        "consumer_groups_fleet",
+        10,
+        ((ConsumerGroup, "is_free_for", _free_at_once),),
+        is_quick=True,
+    ),
+    Mutant(
+        "a commit of a fenced member is accepted",
+        "consumer_groups_fleet",
+        40,
+        ((ConsumerGroup, "check_commit", _commit_of_anybody),),
+        is_quick=True,
+    ),
+    Mutant(
+        "members are answered before the records of their group are committed",
+        "consumer_groups_fleet",
+        60,
+        ((LiveConsumerGroup, "_carry_out", _answer_before_the_records),),
+    ),
+    Mutant(
+        "groups are stored on their coordinator alone",
+        "consumer_groups_fleet",
+        60,
+        ((GroupCoordinator, "_append_to", _append_group_records_alone),),
+    ),
+    Mutant(
+        "members are removed before their session times out",
+        "consumer_groups_fleet",
+        20,
+        ((GroupTimers, "arm", _remove_early),),
+        is_quick=True,
+    ),
+    Mutant(
+        "a group that is loaded has no owners of partitions",
+        "consumer_groups_fleet",
+        60,
+        ((ConsumerGroup, "__init__", _load_without_owners),),
+        is_quick=True,
+    ),
+    Mutant(
+        "a classic group that is upgraded has no owners of partitions",
+        "consumer_groups_fleet",
+        60,
+        ((migration, "read_assignment", lambda blob, topics: {}),),
     ),
     Mutant("an election does not raise the epoch", "fleet", 5, ((LeaderAndIsr, "led_by", _same_epoch),), is_quick=True),
 )
