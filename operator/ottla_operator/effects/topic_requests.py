@@ -75,6 +75,11 @@ def describe_topics(client: KafkaAdminClient, names: Sequence[str]) -> dict[str,
                 if value["config_source"] == DYNAMIC_TOPIC_CONFIG and value["value"] is not None
             },
             is_internal=bool(topic.get("is_internal")),
+            whole=tuple(
+                len(partition["replica_nodes"])
+                for partition in topic["partitions"]
+                if len(partition["isr_nodes"]) == len(partition["replica_nodes"])
+            ),
         )
     return views
 

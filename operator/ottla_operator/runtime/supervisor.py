@@ -22,6 +22,7 @@ from ottla_operator.api.objects import (
     Obj,
     ResourceKind,
     dig,
+    is_terminating,
     label,
     name_of,
     uid_of,
@@ -83,17 +84,25 @@ class TaskSupervisor:
         before = None
         if kind == NODE.kind:
             before = self._cache.get(NODE, "", name_of(obj))
+        elif kind == KAFKA_CLUSTER.kind:
+            before = self._cache.get(KAFKA_CLUSTER, str(dig(obj, "metadata", "namespace") or ""), name_of(obj))
         elif kind == KAFKA_TOPIC.kind:
             before = self._cache.get(KAFKA_TOPIC, str(dig(obj, "metadata", "namespace") or ""), name_of(obj))
         if not (self._cache.remove(obj) if event == "DELETED" else self._cache.put(obj)):
             return
         if kind == KAFKA_TOPIC.kind:
             self._queue_documents_of(before)
-        if kind != NODE.kind or event == "DELETED" or before is None or not _has_same_labels(before, obj):
+        if event != "DELETED" and kind == KAFKA_CLUSTER.kind and _is_same_for_topics(before, obj):
+            self._wake(obj, with_topics=False)
+        elif kind != NODE.kind or event == "DELETED" or before is None or not _has_same_labels(before, obj):
             self._wake(obj)
 
-    def _wake(self, obj: Obj) -> None:
-        """Wakes the tasks that an object may matter to."""
+    def _wake(self, obj: Obj, *, with_topics: bool = True) -> None:
+        """Wakes the tasks that an object may matter to.
+
+        Args:
+            with_topics: whether what a KafkaCluster says of its topics may have changed.
+        """
         if obj["kind"] == NODE.kind:
             for running in self._clusters.values():
                 running.dirty.set()
@@ -114,7 +123,7 @@ class TaskSupervisor:
         if obj["kind"] == KAFKA_CLUSTER.kind:  # created, deleted or paused
             if key in self._clusters:
                 self._clusters[key].dirty.set()
-            if key in self._topics:
+            if with_topics and key in self._topics:
                 self._topics[key][1].queue_all()
 
     def _queue_documents_of(self, document: Obj | None) -> None:
@@ -297,6 +306,16 @@ class TaskSupervisor:
                     await asyncio.sleep(pause)
         finally:
             await topics.close()
+
+
+def _is_same_for_topics(before: Obj | None, after: Obj) -> bool:
+    """Whether only a KafkaCluster's status has changed, or something else that its KafkaTopics do not depend on."""
+    return (
+        before is not None
+        and uid_of(before) == uid_of(after)
+        and is_terminating(before) == is_terminating(after)
+        and bool(dig(before, "spec") == dig(after, "spec"))
+    )
 
 
 def _has_same_labels(before: Obj, after: Obj) -> bool:

@@ -416,6 +416,7 @@ class TopicTask:
             rebalance_mode=str(dig(cluster.resource, "spec", "rebalance", "mode") or "Auto"),
             topic_owner=topic_owner_of(resource, documents),
             now=self._environment.now(),
+            bytes_to_go=_bytes_to_go(cluster.resource, topic.topic_name),
         )
 
     async def _read_cluster(self, is_any_terminating: bool) -> _ClusterState:
@@ -435,3 +436,14 @@ class TopicTask:
             () if cluster is None else tuple(internal_address(parse_cluster(cluster)[0], i) for i in self._broker_ids())
         )
         return await self._kafka.to(bootstrap)
+
+
+def _bytes_to_go(cluster: Obj | None, topic: str) -> int | None:
+    """What the batch of a cluster's rebalance still has to copy of a topic; None when no partition is in it.
+
+    >>> cluster = {"status": {"rebalance": {"batch": [{"topic": "a", "bytesToGo": 5}, {"topic": "b"}]}}}
+    >>> _bytes_to_go(cluster, "a"), _bytes_to_go(cluster, "b"), _bytes_to_go(cluster, "c")
+    (5, 0, None)
+    """
+    members = [one for one in dig(cluster, "status", "rebalance", "batch") or [] if dig(one, "topic") == topic]
+    return sum(int(dig(one, "bytesToGo") or 0) for one in members) if members else None

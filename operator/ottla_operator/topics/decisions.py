@@ -43,7 +43,8 @@ _OBSERVED = ("topicName", "topicId", "partitions", "replicas", "adopted")
 class TopicDescription:
     """A topic in Kafka. `replicas`: of the partition with the fewest. `config`: the values set on the topic.
 
-    `error`: the error that the brokers answered, "Name: message"; the other fields have no meaning then.
+    `error`: the error that the brokers answered, "Name: message"; the other fields have no meaning then. `whole`: the
+    number of replicas of each partition whose replicas are all in sync.
     """
 
     name: str
@@ -53,6 +54,7 @@ class TopicDescription:
     config: Mapping[str, str]
     is_internal: bool = False
     error: str = ""
+    whole: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class TopicFacts:
     `cluster_is_terminating`: the KafkaCluster is absent, or it or the namespace is terminating. `topic_owner`: the name
     of another KafkaTopic that has the topic, "" when there is none. `is_asked`: whether brokers have answered; without
     that, `live` and `brokers` (the number of registered brokers) have no meaning. `limits`: of the KafkaCluster.
+    `bytes_to_go`: what the batch of the rebalance still has to copy of the topic; None when no partition is in it.
     """
 
     topic: KafkaTopic
@@ -107,6 +110,7 @@ class TopicFacts:
     is_asked: bool = False
     live: TopicDescription | None = None
     brokers: int = 0
+    bytes_to_go: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +398,19 @@ def _replicas_change(facts: TopicFacts, live: TopicDescription) -> Condition:
     if facts.topic.replicas > facts.brokers:
         message = f"spec.replicas: {facts.topic.replicas} replicas need as many brokers, {facts.brokers} are registered"
         return condition_false(READY, "NotEnoughBrokers", message)
-    return condition_false(READY, "Changing", f"{change}; status.rebalance of the KafkaCluster has the progress")
+    return condition_false(READY, "Changing", f"{change}; status.replicasChange has the progress")
+
+
+def _replicas_progress(facts: TopicFacts) -> Obj | None:
+    """status.replicasChange: how far the rebalance has moved the topic to another number of replicas."""
+    live, wanted = facts.live, facts.topic.replicas
+    if live is None or live.error or live.is_internal or not 0 < wanted != live.replicas or facts.problems:
+        return None
+    if facts.rebalance_mode != "Auto" or wanted > facts.brokers:
+        return None
+    done = sum(1 for count in live.whole if count == wanted)
+    progress: Obj = {"from": live.replicas, "to": wanted, "partitionsDone": done, "partitions": live.partitions}
+    return progress if facts.bytes_to_go is None else {**progress, "bytesToGo": facts.bytes_to_go}
 
 
 def _record(facts: TopicFacts, creates: bool) -> Obj | None:
@@ -439,6 +455,8 @@ def _status(facts: TopicFacts, condition: Condition, *, has_topic: bool = True) 
             "partitions": live.partitions,
             "replicas": live.replicas,
         }
+        if (progress := _replicas_progress(facts)) is not None:
+            status["replicasChange"] = progress
     elif facts.is_asked and live is None and not is_terminating(facts.resource):
         for key in ("topicId", "partitions", "replicas"):
             status.pop(key, None)

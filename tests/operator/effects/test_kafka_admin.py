@@ -97,7 +97,7 @@ async def test_a_topic_is_created_altered_extended_and_deleted(admin: KafkaPytho
     assert list(found) == ["flights"]
     live = found["flights"]
     assert (live.partitions, live.replicas, dict(live.config)) == (2, 3, {"retention.ms": "1000"})
-    assert len(live.topic_id) == 22
+    assert len(live.topic_id) == 22 and live.whole == (3, 3)
     assert (
         await admin.change(
             [CreatePartitions("flights", 4), AlterTopicConfig("flights", {"max.message.bytes": "9"}, ("retention.ms",))]

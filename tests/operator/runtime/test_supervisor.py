@@ -288,3 +288,20 @@ async def test_a_heartbeat_of_a_node_wakes_no_task() -> None:
     world.kubernetes.put(node("n1", "zone-z"))
     await world.until(lambda: len(world.environment.reported) > passes)
     await world.supervisor.close()
+
+
+async def test_a_written_status_of_a_cluster_queues_none_of_its_topics_and_a_changed_spec_queues_all() -> None:
+    """A roll writes status every few seconds, and a cluster may have thousands of topics."""
+    world = World()
+    world.kubernetes.put(copy.deepcopy(CLUSTER))
+    for name in ("a", "b"):
+        world.kubernetes.put(document(name))
+    queue = world.supervisor._topics["default", "orders"][1].queue
+    assert len(queue) == 2 and len(queue.take(10, with_stalled=True)) == 2
+    world.kubernetes.edit(KAFKA_CLUSTER, "orders", status={"kafkaVersion": "3.9.1"})
+    assert len(queue) == 0
+    world.kubernetes.edit(KAFKA_CLUSTER, "orders", spec={**CLUSTER["spec"], "paused": True})
+    assert len(queue) == 2
+    queue.take(10, with_stalled=True)
+    world.kubernetes.remove(KAFKA_CLUSTER, "orders")
+    assert len(queue) == 2

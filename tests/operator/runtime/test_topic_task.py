@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -84,6 +85,41 @@ async def test_another_replication_factor_is_reported(topics: Topics) -> None:
     topics.apply(replicas=2)
     await topics.settle()
     assert topics.ready() == ("False", "Changing") and "spec.replicas" in topics.message()
+
+
+async def test_a_topic_whose_replicas_change_shows_how_many_partitions_are_done_and_what_is_left(
+    topics: Topics,
+) -> None:
+    topics.apply(replicas=2)
+    await topics.settle()
+    assert "replicasChange" not in topics.there()["status"]
+    topics.apply(replicas=3)
+    live = topics.kafka.topics_there["flights"]
+    topics.kafka.topics_there["flights"] = replace(live, whole=(3,) * 5 + (2,) * 6)
+    await topics.settle()
+    progress = {"from": 2, "to": 3, "partitionsDone": 5, "partitions": 12}
+    assert topics.there()["status"]["replicasChange"] == progress
+
+    batch = [{"topic": "flights", "partition": index, "bytesToGo": 100} for index in (5, 6)]
+    status = {**topics.fleet.kubernetes.there(KAFKA_CLUSTER, "orders")["status"], "rebalance": {"batch": batch}}
+    topics.fleet.cache.put(topics.fleet.kubernetes.edit(KAFKA_CLUSTER, "orders", status=status))
+    await topics.settle()
+    assert topics.there()["status"]["replicasChange"] == {**progress, "bytesToGo": 200}
+
+    topics.kafka.topics_there["flights"] = replace(live, replicas=3, whole=(3,) * 12)
+    await topics.settle()
+    assert topics.ready()[0] == "True" and "replicasChange" not in topics.there()["status"]
+
+
+async def test_a_change_of_replicas_that_nothing_makes_shows_no_progress(topics: Topics) -> None:
+    topics.fleet.edit("spec.rebalance", {"mode": "Off"})
+    await topics.fleet.converge()
+    topics.apply()
+    await topics.settle()
+    topics.apply(replicas=2)
+    await topics.settle()
+    assert topics.ready() == ("False", "ReplicasChangeNotSupported")
+    assert "replicasChange" not in topics.there()["status"]
 
 
 async def test_more_replicas_than_brokers_are_reported(topics: Topics) -> None:
