@@ -374,6 +374,13 @@ _OF_CLUSTERS = (
         "Remove the obstacle that the message names. The roll then goes on by itself.",
     ),
     _cluster(
+        ROLLED, "False", "ProgressDeadlineExceeded",
+        "Members that a roll has restarted do not come back: no progress for spec.rolling.progressDeadlineSeconds. "
+        "Nobody else is restarted.",
+        "Read in the message what they wait for and how their containers ended. Correct the change or take it back: "
+        "these members are restarted first. If they only need more time, nothing: the roll goes on by itself.",
+    ),
+    _cluster(
         ROLLED, "False", "AwaitingApproval",
         "spec.rolling.approval is Manual, and the restarts that status.roll.plan lists are not approved yet.",
         "Look at status.roll.plan, then set the annotation with the command in the message.",

@@ -102,6 +102,7 @@ def decide_roll(
             awaits=_awaited_approval(snapshot, wanted),
             leader=snapshot.leading_server(),
             waiting=_waiting(maintenance, snapshot.rolls_ahead),
+            progress_deadline_s=float(snapshot.cluster.rolling.progress_deadline_s),
             store_troubles=store_troubles(snapshot, servers),
         )
         decided = machine.decide(recorded, facts)
@@ -283,6 +284,10 @@ def _rolled(
         hint = f"; {hints[roll.waiting.reason]}" if hints.get(roll.waiting.reason) else ""
         text = f"{roll.role} {plan}; waits for {'; '.join((roll.waiting.what, *roll.blocked_by))}{hint}"
         return condition_false(ROLLED, roll.waiting.reason, text)
+    if roll.failed:
+        seconds = snapshot.cluster.rolling.progress_deadline_s
+        text = f"{where}: no progress for {seconds} s{waits}; nobody else is restarted until the change is corrected"
+        return condition_false(ROLLED, "ProgressDeadlineExceeded", text)
     if machine.is_blocked(roll, snapshot.now, patience_s=PATIENCE_S):
         return condition_false(ROLLED, "Blocked", f"{where}{waits}")
     reasons = sorted({reason for given in brokers.pending.values() for reason in given})

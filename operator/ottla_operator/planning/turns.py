@@ -47,7 +47,7 @@ def queued_roll(cluster: Obj, now: str) -> QueuedRoll | None:
     if roll.waiting is not None:
         wants = roll.waiting.reason == "AwaitingTurn"
         return QueuedRoll(cluster_text(cluster), roll.started, holds=False) if wants else None
-    if is_blocked(roll, now, patience_s=PATIENCE_S):
+    if roll.failed or is_blocked(roll, now, patience_s=PATIENCE_S):
         return None
     return QueuedRoll(cluster_text(cluster), roll.started, holds=bool(roll.batch) or roll.batches_done > 0)
 

@@ -35,6 +35,10 @@ them again when it is over (`planning.preferred_leaders`).
 Without ZooKeeper no broker that runs is stopped: nobody could move its leaderships, and it could not register again. A
 session that is lost for longer than `BEHIND_PATIENCE_S` stops no roll: the roll may be what repairs it.
 
+A batch whose pods were stopped makes progress when it is ready for the first time, and whenever fewer partitions lack
+it in their ISR than ever before. When it has made none for `progress_deadline_s` the roll has failed: it waits on,
+restarts nobody else, and once the templates change it restarts this batch again before any other.
+
 A roll leaves a batch for another member that is down and pending, until its own pods are deleted, and again while it
 catches up: what keeps the other one down may be what the roll has to write (a StatefulSet that somebody has scaled to
 zero, or a template that does not start), and a replica may have only that other one to fetch from.
@@ -65,6 +69,7 @@ REQUEUE_S = 2.0
 RESTORE_REQUEUE_S = 0.5
 TURN_REQUEUE_S = 5.0
 LEADERSHIP_TIMEOUT_S = 60.0
+PROGRESS_DEADLINE_S = 600.0
 BEHIND_PATIENCE_S = 600.0
 """How long a pending broker that is behind is left to catch up before it, or the controller, may be restarted."""
 NOT_READY = "is not ready"
@@ -154,6 +159,7 @@ class RollFacts:
     awaits: str = ""
     leader: int | None = None
     waiting: Waiting | None = None
+    progress_deadline_s: float = PROGRESS_DEADLINE_S
     store_troubles: tuple[str, ...] = ()
 
 
@@ -219,7 +225,19 @@ def _ids(batch: Sequence[RollMember]) -> tuple[int, ...]:
 
 def _to(facts: RollFacts, roll: Roll, step: Step, **changes: Any) -> RollDecision:
     """Goes to another step. What may be done in it is decided once status has it."""
-    return RollDecision(replace(roll, step=step, since=facts.now, blocked_by=(), **changes), requeue_after_s=0.0)
+    begun = replace(roll, step=step, since=facts.now, blocked_by=(), failed=False)
+    return RollDecision(replace(begun, **changes), requeue_after_s=0.0)
+
+
+def _restarted(facts: RollFacts, roll: Roll) -> RollDecision:
+    """Waits for the pods that take the place of those that were stopped."""
+    return _to(facts, roll, "WaitReady", pods={}, progressed=facts.now, behind=0)
+
+
+def _wait_for(facts: RollFacts, roll: Roll, waits: Sequence[str]) -> RollDecision:
+    """Waits for the batch; the roll has failed when that has lasted for too long."""
+    lasted = seconds_between(roll.progressed, facts.now)
+    return _stay(replace(roll, failed=lasted is not None and lasted >= facts.progress_deadline_s), waits)
 
 
 def _stay(roll: Roll, blocked_by: Sequence[str] = (), **acts: Any) -> RollDecision:
@@ -346,7 +364,7 @@ def _apply(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> RollDec
         moves = facts.has_partitions and facts.restores_leaders
         leads = moves and facts.kafka is not None and movable(facts.kafka, running(batch), facts.refused_moves)
         return _to(facts, roll, "MoveLeaders" if leads else "DeletePod", pods=outdated)
-    return _to(facts, roll, "WaitReady", pods={})
+    return _restarted(facts, roll)
 
 
 def _restore_orders(roll: Roll, facts: RollFacts) -> RollDecision | None:
@@ -399,7 +417,7 @@ def _outdated(batch: Sequence[RollMember]) -> dict[int, str]:
 def _delete(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> RollDecision:
     left = [member for member in batch if member.pod is not None and member.pod.uid == roll.pods.get(member.id)]
     if not left:
-        return _to(facts, roll, "WaitReady", pods={})
+        return _restarted(facts, roll)
     to_stop = [member for member in left if member.pod is not None and not member.pod.is_terminating]
     if not to_stop:
         return _stay(roll, [f"the pod of {facts.role} {member.id} is still being deleted" for member in left])
@@ -429,12 +447,12 @@ def _wait_ready(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> Ro
     if any(not member.template_is_current and not member.is_ready for member in batch):
         return _to(facts, roll, "ApplyTemplate")  # the spec changed again, and this member is down anyway
     if missing := [f"{facts.role} {member.id} has no pod yet" for member in batch if member.pod is None]:
-        return _stay(roll, missing)
+        return _wait_for(facts, roll, missing)
     standing = [m for m in batch if m.template_is_current and m.pod is not None and not m.pod.is_terminating]
     if outdated := _outdated(standing):
         return _to(facts, roll, "DeletePod", pods=outdated)
     if waits := [f"{facts.role} {member.id} {member.trouble}" for member in batch if not member.is_ready]:
-        return _stay(roll, waits)
+        return _wait_for(facts, roll, waits)
     return _to(facts, roll, "WaitInSync")
 
 
@@ -442,7 +460,14 @@ def _wait_in_sync(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> 
     if not all(member.is_ready for member in batch):
         return _to(facts, roll, "WaitReady")
     if waits := _not_in_sync(facts, batch):
-        return _to(facts, roll, "PickNext", batch=()) if _is_another_down(facts, batch) else _stay(roll, waits)
+        if _is_another_down(facts, batch):
+            return _to(facts, roll, "PickNext", batch=())
+        if roll.failed and not all(member.template_is_current for member in batch):
+            return _to(facts, roll, "ApplyTemplate")  # what has changed since may be the correction
+        is_known = facts.kafka is not None and set(_ids(batch)) <= set(facts.kafka.brokers)
+        if is_known and (roll.behind == 0 or len(waits) < roll.behind):
+            roll = replace(roll, progressed=facts.now, behind=len(waits))
+        return _wait_for(facts, roll, waits)
     if facts.has_partitions and facts.restores_leaders:
         return _to(facts, roll, "RestoreLeaders")
     return _next(roll, facts)
@@ -483,7 +508,8 @@ def _restore_leaders(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) 
 
 def _next(roll: Roll, facts: RollFacts) -> RollDecision:
     done = (*roll.done, *roll.batch)
-    return _to(facts, roll, "PickNext", batch=(), done=done, pods={}, batches_done=roll.batches_done + 1)
+    ended = replace(roll, batch=(), done=done, pods={}, progressed="", behind=0, batches_done=roll.batches_done + 1)
+    return _to(facts, ended, "PickNext")
 
 
 _STEPS = {

@@ -52,6 +52,8 @@ class Roll:
 
     `moving`: the leaderships that move now, with the original orders of replicas.
     `awaits`: the approval that it waits for, "" for none. `waiting`: what else keeps it from choosing a batch.
+    `progressed`: when the batch made progress last since its pods were stopped, "" before; `behind`: the fewest
+    partitions that it was out of sync in, 0 before it was ready; `failed`: whether that has been too long ago.
     `since`: when the step began; `started`: when the roll began; `estimate`: when it ends at its pace so far.
     """
 
@@ -70,6 +72,9 @@ class Roll:
     moving: tuple[LeaderMove, ...] = ()
     awaits: str = ""
     waiting: Waiting | None = None
+    progressed: str = ""
+    behind: int = 0
+    failed: bool = False
 
     @property
     def is_waiting(self) -> bool:
@@ -99,6 +104,12 @@ class Roll:
             found["awaitingApproval"] = self.awaits
         if self.waiting is not None:
             found["waiting"] = self.waiting.to_status()
+        if self.progressed:
+            found["progressed"] = self.progressed
+        if self.behind:
+            found["behind"] = self.behind
+        if self.failed:
+            found["failed"] = True
         if self.moving:
             found["moving"] = [move.to_status() for move in self.moving]
         return found
@@ -116,6 +127,8 @@ class Roll:
             return f"{where}: waits for approval, {len(self.done)} of {everyone} done"
         if self.waiting is not None:
             return f"{where}: waits for {self.waiting.what}, {len(self.done)} of {everyone} done"
+        if self.failed:
+            return f"{where}: failed in {self.step}, {len(self.done)} of {everyone} done"
         return f"{where}: {self.step}, {len(self.done)} of {everyone} done"
 
 
@@ -134,7 +147,7 @@ def from_status(value: object) -> Roll | None:
     }
     if not pods and value.get("podUid") and batch:
         pods = {batch[0]: str(value["podUid"])}
-    count = value.get("batchesDone")
+    count, behind = value.get("batchesDone"), value.get("behind")
     return Roll(
         id=str(value.get("id", "")),
         role=str(value.get("role", "")),
@@ -150,6 +163,9 @@ def from_status(value: object) -> Roll | None:
         estimate=str(value.get("estimate", "")),
         awaits=str(value.get("awaitingApproval", "")),
         waiting=_waiting(value.get("waiting")),
+        progressed=str(value.get("progressed", "")),
+        behind=behind if isinstance(behind, int) else 0,
+        failed=value.get("failed") is True,
         moving=tuple(move for item in value.get("moving") or () if (move := move_from_status(item)) is not None),
     )
 

@@ -10,7 +10,7 @@ from ottla_operator.model.rolling import RollingSpec, parse_rolling
 
 def test_without_the_field_rolls_begin_at_once_with_batches_as_large_as_is_safe() -> None:
     problems: list[Problem] = []
-    assert parse_rolling(Fields({}, "spec", problems)) == RollingSpec("Automatic", None, 60) and problems == []
+    assert parse_rolling(Fields({}, "spec", problems)) == RollingSpec("Automatic", None, 60, 600) and problems == []
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,7 @@ def test_without_the_field_rolls_begin_at_once_with_batches_as_large_as_is_safe(
         ({"maxBatch": "2"}, "spec.rolling.maxBatch"),
         ({"approval": "manual"}, "spec.rolling.approval"),
         ({"leadershipTimeoutSeconds": 0}, "spec.rolling.leadershipTimeoutSeconds"),
+        ({"progressDeadlineSeconds": 9}, "spec.rolling.progressDeadlineSeconds"),
         ({"batch": 2}, "spec.rolling.batch"),
         ([], "spec.rolling"),
     ],

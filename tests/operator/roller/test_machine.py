@@ -287,6 +287,51 @@ def test_a_leadership_that_comes_back_is_moved_again_and_recorded_again() -> Non
     assert again is not None and again.moving == (MOVE,)
 
 
+def test_a_batch_that_does_not_come_back_fails_the_roll_at_its_deadline_and_goes_on_when_it_does() -> None:
+    crashes = replace(READY, uid="u1", is_ready=False, trouble="waits (CrashLoopBackOff); it ended with: no such key")
+    facts = _facts(_member(0, pending=True), RollMember(1, (), True, crashes))
+    stopped = decide(Roll("r1", "broker", "DeletePod", NOW, (1,), pods={1: "old"}), facts).roll
+    assert stopped is not None and (stopped.step, stopped.progressed) == ("WaitReady", NOW)
+    for now, failed in (("2026-01-01T00:09:59Z", False), ("2026-01-01T00:10:00Z", True)):
+        decided = decide(stopped, replace(facts, now=now)).roll
+        assert decided is not None and decided.failed is failed and decided.batch == (1,), now
+    assert decided is not None and from_status(decided.to_status()) == decided
+    assert decided.blocked_by == ("broker 1 waits (CrashLoopBackOff); it ended with: no such key",)
+    assert decided.summary() == "broker 1: failed in WaitReady, 0 of 1 done"
+    back = decide(decided, replace(_facts(_member(0, pending=True), _member(1)), now="2026-01-01T00:20:00Z")).roll
+    assert back is not None and (back.step, back.failed) == ("WaitInSync", False)
+
+
+def test_a_batch_that_catches_up_makes_progress_and_one_that_does_not_fails() -> None:
+    def at(minute: int, *behind: int) -> RollFacts:
+        partitions = tuple(
+            PartitionReport("t", index, 0, (0, 1), (0,) if index in behind else (0, 1)) for index in (0, 1)
+        )
+        return replace(_facts(_member(0), _member(1), partitions=partitions), now=f"2026-01-01T00:{minute:02}:00Z")
+
+    roll: Roll | None = Roll("r1", "broker", "WaitInSync", NOW, (1,), progressed=NOW)
+    for minute, behind, failed in ((9, (0, 1), False), (18, (0, 1), False), (19, (0, 1), True), (25, (0,), False)):
+        roll = decide(roll, at(minute, *behind)).roll
+        assert roll is not None and roll.failed is failed, minute
+    roll = decide(roll, at(30, 0, 1)).roll
+    assert roll is not None and roll.progressed == "2026-01-01T00:25:00Z", "worse than before is no progress"
+
+
+def test_a_correction_restarts_the_failed_batch_before_any_other() -> None:
+    partition = PartitionReport("t", 0, 0, (0, 1), (0,))
+    corrected = _member(1, pending=True, current_template=False)
+    facts = _facts(_member(0, pending=True, current_template=False), corrected, partitions=(partition,))
+    waits = Roll("r1", "broker", "WaitInSync", NOW, (1,), progressed=NOW, behind=1)
+    assert decide(waits, facts).roll.step == "WaitInSync", "it may still catch up"  # type: ignore[union-attr]
+    decided = decide(replace(waits, failed=True), facts).roll
+    assert decided is not None and (decided.step, decided.batch) == ("ApplyTemplate", (1,))
+    down = replace(corrected, pod=replace(READY, uid="u1", is_ready=False, is_running=False, is_current=False))
+    for failed in (False, True):
+        roll = replace(waits, step="WaitReady", failed=failed)
+        decided = decide(roll, replace(facts, members={**facts.members, 1: down})).roll
+        assert decided is not None and (decided.step, decided.batch) == ("ApplyTemplate", (1,))
+
+
 CLOSED = Waiting("AwaitingWindow", "the maintenance window at 2026-01-03T21:00:00Z")
 
 

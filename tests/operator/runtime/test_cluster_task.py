@@ -460,6 +460,13 @@ async def test_a_configuration_with_which_a_broker_does_not_start_stops_the_roll
         "broker 1: WaitReady; waits for: broker 1 waits (CrashLoopBackOff)",
     )
     assert [item["ready"] for item in fleet.status("brokers")].count(False) == 1
+    fleet.environment.passed_s += 600
+    await fleet.step()
+    assert fleet.condition("Rolled")[1:] == (
+        "ProgressDeadlineExceeded",
+        "broker 1: WaitReady: no progress for 600 s; waits for: broker 1 waits (CrashLoopBackOff); nobody else is "
+        "restarted until the change is corrected",
+    )
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 2})
     await fleet.converge()
     assert [item["ready"] for item in fleet.status("brokers")] == [True] * 3
