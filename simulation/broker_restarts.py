@@ -60,10 +60,14 @@ class BrokerRestarts:
         timer.cancel()
         await self.has_ended(broker, draw)
 
+    def stays_down(self, broker: SimulatedBroker, seconds: float) -> None:
+        """Whoever has ended it wants it down for so long."""
+        self._waits_until[broker.broker_id] = self.world.loop.time() + seconds
+
     async def has_ended(self, broker: SimulatedBroker, draw: random.Random) -> None:
         """It stays down for a drawn while, and this returns when it is being started again."""
         seconds = draw.choice((0.01, 0.5, 2.0, 6.0)) * (0.2 + draw.random())
-        self._waits_until[broker.broker_id] = self.world.loop.time() + seconds
+        self.stays_down(broker, seconds)
         await asyncio.sleep(seconds)
 
     async def directory_returns(self, broker: SimulatedBroker) -> None:

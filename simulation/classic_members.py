@@ -101,7 +101,14 @@ class ClassicProtocolMember:
         self._group.seen_as("classic" if answer.leader else "consumer", synced)
         oracle, name = self._group.oracle, self.access.name
         is_current = joined.was_current and synced.was_current
-        oracle.joined(name, answer.generation_id, joined.highest_epoch, is_current=is_current)
+        oracle.joined(
+            name,
+            answer.generation_id,
+            joined.highest_epoch,
+            sent_s=joined.sent_s,
+            at_s=synced.received_s,
+            is_current=is_current,
+        )
         target = _read_assignment(bytes(synced.answer.assignment))
         covered_until_s = synced.covered_until_s(self._group.session_s)
         oracle.told(name, target, at_s=synced.received_s, covered_until_s=covered_until_s)

@@ -41,8 +41,11 @@ class Commit:
 class ConsumerGroupOracle:
     """Of one group."""
 
-    def __init__(self, group_id: str) -> None:
+    def __init__(self, group_id: str, *, is_converted: bool = False) -> None:
+        """`is_converted`: members of both protocols join it. A group without members that is converted begins with the
+        first epoch again, as in Apache Kafka: a new group takes its place."""
         self.group_id = group_id
+        self._is_converted = is_converted
         self.highest_epoch = 0
         """Of those that members were told."""
         self.assigned_count = 0
@@ -50,18 +53,28 @@ class ConsumerGroupOracle:
         self.fenced_count = 0
         self._holdings: dict[Partition, dict[str, _Holding]] = {}
         self._epochs: dict[str, int] = {}
+        self._covered: dict[str, float] = {}
+        """By member: until when it is not removed."""
+        self._began_again_s = -inf
         self._commits: dict[Partition, list[Commit]] = {}
         self._last_offset = 0
 
     # -- epochs -----------------------------------------------------------------------------------------------------
 
-    def joined(self, member: str, epoch: int, highest_before: int, *, is_current: bool) -> None:
+    def joined(
+        self, member: str, epoch: int, highest_before: int, *, sent_s: float, at_s: float, is_current: bool
+    ) -> None:
         """A member that had none was given this epoch; `highest_before` is what `highest_epoch` was when it asked."""
-        if is_current and epoch < highest_before:
-            raise Violation(
-                f"group {self.group_id}: {member} joins with epoch {epoch}, {highest_before} was told before"
-            )
         self._epochs.pop(member, None)
+        if is_current and epoch < highest_before and sent_s > self._began_again_s:
+            others = [name for name, until_s in self._covered.items() if name != member and until_s >= at_s]
+            if others or not self._is_converted:
+                raise Violation(
+                    f"group {self.group_id}: {member} joins with epoch {epoch}, {highest_before} was told before,"
+                    f" and {', '.join(others) or 'nobody'} is a member"
+                )
+            self.highest_epoch = 0
+            self._began_again_s = at_s
         self.epoch_told(member, epoch)
 
     def epoch_told(self, member: str, epoch: int) -> None:
@@ -90,6 +103,7 @@ class ConsumerGroupOracle:
         """A response says that the member still has what it had."""
         if covered_until_s is None:
             return
+        self._covered[member] = max(covered_until_s, self._covered.get(member, -inf))
         for partition, held in self._holdings.items():
             holding = held.get(member)
             if holding is None:
@@ -108,6 +122,7 @@ class ConsumerGroupOracle:
         """The member has left, or was told that it is none, or its process has ended."""
         self.released(member, self._holdings)
         self._epochs.pop(member, None)
+        self._covered.pop(member, None)
 
     def fenced(self, member: str) -> None:
         """As `gone`: its coordinator refused it."""

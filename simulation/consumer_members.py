@@ -142,7 +142,14 @@ class ConsumerProtocolMember:
         answer, oracle, name = exchange.answer, self._group.oracle, self.access.name
         self._group.seen_as("consumer", exchange)
         if is_join:
-            oracle.joined(name, answer.member_epoch, exchange.highest_epoch, is_current=exchange.was_current)
+            oracle.joined(
+                name,
+                answer.member_epoch,
+                exchange.highest_epoch,
+                sent_s=exchange.sent_s,
+                at_s=exchange.received_s,
+                is_current=exchange.was_current,
+            )
             self._member_id = answer.member_id or self._member_id
         else:
             oracle.epoch_told(name, answer.member_epoch)

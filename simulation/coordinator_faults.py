@@ -7,9 +7,11 @@ out, and losses of power where not every record is flushed: what coordinators pr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from simulation.checker import Violation
+from ottla_broker.coordination import znodes
+from ottla_broker.protocol.api import ApiKey
+from simulation.checker import Partition, Violation
 from simulation.cluster import SimulatedBroker
 from simulation.coverage import Coverage
 from simulation.faults import FAULTS, Fault, Scene, draw_fault
@@ -19,6 +21,9 @@ from simulation.workload import Workload
 POWER_LOSS = "power loss of a coordinator"
 _SHORTEST_S = 12.0
 _MOST_AT_ONCE = 3
+_HOLD_AGAIN_S = 0.005
+_ELECTION_S = 6.0
+"""The session of a broker that crashed has timed out by then."""
 _LEFT_OUT = ("disk EIO", "disk full", "disk hangs", "clock jump")
 """A lost directory takes what was acknowledged with it, and a clock that jumps by hours times transactions out."""
 _POWER_LOSSES = ("power loss", "power loss of several")
@@ -63,14 +68,69 @@ def coordinator_faults(leaderships: Leaderships, topic: str, *, flushed: bool) -
             scene.fleet.fabric.mend(broker.host, other.host)
             scene.fleet.fabric.mend(other.host, broker.host)
 
+    async def two_coordinators_in_a_row(scene: Scene) -> None:
+        """One replica does not fetch while its coordinator ends, and the next one: it leads without what they had."""
+        partitions = [key for key, state in sorted(leaderships.states.items()) if key[0] == topic and state.leader >= 0]
+        if not partitions:
+            return  # nobody has asked for a coordinator yet
+        partition = scene.draw.choice(partitions)
+        state = leaderships.states[partition]
+        if len(state.in_sync) < 3:
+            return
+        first = scene.fleet.brokers[state.leader]
+        behind = scene.fleet.brokers[_last_in_order(leaderships, partition, first.broker_id)]
+        let_go: list[Callable[[], None]] = []
+        holding = scene.world.spawn(_keep_behind(scene, leaderships, partition, behind, let_go), name="kept behind")
+        await scene.last(0.3, 0.5, 0.8)
+        first.crash()
+        scene.restarts.stays_down(first, _ELECTION_S + 2.0)
+        elected_by_s = scene.world.loop.time() + _ELECTION_S
+        while (second := leaderships.states[partition].leader) in (first.broker_id, -1):
+            if scene.world.loop.time() > elected_by_s:
+                break
+            await asyncio.sleep(_HOLD_AGAIN_S)
+        await scene.last(0.2, 0.5, 1.0)
+        if second not in (behind.broker_id, first.broker_id, -1):
+            scene.fleet.brokers[second].crash()
+            await scene.restarts.has_ended(scene.fleet.brokers[second], scene.draw)
+        holding.cancel()
+        for one in let_go:
+            one()
+
     left_out = _LEFT_OUT if flushed else (*_LEFT_OUT, *_POWER_LOSSES)
     faults = {name: fault for name, fault in FAULTS.items() if name not in left_out}
     faults["crash of a coordinator"] = (8, crash_of_a_coordinator)
     faults["session expiry of a coordinator"] = (4, session_expiry_of_a_coordinator)
     faults["isolation of a coordinator"] = (4, isolation_of_a_coordinator)
+    faults["two coordinators in a row"] = (8, two_coordinators_in_a_row)
     if flushed:
         faults[POWER_LOSS] = (8, power_loss_of_a_coordinator)
     return faults
+
+
+def _last_in_order(leaderships: Leaderships, partition: Partition, leader: int) -> int:
+    """The in-sync replica that an election takes last."""
+    topic, number = partition
+    data = leaderships.store.data(znodes.topic_path(topic))
+    replicas = () if data is None else znodes.TopicAssignment.decode(topic, data).partitions.get(number, ())
+    in_sync = leaderships.states[partition].in_sync
+    return [broker for broker in (*in_sync, *replicas) if broker != leader and broker in in_sync][-1]
+
+
+async def _keep_behind(
+    scene: Scene,
+    leaderships: Leaderships,
+    partition: Partition,
+    follower: SimulatedBroker,
+    let_go: list[Callable[[], None]],
+) -> None:
+    """Holds the fetches of a follower back from whoever leads the partition, over connections that open later too."""
+    while True:
+        leader = leaderships.states[partition].leader
+        if leader not in (-1, follower.broker_id):
+            target = scene.fleet.brokers[leader]
+            let_go.append(scene.fleet.fabric.hold(follower.host, target.host, ApiKey.FETCH))
+        await asyncio.sleep(_HOLD_AGAIN_S)
 
 
 async def strike(scene: Scene, coverage: Coverage, workload: Workload, faults: Mapping[str, tuple[int, Fault]]) -> None:

@@ -54,6 +54,8 @@ class SimulatedGroup:
     """Whether the broker at this address coordinates the group now."""
     session_s: float
     rebalance_timeout_ms: int
+    is_mixed: bool = False
+    """It has members of both protocols."""
     live: dict[str, MemberView] = field(default_factory=dict)
     """The members that run, by name."""
     topic_ids: dict[str, bytes] = field(default_factory=dict)

@@ -66,11 +66,14 @@ async def run(world: World) -> Checker:
     await _finalize(workload, fleet, clients[0])
     await all_in_sync(fleet, clients[0], checker)
 
-    groups = [_group(fleet, leaderships, workload, f"g{number}", session_ms) for number in range(draw.choice((1, 2)))]
+    groups = [
+        _group(fleet, leaderships, workload, f"g{number}", session_ms, is_mixed=draw.random() < 0.5)
+        for number in range(draw.choice((1, 2)))
+    ]
     applications = [
         Application(group, draw.choice(clients), f"{group.group_id}/{number}", make)
         for group in groups
-        for number, make in enumerate(_members(draw, topics, is_mixed=draw.random() < 0.5))
+        for number, make in enumerate(_members(draw, topics, is_mixed=group.is_mixed))
     ]
     for number, one in enumerate(applications):
         workload.add_work(one.run(), f"application {number}")
@@ -161,16 +164,23 @@ async def _finalize(workload: Workload, fleet: SimulatedFleet, client: Client) -
 
 
 def _group(
-    fleet: SimulatedFleet, leaderships: Leaderships, workload: Workload, group_id: str, session_ms: int
+    fleet: SimulatedFleet,
+    leaderships: Leaderships,
+    workload: Workload,
+    group_id: str,
+    session_ms: int,
+    *,
+    is_mixed: bool,
 ) -> SimulatedGroup:
     partition = (CONSUMER_OFFSETS, partition_for(group_id, _OFFSETS_PARTITIONS))
     return SimulatedGroup(
         group_id,
         workload,
-        ConsumerGroupOracle(group_id),
+        ConsumerGroupOracle(group_id, is_converted=is_mixed),
         lambda address: coordinates(fleet, leaderships, address, partition),
         session_s=session_ms / 1000,
         rebalance_timeout_ms=20_000,
+        is_mixed=is_mixed,
     )
 
 

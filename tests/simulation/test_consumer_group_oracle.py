@@ -68,7 +68,7 @@ def an_epoch_that_falls(oracle: ConsumerGroupOracle) -> None:
 
 def a_group_that_begins_again(oracle: ConsumerGroupOracle) -> None:
     oracle.epoch_told("a", 5)
-    oracle.joined("b", 1, oracle.highest_epoch, is_current=True)
+    oracle.joined("b", 1, oracle.highest_epoch, sent_s=2, at_s=3, is_current=True)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,25 @@ def test_what_a_replaced_coordinator_says_gives_nothing() -> None:
     oracle = ConsumerGroupOracle("g")
     give(oracle, "a", P0, at_s=1)
     oracle.told("b", [P0], at_s=2, covered_until_s=None)
-    oracle.joined("c", 1, 5, is_current=False)
+    oracle.joined("c", 1, 5, sent_s=3, at_s=4, is_current=False)
+
+
+def test_a_group_without_members_that_is_converted_begins_again() -> None:
+    oracle = ConsumerGroupOracle("g", is_converted=True)
+    oracle.epoch_told("a", 5)
+    give(oracle, "a", P0, at_s=1)
+    oracle.gone("a")
+    oracle.joined("b", 2, 5, sent_s=2, at_s=3, is_current=True)
+    oracle.joined("c", 1, 5, sent_s=2, at_s=4, is_current=True)  # it was the first, and hears of it later
+    assert oracle.highest_epoch == 2
+
+
+def test_a_group_with_a_member_goes_on_with_its_epochs_when_it_is_converted() -> None:
+    oracle = ConsumerGroupOracle("g", is_converted=True)
+    oracle.epoch_told("a", 5)
+    give(oracle, "a", P0, at_s=1)
+    with pytest.raises(Violation, match="a is a member"):
+        oracle.joined("b", 1, 5, sent_s=2, at_s=3, is_current=True)
 
 
 def test_an_offset_without_a_response_may_come_to_be_or_not() -> None:
