@@ -22,13 +22,16 @@ class RunningMember(Protocol):
 
 MakeMember = Callable[[GroupAccess], RunningMember]
 
+MakeClient = Callable[[str], Client]
+"""By the name of its member, which has connections of its own: a JoinGroup that waits holds back what follows it."""
+
 
 class Application:
     """See the module. `make` makes its next member."""
 
-    def __init__(self, group: SimulatedGroup, client: Client, name: str, make: MakeMember) -> None:
+    def __init__(self, group: SimulatedGroup, make_client: MakeClient, name: str, make: MakeMember) -> None:
         self._group = group
-        self._client = client
+        self._make_client = make_client
         self._name = name
         self._make = make
         self._random = group.workload.world.stream(f"application/{name}")
@@ -42,8 +45,9 @@ class Application:
         while not self._group.workload.is_stopping:
             self._members += 1
             name = f"{self._name}.{self._members}"
-            access = GroupAccess(self._group, self._client, name, world.stream(f"member/{name}"))
-            task = world.spawn(self._make(access).run(), name=f"member {name}")
+            client = self._make_client(name)
+            access = GroupAccess(self._group, client, name, world.stream(f"member/{name}"))
+            task = world.spawn(self._run(access), name=f"member {name}")
             running.add(task)
             await self._until_its_fate(access, task)
             for ended in [one for one in running if one.done()]:
@@ -53,6 +57,12 @@ class Application:
                 await asyncio.sleep(draw.choice((0.0, 0.5, 3.0)) * draw.random())
         for task in running:
             await task
+
+    async def _run(self, access: GroupAccess) -> None:
+        try:
+            await self._make(access).run()
+        finally:
+            access.client.close()
 
     async def _until_its_fate(self, access: GroupAccess, task: asyncio.Task[None]) -> None:
         """Returns when another member is to follow."""
@@ -69,6 +79,7 @@ class Application:
                 access.is_dead = True
                 self._group.oracle.gone(access.name)
                 self._group.live.pop(access.name, None)
+                access.client.close()
                 return
             elif fate < 0.7:
                 access.is_leaving = True

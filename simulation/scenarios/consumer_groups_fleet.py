@@ -20,7 +20,7 @@ from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from simulation.administration import Administrator
-from simulation.applications import Application, MakeMember
+from simulation.applications import Application, MakeClient, MakeMember
 from simulation.broker_restarts import BrokerRestarts
 from simulation.checker import Checker, Partition, Violation
 from simulation.classic_members import ClassicProtocolMember
@@ -71,7 +71,7 @@ async def run(world: World) -> Checker:
         for number in range(draw.choice((1, 2)))
     ]
     applications = [
-        Application(group, draw.choice(clients), f"{group.group_id}/{number}", make)
+        Application(group, _clients_on(world, fleet, draw.choice(clients).host), f"{group.group_id}/{number}", make)
         for group in groups
         for number, make in enumerate(_members(draw, topics, is_mixed=group.is_mixed))
     ]
@@ -182,6 +182,10 @@ def _group(
         rebalance_timeout_ms=20_000,
         is_mixed=is_mixed,
     )
+
+
+def _clients_on(world: World, fleet: SimulatedFleet, host: str) -> MakeClient:
+    return lambda name: Client(world, fleet.fabric, name, host, fleet.bootstrap)
 
 
 def _members(draw: random.Random, topics: Sequence[str], *, is_mixed: bool) -> list[MakeMember]:
