@@ -9,12 +9,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from ottla_broker.config import BrokerConfig, is_changeable
+from ottla_broker.config.properties import parse_properties
+from ottla_broker.protocol.errors import KafkaError as BrokerError
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
 from ottla_operator.api.fleet import (
     BrokerReport,
+    BrokerValue,
+    BrokerValues,
     ClusterMetadata,
-    DynamicValue,
+    ConfigChanges,
     LogDirContents,
     LogDirectoryReport,
     MembershipReport,
@@ -129,6 +134,11 @@ class InMemoryKafka:
         self.answers = True
         self.dynamic: dict[int | None, dict[str, str]] = {}
         """Values that kafka-configs has set, by broker; None: the fleet's default."""
+        self.config_changes: list[tuple[int | None, dict[str, str | None]]] = []
+        """The changes of dynamic values that were made for the operator, in order."""
+        self.set_again: dict[int | None, dict[str, str]] = {}
+        """What somebody sets after each change, by broker."""
+        self._files: dict[str, dict[str, str]] = {}
         self.features: dict[str, int] = {}
         """The finalized level by feature."""
         self.is_slow = False
@@ -319,16 +329,59 @@ class InMemoryKafka:
         await self.brokers()
         return self.features
 
-    async def dynamic_values(self, broker_ids: Sequence[int]) -> Mapping[int, Sequence[DynamicValue]]:
+    async def broker_values(self, broker_ids: Sequence[int]) -> Mapping[int, BrokerValues]:
         if not self.answers:
             raise KafkaUnavailable("no broker answers")
+        return {number: self._values(number) for number in broker_ids}
+
+    def _values(self, broker: int) -> BrokerValues:
+        own, of_all, file = self.dynamic.get(broker, {}), self.dynamic.get(None, {}), self._file(broker)
         return {
-            number: [
-                *(DynamicValue(key, value, False) for key, value in self.dynamic.get(number, {}).items()),
-                *(DynamicValue(key, value, True) for key, value in self.dynamic.get(None, {}).items()),
-            ]
-            for number in broker_ids
+            key: BrokerValue(own.get(key), of_all.get(key), file.get(key))
+            for key in {*own, *of_all, *(key for key in file if is_changeable(key, file[key]))}
         }
+
+    def _file(self, broker: int) -> dict[str, str]:
+        """What a broker has read when its pod was seen first: later changes of the ConfigMap are for its next start."""
+        name = f"orders-broker-{broker}-0"
+        if name not in self._kubernetes.names(POD):
+            return {}
+        pod = self._kubernetes.there(POD, name)
+        if uid_of(pod) not in self._files:
+            config = next(item["configMap"]["name"] for item in pod["spec"]["volumes"] if item["name"] == "config")
+            if config not in self._kubernetes.names(CONFIG_MAP):
+                return {}  # it cannot start yet
+            self._files[uid_of(pod)] = parse_properties(self._kubernetes.there(CONFIG_MAP, config)["data"][FILE])
+        return self._files[uid_of(pod)]
+
+    async def alter_broker_configs(self, changes: ConfigChanges) -> Mapping[tuple[int | None, str], str]:
+        ready = await self.brokers()
+        errors = {}
+        for broker, values in changes.items():
+            if broker is not None and broker not in ready:
+                raise KafkaUnavailable(f"broker {broker} does not answer")
+            if self._alter(broker, values, ready):
+                refused = {key: self._alter(broker, {key: value}, ready) for key, value in values.items()}
+                errors |= {(broker, key): error for key, error in refused.items() if error}
+        return errors
+
+    def _alter(self, broker: int | None, values: Mapping[str, str | None], ready: Sequence[int]) -> str:
+        """As a broker checks it. Returns the error."""
+        stored = self.dynamic.get(broker, {})
+        new = {key: value for key, value in stored.items() if key not in values}
+        new |= {key: value for key, value in values.items() if value is not None}
+        answering = ready[0] if broker is None else broker
+        config = BrokerConfig.from_mapping(self._file(answering))
+        config.apply_dynamic(self.dynamic.get(answering, {}), self.dynamic.get(None, {}))
+        try:
+            config.check_update(stored, new, cluster_wide=broker is None)
+        except BrokerError as error:
+            return error.message
+        self.dynamic[broker] = new
+        self.config_changes.append((broker, dict(values)))
+        if broker in self.set_again:
+            self.dynamic[broker] = {**new, **self.set_again[broker]}
+        return ""
 
     async def topics(self, wanted: Sequence[str]) -> Mapping[str, TopicDescription]:
         if not self.answers:

@@ -14,6 +14,7 @@ from ottla_broker.config.broker_values import BrokerValues
 from ottla_broker.config.definitions import BROKER_KEYS, find_key
 from ottla_broker.config.definitions.topics import TOPIC_KEYS
 from ottla_broker.config.description import ConfigDescription, Synonym
+from ottla_broker.config.dynamic import is_changeable, text_when_absent
 from ottla_broker.config.listeners import Endpoint, Listeners, ZooKeeperAddress
 from ottla_broker.config.releases import canonical_release, level, protocol_version
 from ottla_broker.config.topic_values import TopicValues
@@ -40,8 +41,10 @@ __all__ = [
     "ZooKeeperAddress",
     "canonical_release",
     "find_key",
+    "is_changeable",
     "level",
     "protocol_version",
+    "text_when_absent",
     "unknown_broker_keys",
     "validate_topic_config",
 ]

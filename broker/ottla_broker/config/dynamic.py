@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ottla_broker.config.broker_values import BrokerValues
-from ottla_broker.config.definitions import find_key
+from ottla_broker.config.definitions import BROKER_KEYS, SYNONYMS, find_key
 from ottla_broker.config.layers import Layers
 from ottla_broker.config.listeners import parse_listeners
 from ottla_broker.config.rules import check, check_change
 from ottla_broker.config.served import BROKER_REFUSALS, LOADED_CLASSES
-from ottla_broker.config.types import ConfigError, ConfigKey, NotServed, UpdateMode
+from ottla_broker.config.types import ConfigError, ConfigKey, NotServed, UpdateMode, format_value
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 
 _CLUSTER_WIDE_OF_LISTENERS = ("max.connections", "max.connection.creation.rate", "num.network.threads")
@@ -30,6 +30,9 @@ _KEYS_AND_CERTIFICATES = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password"
 _AT_LEAST_ONE = ("max.connections", "max.connection.creation.rate", "num.replica.fetchers")
 """Keys that a file may set to less, and a dynamic change may not: it would lock everybody out while the broker runs.
 Source: SocketServer's and ConnectionQuotas' validateReconfiguration, DynamicThreadPool."""
+
+_MS = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
+"""Milliseconds by the end of the name of a key with synonyms."""
 
 
 class _NotDynamic(ValueError):
@@ -60,6 +63,48 @@ def check_key(name: str, text: str, *, cluster_wide: bool) -> None:
         raise NotServed(name, text, "changes of listeners need a restart; a running change is not served yet")
     if known.is_sensitive:
         raise NotServed(name, "[hidden]", "secrets cannot be stored yet")
+
+
+def is_changeable(name: str, text: str) -> bool:
+    """Whether a running broker takes this value for itself, as far as the value alone decides that.
+
+    >>> is_changeable("message.max.bytes", "5000"), is_changeable("num.partitions", "3")
+    (True, False)
+    >>> is_changeable("max.connections", "0")
+    False
+    """
+    try:
+        check_key(name, text, cluster_wide=False)
+    except ValueError:
+        return False
+    return True
+
+
+def text_when_absent(name: str, given: Mapping[str, str]) -> str | None:
+    """What to set for a key so that it means what it means without being given: its default, or the value of a synonym.
+
+    Args:
+        given: the file without the key; a key that is a synonym in another unit may be in it.
+
+    Returns:
+        None where no value means that.
+
+    >>> text_when_absent("log.retention.ms", {"log.retention.hours": "2"}), text_when_absent("message.max.bytes", {})
+    ('7200000', '1048588')
+    >>> text_when_absent("ssl.provider", {}) is None
+    True
+    """
+    known = BROKER_KEYS.get(name)
+    if known is None:
+        return None
+    if known.default is not None:
+        return format_value(known.default)
+    for other in SYNONYMS.get(name, ()):
+        text = given.get(other)
+        value = BROKER_KEYS[other].default if text is None else BROKER_KEYS[other].parse(text)
+        if other != name and value is not None:
+            return str(value if value < 0 else value * _MS[other.rpartition(".")[2]])
+    return None
 
 
 def refuse_unserved(known: ConfigKey, value: Any, name: str, text: str) -> None:

@@ -324,8 +324,26 @@ _OF_CLUSTERS = (
     ),
     _cluster(
         CONFIG_VALID, "False", "DynamicOverride",
-        "A dynamic configuration value that kafka-configs has set (KIP-226) is in effect in place of the declared one.",
-        "Remove it with the command in the message, or declare the same value.",
+        "Brokers have dynamic values that nobody declares (KIP-226), as kafka-configs sets them. The operator removes "
+        "them.",
+        "Declare the value in spec.brokers.config, or name the key in spec.brokers.unmanagedConfig.",
+    ),
+    _cluster(
+        CONFIG_VALID, "False", "DynamicRefused",
+        "Brokers refuse a declared value while they run. They keep the value of before, also when they restart; a roll "
+        "for another change brings the declared one.",
+        "Correct the value by what the message says. The operator tries it again in ten minutes.",
+    ),
+    _cluster(
+        CONFIG_VALID, "False", "DynamicPending",
+        "Values that change without a restart are not in effect yet, because the brokers do not take requests.",
+        "Nothing; if it lasts, see BrokersReady.",
+    ),
+    _cluster(
+        CONFIG_VALID, "False", "ChangedByOthers",
+        "Something else sets a dynamic value of brokers again each time. The operator writes one at most three times "
+        "in ten minutes.",
+        "Stop what sets it, declare the same value, or name the key in spec.brokers.unmanagedConfig.",
     ),
     _cluster(
         CONFIG_VALID, "False", "VersionDowngrade",

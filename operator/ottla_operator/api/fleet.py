@@ -34,16 +34,36 @@ class ClusterMetadata:
     partitions: tuple[PartitionReport, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DynamicValue:
-    """A dynamic broker configuration value that is in effect (KIP-226).
+SECRET = "[hidden]"
+"""Stands for a value that brokers do not show."""
 
-    `is_default`: it is the cluster-wide default and not the broker's own. `value`: None for a password.
+
+@dataclass(frozen=True, slots=True)
+class BrokerValue:
+    """Where a running broker has the value of a key from (DescribeConfigs): the text in each place, None for none.
+
+    `own`: the dynamic value of this broker. `of_all`: that of all brokers (the entity default). `file`: what the broker
+    has read from its file when it started. The first of them is in effect (KIP-226).
     """
 
-    key: str
-    value: str | None
-    is_default: bool
+    own: str | None = None
+    of_all: str | None = None
+    file: str | None = None
+
+    @property
+    def is_dynamic(self) -> bool:
+        return self.own is not None or self.of_all is not None
+
+    @property
+    def in_effect(self) -> str | None:
+        return next((text for text in (self.own, self.of_all, self.file) if text is not None), None)
+
+
+BrokerValues = Mapping[str, BrokerValue]
+"""By key: every key that can change while the broker runs and that anything but its default sets."""
+
+ConfigChanges = Mapping[int | None, Mapping[str, str | None]]
+"""Dynamic values to set, or with None to remove, by broker (None: of all brokers) and key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 The client blocks its caller, so each cluster has one worker thread, through which its calls go in order; a cluster that
 does not answer delays no other. The requests for topics are in `topic_requests`, those that move replicas
-in `reassignment_requests`.
+in `reassignment_requests`, those for the configuration of brokers in `broker_config_requests`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from kafka.net.compat import KafkaNetClient
 from kafka.net.selector import NetworkSelector
 
 from ottla_operator.api.fleet import (
+    BrokerValues,
     ClusterMetadata,
-    DynamicValue,
+    ConfigChanges,
     LogDirContents,
     PartitionReport,
 )
+from ottla_operator.effects.broker_config_requests import alter_brokers, describe_brokers
 from ottla_operator.effects.ports import KafkaUnavailable
 from ottla_operator.effects.reassignment_requests import (
     alter_log_dirs,
@@ -50,8 +52,6 @@ PREFERRED = 0
 """Election type of ElectLeaders (KIP-460)."""
 MIN_IN_SYNC = "min.insync.replicas"
 TOPICS_PER_REQUEST = 500
-DYNAMIC_BROKER_CONFIG = "DYNAMIC_BROKER_CONFIG"
-DYNAMIC_DEFAULT_BROKER_CONFIG = "DYNAMIC_DEFAULT_BROKER_CONFIG"
 
 
 class KafkaPythonAdmin:
@@ -82,8 +82,8 @@ class KafkaPythonAdmin:
     async def finalized_features(self) -> Mapping[str, int]:
         return await self._call(_finalized_features)
 
-    async def dynamic_values(self, broker_ids: Sequence[int]) -> Mapping[int, Sequence[DynamicValue]]:
-        return await self._call(lambda client: _dynamic_values(client, broker_ids))
+    async def broker_values(self, broker_ids: Sequence[int]) -> Mapping[int, BrokerValues]:
+        return await self._call(lambda client: describe_brokers(client, broker_ids))
 
     async def log_dirs(self, brokers: Sequence[int]) -> Mapping[int, Sequence[LogDirContents]]:
         return await self._call(lambda client: describe_log_dirs(client, brokers))
@@ -94,7 +94,12 @@ class KafkaPythonAdmin:
         return {(topic, index): error for (_, topic, index), error in errors.items()}
 
     async def set_broker_config(self, broker: int, key: str, value: str | None) -> str:
-        return await self._call(lambda client: _set_broker_config(client, broker, key, value))
+        change: ConfigChanges = {broker: {key: value}}
+        refused = await self.alter_broker_configs(change)
+        return refused.get((broker, key), "")
+
+    async def alter_broker_configs(self, changes: ConfigChanges) -> Mapping[tuple[int | None, str], str]:
+        return await self._call(lambda client: alter_brokers(client, changes))
 
     async def reassignments(self) -> Mapping[tuple[str, int], tuple[tuple[int, ...], ...]]:
         return await self._call(lambda client: list_reassignments(client, self._change_timeout_ms))
@@ -179,14 +184,6 @@ def _view(client: KafkaAdminClient) -> ClusterMetadata:
     return ClusterMetadata(cluster["cluster_id"], cluster["controller_id"], brokers, tuple(partitions))
 
 
-def _set_broker_config(client: KafkaAdminClient, broker: int, key: str, value: str | None) -> str:
-    change = ("DELETE", None) if value is None else ("SET", value)
-    resource = ConfigResource(ConfigResourceType.BROKER, str(broker), configs={key: change})
-    answered = client.alter_configs([resource], raise_on_unknown=False, incremental=True)
-    result = str(answered.get("broker", {}).get(str(broker), "the broker is not in the answer"))
-    return "" if result == "OK" else result
-
-
 def _elect_leaders(
     client: KafkaAdminClient, partitions: Sequence[tuple[str, int]], timeout_ms: int
 ) -> dict[tuple[str, int], str]:
@@ -236,19 +233,3 @@ def _broker_ids(cluster: Mapping[str, Any]) -> tuple[int, ...]:
 def _finalized_features(client: KafkaAdminClient) -> dict[str, int]:
     features = client.describe_features()
     return {name: int(found["finalized"][1]) for name, found in features.items() if "finalized" in found}
-
-
-def _dynamic_values(client: KafkaAdminClient, broker_ids: Sequence[int]) -> dict[int, tuple[DynamicValue, ...]]:
-    if not broker_ids:
-        return {}
-    resources = [ConfigResource(ConfigResourceType.BROKER, str(broker_id)) for broker_id in broker_ids]
-    described = client.describe_configs(resources).get("broker", {})
-    return {
-        broker_id: tuple(
-            DynamicValue(key, item["value"], item["config_source"] == DYNAMIC_DEFAULT_BROKER_CONFIG)
-            for key, item in sorted(described[str(broker_id)].items())
-            if item["config_source"] in (DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG)
-        )
-        for broker_id in broker_ids
-        if str(broker_id) in described
-    }

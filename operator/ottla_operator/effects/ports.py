@@ -11,8 +11,9 @@ from typing import Protocol
 
 from ottla_operator.api.fleet import (
     BrokerReport,
+    BrokerValues,
     ClusterMetadata,
-    DynamicValue,
+    ConfigChanges,
     LogDirContents,
     MembershipReport,
     Reconfiguration,
@@ -120,8 +121,8 @@ class KafkaAdmin(Protocol):
         """The finalized level of each feature (KIP-584)."""
         ...
 
-    async def dynamic_values(self, broker_ids: Sequence[int]) -> Mapping[int, Sequence[DynamicValue]]:
-        """The dynamic values in effect on these brokers, by broker."""
+    async def broker_values(self, broker_ids: Sequence[int]) -> Mapping[int, BrokerValues]:
+        """Where each of these brokers has its values from."""
         ...
 
     async def log_dirs(self, brokers: Sequence[int]) -> Mapping[int, Sequence[LogDirContents]]:
@@ -136,6 +137,10 @@ class KafkaAdmin(Protocol):
 
         Returns the error of each replica that was refused.
         """
+        ...
+
+    async def alter_broker_configs(self, changes: ConfigChanges) -> Mapping[tuple[int | None, str], str]:
+        """Sets and removes dynamic values (IncrementalAlterConfigs). Returns the error of each one that was refused."""
         ...
 
     async def set_broker_config(self, broker: int, key: str, value: str | None) -> str:

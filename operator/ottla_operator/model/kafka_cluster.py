@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from ottla_broker.config import unknown_broker_keys
+from ottla_broker.config import UpdateMode, find_key, unknown_broker_keys
 from ottla_broker.config.log_levels import LEVELS
 from ottla_operator.model.disk_spec import DiskSpec, parse_broker_disk, parse_ensemble_disk
 from ottla_operator.model.fields import Fields, Problem
@@ -83,6 +83,8 @@ class BrokersSpec:
     overrides: tuple[BrokerOverride, ...] = ()
     """`ottla local` ignores them."""
     template: Template = NO_TEMPLATE
+    unmanaged_config: frozenset[str] = frozenset()
+    """Broker keys whose dynamic values the operator neither sets nor removes. `ottla local` ignores it."""
     log_level: str = ""
     """"": the broker's default. `ottla local` ignores it."""
 
@@ -215,10 +217,24 @@ def _parse_brokers(fields: Fields) -> BrokersSpec:
         ),
         overrides=parse_overrides(fields),
         template=parse_template(fields, has_bootstrap=True),
+        unmanaged_config=_parse_unmanaged(fields, config),
         log_level=_parse_logging(fields),
     )
     fields.finish()
     return brokers
+
+
+def _parse_unmanaged(fields: Fields, config: Mapping[str, str]) -> frozenset[str]:
+    keys = fields.texts("unmanagedConfig")
+    for key in keys:
+        known = find_key(key)
+        if key in config:
+            fields.problem("unmanagedConfig", f"{key} is in config too; a key is either declared or left alone")
+        elif known is None:
+            fields.problem("unmanagedConfig", f"{key} is not a broker configuration key of Kafka 3.9")
+        elif known.update_mode is UpdateMode.READ_ONLY:
+            fields.problem("unmanagedConfig", f"{key} cannot change while a broker runs")
+    return frozenset(keys)
 
 
 def _parse_logging(parent: Fields) -> str:

@@ -75,7 +75,7 @@ def decide_brokers(
     zookeeper_ready: bool,
 ) -> BrokersDecision:
     """The StatefulSets of new, stopping and returning brokers to write, and why existing ones have to be restarted."""
-    configs = {**config.names, **config.without_effect}
+    configs = config.names
     wanted: dict[int, Obj] = {}
     desired: list[Obj] = []
     pending: dict[int, tuple[str, ...]] = {}
@@ -100,8 +100,6 @@ def decide_brokers(
                 stopped = build_stateful_set(snapshot, broker_id, rack, claims, configs[broker_id])
                 desired.append({**stopped, "spec": {**stopped["spec"], "replicas": 0}})
             continue
-        if broker_id in config.without_effect:
-            unknown[broker_id] = f"broker {broker_id}: a dynamic value overrides what has changed, see ConfigValid"
         wanted[broker_id] = build_stateful_set(snapshot, broker_id, rack, claims, configs[broker_id])
         if live is None or is_stopped(snapshot, broker_id):
             desired.append(wanted[broker_id])

@@ -21,6 +21,7 @@ from ottla_operator.api.objects import Obj, dig, has_condition
 from ottla_operator.planning.brokers import POD_FIELDS, BrokersDecision
 from ottla_operator.planning.config import CONFIG_FIELDS
 from ottla_operator.planning.disks import DISK_FIELDS, DisksDecision
+from ottla_operator.planning.dynamic_config import dynamic_keys
 from ottla_operator.planning.identity import Identities
 from ottla_operator.planning.services import SERVICE_FIELDS, bootstrap_address, selector_text
 from ottla_operator.planning.snapshot import Snapshot
@@ -62,6 +63,8 @@ def cluster_status(
             entry["node"] = node
         if reasons := brokers.pending.get(broker_id):
             entry["pending"] = list(reasons)
+        if keys := _dynamic_keys(snapshot, broker_id):
+            entry["dynamicConfig"] = keys
         entry["disks"] = [
             {"name": claim.disk, "claim": claim.name, "state": claim.state, **_drain(disks, broker_id, claim.disk)}
             for claim in disks.claims.get(broker_id, ())
@@ -85,6 +88,15 @@ def cluster_status(
     if roll is not None:
         status["roll"] = roll.to_status()
     return status
+
+
+def _dynamic_keys(snapshot: Snapshot, broker_id: int) -> list[str]:
+    """The keys with a dynamic value in effect; those that status has while no broker has answered."""
+    known = dynamic_keys(snapshot, broker_id)
+    if known is not None:
+        return list(known)
+    entries = [entry for entry in snapshot.status("brokers") or () if entry.get("id") == broker_id]
+    return list(entries[0].get("dynamicConfig") or ()) if entries else []
 
 
 def _drain(disks: DisksDecision, broker_id: int, disk: str) -> Obj:

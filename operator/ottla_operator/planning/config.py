@@ -1,16 +1,20 @@
-"""server.properties of each broker, in an immutable ConfigMap with a hash of the text in its name.
+"""server.properties of each broker, in a ConfigMap with a hash of what needs a restart in its name.
 
-A change of the configuration is a new ConfigMap, which the broker's template names after its next restart. ConfigMaps
-that no template and no pod names are deleted, one at a time.
+A change that needs a restart is a new ConfigMap, which the broker's template names after its next restart. Keys that
+can change while a broker runs are not in the hash: the broker gets them as dynamic values (`planning.dynamic_config`),
+and the ConfigMap that it has is changed in place, for its next start, once it runs with them. So a value that a broker
+refuses is in no file that it could start with, but for one of a roll, which stops at the first batch. ConfigMaps that
+no template and no pod names are deleted, one at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ottla_broker.config import BrokerConfig, ConfigError
-from ottla_broker.config.properties import format_properties
+from ottla_broker.config.properties import format_properties, parse_properties
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import CONFIG_VALID
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
@@ -30,6 +34,13 @@ from ottla_operator.api.objects import (
 )
 from ottla_operator.model.kafka_cluster import KafkaCluster, default_broker_config
 from ottla_operator.planning.broker_claims import log_dir
+from ottla_operator.planning.dynamic_config import (
+    DynamicConfigDecision,
+    decide_dynamic_config,
+    dynamic_condition,
+    is_in_effect,
+    needs_no_restart,
+)
 from ottla_operator.planning.snapshot import ConcernDecision, Deletion, Snapshot
 from ottla_operator.planning.zookeeper_files import connect_string
 
@@ -42,20 +53,24 @@ SERVE_MS = 5000
 """ottla.shutdown.serve.ms unless the document sets it: longer than a broker's Service needs to drop a pod
 that is not ready any more (`planning.brokers`), so no client is sent to one (docs/internals/decisions/0030)."""
 FILE = "server.properties"
-CONFIG_FIELDS = ("spec.brokers.config", "spec.version")
+CONFIG_FIELDS = ("spec.brokers.config", "spec.brokers.unmanagedConfig", "spec.version")
+DYNAMIC_REASONS = ("DynamicRefused", "ChangedByOthers", "DynamicOverride", "DynamicPending")
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigDecision:
-    """`names`: the ConfigMap of each broker, by id; empty while the configuration is not valid.
-
-    `without_effect`: the ConfigMap that a broker has now, where the new one differs from it only in keys with a dynamic
-    value in effect, so that a restart would change nothing.
-    """
+    """`names`: the ConfigMap of each broker, by id; empty while the configuration is not valid."""
 
     decision: ConcernDecision
     names: Mapping[int, str]
-    without_effect: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredConfig:
+    """`properties`: the configuration of each broker; empty, and the condition, while it is not valid."""
+
+    properties: Mapping[int, Mapping[str, str]]
+    condition: Condition | None = None
 
 
 def internal_address(cluster: KafkaCluster, broker_id: int) -> str:
@@ -99,109 +114,101 @@ def properties_text(config: Mapping[str, str]) -> str:
     return format_properties({key: config[key] for key in sorted(config)})
 
 
-def decide_config(snapshot: Snapshot, racks: Mapping[int, str]) -> ConfigDecision:
-    """The ConfigMap of each broker, and ConfigValid. When the configuration is not valid the brokers keep theirs."""
+def declare_config(snapshot: Snapshot, racks: Mapping[int, str]) -> DeclaredConfig:
+    """The configuration that each broker should have."""
     cluster = snapshot.cluster
     if wrong := snapshot.problems_below(*CONFIG_FIELDS):
-        return ConfigDecision(ConcernDecision((invalid_spec(CONFIG_VALID, wrong),)), {})
+        return DeclaredConfig({}, invalid_spec(CONFIG_VALID, wrong))
     # Brokers leave one at a time, so defaults follow the larger number.
     count = max(cluster.brokers.replicas, len(racks))
     cluster = replace(cluster, brokers=replace(cluster.brokers, replicas=count))
+    declared: dict[int, Mapping[str, str]] = {}
+    for broker_id, rack in racks.items():
+        declared[broker_id] = broker_properties(cluster, broker_id, rack)
+        if error := _why_invalid(properties_text(declared[broker_id])):
+            path = "spec.zookeeper.connect" if "zookeeper.connect" in error else "spec.brokers.config"
+            return DeclaredConfig({}, condition_false(CONFIG_VALID, "InvalidSpec", f"{path}: {error}"))
+    return DeclaredConfig(declared)
+
+
+@lru_cache(maxsize=1024)
+def _why_invalid(text: str) -> str:
+    """Why a broker would not start with this file; "" when it would. Nothing changes at rest, so answers are kept."""
+    try:
+        BrokerConfig.from_properties(text)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def decide_dynamic(snapshot: Snapshot) -> DynamicConfigDecision:
+    """The dynamic values to set and to remove; nothing while the configuration is not valid."""
+    racks = {number: rack or "" for number, rack in snapshot.broker_ids().items()}
+    declared = declare_config(snapshot, racks).properties
+    written = {number: _written(snapshot, _named(snapshot, number)) for number in declared}
+    return decide_dynamic_config(snapshot, declared, written)
+
+
+def decide_config(snapshot: Snapshot, racks: Mapping[int, str]) -> ConfigDecision:
+    """The ConfigMap of each broker, and ConfigValid. When the configuration is not valid the brokers keep theirs."""
+    cluster = snapshot.cluster
+    declared = declare_config(snapshot, racks)
+    if declared.condition is not None:
+        return ConfigDecision(ConcernDecision((declared.condition,)), {})
     wanted: dict[int, str] = {}
     desired: list[Obj] = []
-    overridden: list[DynamicOverride] = []
-    without_effect: dict[int, str] = {}
-    for broker_id, rack in racks.items():
-        properties = broker_properties(cluster, broker_id, rack)
-        text = properties_text(properties)
-        try:
-            BrokerConfig.from_properties(text)
-        except ConfigError as error:
-            path = "spec.zookeeper.connect" if "zookeeper.connect" in str(error) else "spec.brokers.config"
-            return ConfigDecision(
-                ConcernDecision((condition_false(CONFIG_VALID, "InvalidSpec", f"{path}: {error}"),)), {}
-            )
-        name = f"{names.broker_name(cluster.name, broker_id)}-{short_hash(text)}"
+    for broker_id, properties in declared.properties.items():
+        restart = {key: value for key, value in properties.items() if not needs_no_restart(key, value)}
+        name = f"{names.broker_name(cluster.name, broker_id)}-{short_hash(properties_text(restart))}"
+        text = properties_text(_for_the_next_start(snapshot, broker_id, properties, _written(snapshot, name)))
         labels = names.labels(cluster.name, names.BROKER, pool=names.MAIN_POOL, broker_id=str(broker_id))
-        config_map = new(CONFIG_MAP, cluster.namespace, name, labels, immutable=True, data={FILE: text})
-        desired.append(owned(config_map, snapshot.resource))
+        desired.append(owned(new(CONFIG_MAP, cluster.namespace, name, labels, data={FILE: text}), snapshot.resource))
         wanted[broker_id] = name
-        mine = _overrides(snapshot, broker_id, properties)
-        overridden += mine
-        if (kept := _differs_only_in(snapshot, broker_id, text, {one.key for one in mine})) is not None:
-            without_effect[broker_id] = kept
-    condition = _override_condition(snapshot, overridden)
+    condition = _dynamic_condition(snapshot) or condition_true(CONFIG_VALID)
     decision = ConcernDecision((condition,), tuple(desired), delete=_outdated(snapshot, wanted))
-    return ConfigDecision(decision, wanted, without_effect)
+    return ConfigDecision(decision, wanted)
 
 
-@dataclass(frozen=True, slots=True)
-class DynamicOverride:
-    """A dynamic value in effect in place of a declared one. `entity`: the options of kafka-configs that name it."""
-
-    broker_id: int
-    key: str
-    declared: str
-    value: str | None
-    entity: str
-
-
-def _overrides(snapshot: Snapshot, broker_id: int, properties: Mapping[str, str]) -> list[DynamicOverride]:
-    """The declared keys that have another value in effect on a broker."""
-    found = []
-    for dynamic in (snapshot.dynamic_values or {}).get(broker_id, ()):
-        declared = properties.get(dynamic.key)
-        if declared is None or _is_same(properties, dynamic.key, dynamic.value):
-            continue
-        entity = "--entity-default" if dynamic.is_default else f"--entity-name {broker_id}"
-        found.append(DynamicOverride(broker_id, dynamic.key, declared, dynamic.value, entity))
-    return found
-
-
-def _is_same(properties: Mapping[str, str], key: str, value: str | None) -> bool:
-    """Whether a value equals the declared one, however it is written."""
-    if value is None or value == properties[key]:
-        return value is not None
-    try:
-        declared, dynamic = (BrokerConfig.from_mapping({**properties, key: text}) for text in (properties[key], value))
-        return declared.has_same_value(key, dynamic)
-    except ConfigError:
-        return False
-
-
-def _differs_only_in(snapshot: Snapshot, broker_id: int, text: str, keys: set[str]) -> str | None:
-    """The ConfigMap that a broker's template names, if the new text differs from it in these keys only."""
-    live = snapshot.own(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id))
-    name = annotation(dig(live, "spec", "template") or {}, names.CONFIG)
-    before = dig(snapshot.get(CONFIG_MAP, name), "data", FILE) if name is not None else None
-    if not isinstance(before, str):
-        return None
-    changed = {line.partition("=")[0] for line in set(before.splitlines()) ^ set(text.splitlines())}
-    return name if changed and changed <= keys else None
-
-
-def _override_condition(snapshot: Snapshot, overridden: Iterable[DynamicOverride]) -> Condition:
-    """ConfigValid, with the command that removes each override. The operator removes none: a person has set it."""
-    if snapshot.dynamic_values is None:  # no broker has answered since this operator started
+def _dynamic_condition(snapshot: Snapshot) -> Condition | None:
+    """What is not as declared on brokers. While none has answered since this operator started: what status says."""
+    if snapshot.broker_values is None:
         for item in snapshot.status("conditions") or []:
-            if (item.get("type"), item.get("reason")) == (CONFIG_VALID, "DynamicOverride"):
-                return condition_false(CONFIG_VALID, "DynamicOverride", str(item.get("message", "")))
-    brokers: dict[tuple[str, str], list[DynamicOverride]] = {}
-    for one in overridden:
-        brokers.setdefault((one.key, one.entity), []).append(one)
-    if not brokers:
-        return condition_true(CONFIG_VALID)
-    service = names.host(names.bootstrap_service(snapshot.cluster.name), snapshot.cluster.namespace)
-    texts = []
-    for (key, entity), ones in brokers.items():
-        ids = ", ".join(str(one.broker_id) for one in ones)
-        value = "a secret value" if ones[0].value is None else ones[0].value
-        texts.append(
-            f"broker {ids}: {key} is {value}, set by kafka-configs, and not {ones[0].declared} as declared; remove it "
-            f"with kafka-configs --bootstrap-server {service}:{CLIENT_PORT} --alter --entity-type brokers {entity} "
-            f"--delete-config {key}"
-        )
-    return condition_false(CONFIG_VALID, "DynamicOverride", "; ".join(texts))
+            reason = str(item.get("reason"))
+            if item.get("type") == CONFIG_VALID and reason in DYNAMIC_REASONS:
+                return condition_false(CONFIG_VALID, reason, str(item.get("message", "")))
+    return dynamic_condition(snapshot, decide_dynamic(snapshot))
+
+
+def _for_the_next_start(
+    snapshot: Snapshot, broker_id: int, properties: Mapping[str, str], written: Mapping[str, str]
+) -> dict[str, str]:
+    """The file of a broker: a dynamic key stays as it is written until the broker runs with the declared value."""
+    text = dict(properties)
+    for key in {*properties, *written} if written else ():
+        one, other = properties.get(key), written.get(key)
+        changes_in_place = all(needs_no_restart(key, value) for value in (one, other) if value is not None)
+        if one == other or not changes_in_place or is_in_effect(snapshot, broker_id, key, properties):
+            continue
+        if other is not None:
+            text[key] = other
+        else:
+            text.pop(key)
+    return text
+
+
+def _written(snapshot: Snapshot, name: str) -> dict[str, str]:
+    """The keys in a ConfigMap of a broker; none where there is no such ConfigMap."""
+    text = dig(snapshot.own(CONFIG_MAP, name), "data", FILE)
+    try:
+        return parse_properties(text) if isinstance(text, str) else {}
+    except ValueError:
+        return {}
+
+
+def _named(snapshot: Snapshot, broker_id: int) -> str:
+    """The ConfigMap that a broker's template names."""
+    live = snapshot.own(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id))
+    return annotation(dig(live, "spec", "template") or {}, names.CONFIG) or ""
 
 
 def _outdated(snapshot: Snapshot, wanted: Mapping[int, str]) -> Deletion | None:
@@ -213,7 +220,7 @@ def _outdated(snapshot: Snapshot, wanted: Mapping[int, str]) -> Deletion | None:
             used.add(annotation(dig(obj, *path) if path else obj, names.CONFIG) or "")
     for config_map in snapshot.all(CONFIG_MAP):
         number = label(config_map, names.BROKER_ID)
-        if config_map.get("immutable") is not True or number not in numbers:
+        if dig(config_map, "data", FILE) is None or number not in numbers:
             continue
         if name_of(config_map) not in used:
             return Deletion(CONFIG_MAP, name_of(config_map), uid_of(config_map), "no broker uses this configuration")

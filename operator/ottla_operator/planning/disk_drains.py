@@ -239,10 +239,11 @@ def _is_requested_under_way(snapshot: Snapshot) -> bool:
 
 def cordoned_now(snapshot: Snapshot, number: int) -> set[str] | None:
     """The value of cordoned.log.dirs that is in effect on a broker; None while the broker has not answered."""
-    values = (snapshot.dynamic_values or {}).get(number)
+    values = (snapshot.broker_values or {}).get(number)
     if values is None:
         return None
-    found = next((one.value or "" for one in values if one.key == CORDONED_LOG_DIRS), None)
+    known = values.get(CORDONED_LOG_DIRS)
+    found = known.in_effect if known is not None and known.is_dynamic else None
     if found is None:
         found = snapshot.cluster.brokers.config.get(CORDONED_LOG_DIRS, "")
     return {part.strip() for part in found.split(",") if part.strip()}

@@ -12,8 +12,8 @@ from typing import Any
 from ottla_operator.api.conditions import Condition
 from ottla_operator.api.fleet import (
     BrokerReport,
+    BrokerValues,
     ClusterMetadata,
-    DynamicValue,
     LogDirContents,
     MembershipReport,
     ServerReport,
@@ -46,6 +46,26 @@ class ContestedFields:
     paths: tuple[str, ...]
 
 
+ConfigKey = tuple[int | None, str]
+"""A dynamic value by broker (None: of all brokers) and key."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigWrites:
+    """What came of the last writes of dynamic values.
+
+    `refused`: with the value, and the brokers' error. `contested`: with the value, written several times without
+    effect. `undone`: values that nobody declares, removed or replaced in this reconciliation.
+    """
+
+    refused: Mapping[tuple[int | None, str, str | None], str] = field(default_factory=dict)
+    contested: frozenset[tuple[int | None, str, str | None]] = frozenset()
+    undone: tuple[ConfigKey, ...] = ()
+
+
+NO_CONFIG_WRITES = ConfigWrites()
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """What is known about one KafkaCluster.
@@ -70,8 +90,9 @@ class Snapshot:
     reconfiguration_failure: tuple[int, str] = (0, "")
     """Why ZooKeeper refused the last reconfiguration, and the version of the configuration that it was to change."""
     kafka: ClusterMetadata | None = None
-    dynamic_values: Mapping[int, Sequence[DynamicValue]] | None = None
+    broker_values: Mapping[int, BrokerValues] | None = None
     """By broker, as each answered last; None before any broker has answered."""
+    config_writes: ConfigWrites = field(default_factory=lambda: NO_CONFIG_WRITES)
     finalized_features: Mapping[str, int] | None = None
     """Levels by feature (KIP-584), asked for only while spec.version is too low; None when no broker answers."""
     creation_failures: Mapping[str, str] = field(default_factory=dict)

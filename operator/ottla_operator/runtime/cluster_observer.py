@@ -16,8 +16,8 @@ from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import ZOOKEEPER_READY
 from ottla_operator.api.fleet import (
     BrokerReport,
+    BrokerValues,
     ClusterMetadata,
-    DynamicValue,
     LogDirContents,
     MembershipReport,
     ServerReport,
@@ -102,7 +102,7 @@ class ClusterObserver:
         self._monotonic = monotonic
         self._slow_facts: _SlowFacts | None = None
         self._free_space = FreeSpaceHistory()
-        self._dynamic_values: Mapping[int, Sequence[DynamicValue]] | None = None
+        self._broker_values: Mapping[int, BrokerValues] | None = None
         self._log_dir_usage: Mapping[int, Sequence[LogDirContents]] = {}
         self._usage_at = -RESYNC_S
         self._log = log
@@ -133,14 +133,14 @@ class ClusterObserver:
         snapshot = replace(snapshot, creation_failures=await self._creation_failures(snapshot), reports=reports)
         snapshot = await self._read_volumes(snapshot)
         if kafka is not None:
-            await self._read_dynamic_values(kafka, snapshot)
+            await self.broker_values_now(replace(snapshot, kafka=kafka))
             kafka = await self._with_minimums(kafka, snapshot)
         return replace(
             snapshot,
             servers=servers,
             membership=await self._ask_leader(snapshot, servers),
             kafka=kafka,
-            dynamic_values=self._dynamic_values,
+            broker_values=self._broker_values,
             finalized_features=await self._read_features(snapshot, kafka),
             filling=self._filling(snapshot),
             log_dirs=await self._read_log_dirs(snapshot, kafka),
@@ -228,18 +228,20 @@ class ClusterObserver:
                 raise  # without the right to read volumes no node counts as gone
         return snapshot
 
-    async def _read_dynamic_values(self, view: ClusterMetadata, snapshot: Snapshot) -> None:
-        """Asks the registered brokers for their dynamic values; of the others the last answer counts."""
+    async def broker_values_now(self, snapshot: Snapshot) -> Mapping[int, BrokerValues] | None:
+        """Asks the registered brokers where they have their values from; of the others the last answer counts."""
         ids = snapshot.broker_ids()
         client = self._kafka.client
-        assert client is not None, "it has just answered"
+        if client is None or snapshot.kafka is None:
+            return self._broker_values
         try:
-            answered = await client.dynamic_values([number for number in ids if number in view.brokers])
+            answered = await client.broker_values([number for number in ids if number in snapshot.kafka.brokers])
         except KafkaUnavailable as error:
-            self._log.info("no broker reports its dynamic configuration: %s", error)
-            return
-        known = self._dynamic_values or {}
-        self._dynamic_values = {number: values for number, values in {**known, **answered}.items() if number in ids}
+            self._log.info("no broker reports its configuration: %s", error)
+            return self._broker_values
+        known = self._broker_values or {}
+        self._broker_values = {number: values for number, values in {**known, **answered}.items() if number in ids}
+        return self._broker_values
 
     async def _read_features(self, snapshot: Snapshot, kafka: ClusterMetadata | None) -> Mapping[str, int] | None:
         """The finalized features, while spec.version is too low. Asks for none at rest."""

@@ -26,7 +26,9 @@ from ottla_operator.planning.turns import wants_turn
 from ottla_operator.planning.zookeeper_objects import super_secret
 from ottla_operator.rebalancer.planner import plan
 from ottla_operator.roller.batches import blockers
+from ottla_operator.roller.leader_elections import PartitionId
 from ottla_operator.roller.leader_moves import LeaderMove
+from ottla_operator.runtime.broker_config_writer import BrokerConfigWriter
 from ottla_operator.runtime.cluster_observer import REQUEUE_AFTER_S, ClusterObserver, leader_pod
 from ottla_operator.runtime.contested_writes import ContestedWrites
 from ottla_operator.runtime.event_writer import emit_events
@@ -62,12 +64,13 @@ class ClusterTask:
         self._environment = environment
         self._contested = ContestedWrites(monotonic)
         self._kafka = KafkaConnection(environment.kafka)
-        self._refused_elections = Refusals(monotonic)
-        self._refused_moves = Refusals(monotonic)
+        self._refused_elections: Refusals[PartitionId] = Refusals(monotonic)
+        self._refused_moves: Refusals[PartitionId] = Refusals(monotonic)
         self._restored_moves: tuple[LeaderMove, ...] = ()
         self._reconfiguration_failure = (0, "")
         self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}")
         self._make_plan = lru_cache(maxsize=2)(plan)  # one at rest, one while a rebalance runs
+        self._broker_configs = BrokerConfigWriter(self._kafka, monotonic, self._log)
         self._mover = ReplicaMover(self._kafka, monotonic, self._log)
         self._observer = ClusterObserver(
             key,
@@ -95,7 +98,7 @@ class ClusterTask:
         if resource is None or is_terminating(resource):
             return None  # Kubernetes deletes what the cluster owns; claims stay
         try:
-            snapshot = await self.snapshot(resource)
+            snapshot = await self._with_dynamic_config(await self.snapshot(resource))
             wanted = decide_cluster(snapshot, self._make_plan)
         except Exception as failure:
             await self._write_ready_unknown(resource, failure)
@@ -141,8 +144,24 @@ class ClusterTask:
             refused_moves=frozenset(self._refused_moves.now()),
             restored_moves=self._restored_moves,
             refused_reassignments=self._mover.refused(),
+            config_writes=self._broker_configs.known(),
             reconfiguration_failure=self._reconfiguration_failure,
         )
+
+    async def _with_dynamic_config(self, snapshot: Snapshot) -> Snapshot:
+        """Sets and removes dynamic values of brokers, before anything is decided that follows from those in effect.
+
+        A bug here stops nothing else: `decide_cluster` meets it again and reports it.
+        """
+        try:
+            undone = await self._broker_configs.write(snapshot)
+        except Exception as error:
+            self._log.error("the dynamic configuration is not decided: %s: %s", type(error).__name__, error)
+            return snapshot
+        if undone is None:
+            return snapshot
+        values = await self._observer.broker_values_now(snapshot)
+        return replace(snapshot, broker_values=values, config_writes=self._broker_configs.known(undone))
 
     async def close(self) -> None:
         """Closes the connections; a later reconciliation opens new ones."""

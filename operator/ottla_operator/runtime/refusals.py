@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from typing import Generic, TypeVar
 
 REFUSED_S = 60.0
-"""How long a refused request is not made again."""
+"""How long a refused request is not made again, unless its kind has a time of its own."""
 
-PartitionId = tuple[str, int]
+_Request = TypeVar("_Request", bound=Hashable)
 
 
-class Refusals:
-    """The refusals of one kind of request, by partition."""
+class Refusals(Generic[_Request]):
+    """The refusals of one kind of request: of partitions by topic and index, of values by broker and key."""
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    def __init__(self, monotonic: Callable[[], float], lasts_s: float = REFUSED_S) -> None:
         self._monotonic = monotonic
-        self._refused: dict[PartitionId, tuple[float, str]] = {}
+        self._lasts_s = lasts_s
+        self._refused: dict[_Request, tuple[float, str]] = {}
 
-    def add(self, errors: Mapping[PartitionId, str]) -> None:
-        """Each error counts from now on for `REFUSED_S`."""
-        until = self._monotonic() + REFUSED_S
-        self._refused |= {partition: (until, text) for partition, text in errors.items()}
+    def add(self, errors: Mapping[_Request, str]) -> None:
+        """Each error counts from now on for `lasts_s`."""
+        until = self._monotonic() + self._lasts_s
+        self._refused |= {request: (until, text) for request, text in errors.items()}
 
-    def now(self) -> Mapping[PartitionId, str]:
+    def now(self) -> Mapping[_Request, str]:
         """What still counts, with the error."""
         now = self._monotonic()
-        self._refused = {partition: found for partition, found in self._refused.items() if found[0] > now}
-        return {partition: text for partition, (_, text) in self._refused.items()}
+        self._refused = {request: found for request, found in self._refused.items() if found[0] > now}
+        return {request: text for request, (_, text) in self._refused.items()}

@@ -18,7 +18,7 @@ class ReplicaMover:
     def __init__(self, kafka: KafkaConnection, monotonic: Callable[[], float], log: logging.Logger) -> None:
         self._kafka = kafka
         self._log = log
-        self._refused = Refusals(monotonic)
+        self._refused: Refusals[PartitionId] = Refusals(monotonic)
 
     async def carry_out(self, requests: MoveRequests) -> bool:
         """Whether the brokers have taken the requests; a partition may be refused (`refused`)."""

@@ -40,7 +40,7 @@ async def _running() -> Fleet:
 async def test_an_ordinary_roll_has_normal_events_for_each_restart_and_no_warning() -> None:
     fleet = await _running()
     events = _Events(fleet)
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     fleet.kafka.behind = set()
     await fleet.converge()
     assert events.warnings() == []
@@ -60,7 +60,7 @@ async def test_a_roll_is_a_warning_only_when_it_waits_for_long() -> None:
     fleet = await _running()
     events = _Events(fleet)
     fleet.kafka.behind = {2}
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     for second in range(0, int(PATIENCE_S), 20):
         fleet.environment.passed_s = second
         await fleet.step()

@@ -10,11 +10,10 @@ from dataclasses import replace
 import aiohttp
 import pytest
 from kafka import KafkaConsumer
-from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from ottla_broker.testing import RunningCluster, cluster
 from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
-from ottla_operator.api.fleet import ClusterMetadata, DynamicValue, PartitionReport
+from ottla_operator.api.fleet import BrokerValue, BrokerValues, ClusterMetadata, ConfigChanges, PartitionReport
 from ottla_operator.effects.environment import ProductionEnvironment, read_report
 from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
 from ottla_operator.effects.ports import KafkaUnavailable
@@ -66,28 +65,39 @@ async def test_a_fleet_without_finalized_features_reports_none(admin: KafkaPytho
     assert await admin.finalized_features() == {}
 
 
-async def test_dynamic_values_are_returned_by_broker_with_their_source(
-    fleet: RunningCluster, admin: KafkaPythonAdmin
-) -> None:
+async def test_values_of_a_broker_are_returned_with_every_place_that_they_come_from(admin: KafkaPythonAdmin) -> None:
     brokers = await admin.brokers()
-    assert not any((await admin.dynamic_values(brokers)).values())
-    client = KafkaAdminClient(bootstrap_servers=fleet.bootstrap.split(","))
 
-    async def told_after(operation: AlterConfigOp, value: str | None, expected: list[DynamicValue]) -> None:
-        change = {"message.max.bytes": (operation, value)}
-        client.alter_configs([ConfigResource(ConfigResourceType.BROKER, "1", change)], incremental=True)
+    async def values_after(changes: ConfigChanges, of_another: BrokerValue | None) -> Mapping[int, BrokerValues]:
+        """Once broker 2 has them too: it learns of them from ZooKeeper, and nothing announces that."""
+        assert await admin.alter_broker_configs(changes) == {}
         async with asyncio.timeout(60):
-            while True:  # a broker learns of it from ZooKeeper; nothing announces that
-                told = await admin.dynamic_values(brokers)
-                if {number: list(values) for number, values in told.items() if values} == (
-                    {1: expected} if expected else {}
-                ):
-                    return
+            while True:
+                found = await admin.broker_values(brokers)
+                if all(found[other].get("log.retention.ms") == of_another for other in (0, 2)):
+                    return found
                 await asyncio.sleep(0.05)
 
-    await told_after(AlterConfigOp.SET, "5000", [DynamicValue("message.max.bytes", "5000", False)])
-    await told_after(AlterConfigOp.DELETE, None, [])
-    client.close()
+    before = await admin.broker_values(brokers)
+    assert not any(value.is_dynamic for values in before.values() for value in values.values())
+    assert str(before[1]["listeners"].file).startswith("INTERNAL://"), "what the broker has read from its file"
+    found = await values_after(
+        {1: {"message.max.bytes": "5000"}, None: {"message.max.bytes": "6000", "log.retention.ms": "70000"}},
+        BrokerValue(None, "70000"),
+    )
+    assert found[1]["message.max.bytes"] == BrokerValue("5000", "6000")
+    assert found[0]["message.max.bytes"] == BrokerValue(None, "6000")
+    nothing = {"message.max.bytes": None, "log.retention.ms": None}
+    assert await values_after({1: nothing, None: nothing}, None) == before
+
+
+async def test_a_refused_value_of_a_broker_has_its_own_error_and_stops_no_other(admin: KafkaPythonAdmin) -> None:
+    wanted = {"num.io.threads": "1000", "log.cleaner.backoff.ms": "14000", "num.partitions": "3"}
+    errors = await admin.alter_broker_configs({1: wanted})
+    assert errors.keys() == {(1, "num.io.threads"), (1, "num.partitions")}
+    assert "between half and double" in errors[1, "num.io.threads"]
+    assert (await admin.broker_values([1]))[1]["log.cleaner.backoff.ms"] == BrokerValue("14000")
+    assert await admin.alter_broker_configs({1: {"log.cleaner.backoff.ms": None}}) == {}
 
 
 async def test_a_topic_is_created_altered_extended_and_deleted(admin: KafkaPythonAdmin) -> None:

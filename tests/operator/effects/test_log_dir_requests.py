@@ -95,7 +95,7 @@ async def _drain(fleet: RunningCluster, admin: KafkaPythonAdmin, broker: int) ->
     assert await admin.set_broker_config(broker, CORDONED_LOG_DIRS, d1) == ""
     async with asyncio.timeout(60):
         while True:
-            if any(one.key == CORDONED_LOG_DIRS for one in (await admin.dynamic_values([broker]))[broker]):
+            if CORDONED_LOG_DIRS in (await admin.broker_values([broker]))[broker]:
                 break
             await asyncio.sleep(0.05)
     there = {one.path: one for one in (await admin.log_dirs([broker]))[broker]}

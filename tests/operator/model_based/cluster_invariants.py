@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ottla_broker.config import text_when_absent
 from ottla_operator.api import names
+from ottla_operator.api.fleet import BrokerValue
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -19,9 +21,10 @@ from ottla_operator.api.objects import (
     label,
     name_of,
 )
-from ottla_operator.model.fields import quantity_bytes
+from ottla_operator.model.fields import Problem, quantity_bytes
 from ottla_operator.model.kafka_cluster import KafkaCluster, parse_cluster
 from ottla_operator.planning.config import FILE
+from ottla_operator.planning.dynamic_config import TRANSIENT, needs_no_restart
 from tests.operator.model_based.invariants import condition_of
 from tests.operator.model_based.world import World
 
@@ -44,7 +47,7 @@ def violations_of_cluster(world: World) -> Iterator[str]:
         "ZooKeeperReady": lambda: _servers(world, cluster),
         "DisksReady": lambda: _disks(world, cluster),
         "ServicesReady": lambda: _services(world, document),
-        "ConfigValid": lambda: (str(one) for one in problems if one.path.startswith("spec.brokers.config")),
+        "ConfigValid": lambda: _config(world, cluster, problems),
         "Rolled": lambda: _rolled(world, cluster),
         "Ready": lambda: _ready(world, cluster, document),
     }
@@ -107,6 +110,19 @@ def _disks(world: World, cluster: KafkaCluster) -> Iterator[str]:
                     disk.size
                 ):
                     yield f"claim {name_of(claim)} is smaller than {disk.size}"
+
+
+def _config(world: World, cluster: KafkaCluster, problems: list[Problem]) -> Iterator[str]:
+    """Every broker that serves has the declared value of each key that changes while it runs, and no other."""
+    yield from (str(one) for one in problems if one.path.startswith("spec.brokers.config"))
+    for number in world.kafka.ready_brokers():
+        values = world.kafka._values(number)
+        for key in {*(key for key in cluster.brokers.config if needs_no_restart(key, cluster.brokers.config[key])),
+                    *(key for key in values if values[key].is_dynamic and key not in TRANSIENT)}:  # fmt: skip
+            declared = cluster.brokers.config.get(key) or text_when_absent(key, cluster.brokers.config)
+            found = values.get(key, BrokerValue()).in_effect
+            if found != declared:
+                yield f"broker {number} runs with {key}={found}, not {declared}"
 
 
 def _services(world: World, document: Obj) -> Iterator[str]:

@@ -32,6 +32,8 @@ HAND_SIZES = ("2Gi", "2e9", "200e7", "2147483648000m")
 BROKER_CONFIGS: tuple[dict[str, Any] | None, ...] = (
     None,
     {"min.insync.replicas": 1},
+    {"message.max.bytes": 5000, "log.retention.hours": 5},
+    {"message.max.bytes": 6000},
     {"log.retention.hours": 5},
     {"log.retention.hours": "5"},
     {"log.retention.hours": 13},
@@ -46,6 +48,7 @@ SPEC = (
     | st.tuples(st.just("spec.paused"), st.sampled_from((None, True)))
     | st.tuples(st.just("spec.zookeeper.replicas"), st.sampled_from((1, 3)))
 )
+DYNAMIC_VALUES = (("message.max.bytes", "7000"), ("log.retention.ms", "60000"), ("log.cleaner.threads", "2"))
 SIZES = st.sampled_from((*ONE_GIB, *MORE, *ODD_SIZES))
 
 
@@ -89,6 +92,11 @@ class ClusterRules(Machine):
         if with_pod:
             for pod in pods:
                 self.world.remove(POD, pod)
+
+    @rule(broker=st.sampled_from((None, 0, 1)), value=st.sampled_from(DYNAMIC_VALUES))
+    def somebody_sets_a_dynamic_value(self, broker: int | None, value: tuple[str, str]) -> None:
+        dynamic = self.world.kafka.dynamic
+        dynamic[broker] = {**dynamic.get(broker, {}), value[0]: value[1]}
 
     @rule(index=st.integers(0, 5))
     def a_log_directory_fails(self, index: int) -> None:

@@ -227,7 +227,7 @@ class World:
             self.restart_operator()
 
     def _acts(self) -> tuple[int, int]:
-        return len(self.kubernetes.writes), len(self.kafka.requests)
+        return len(self.kubernetes.writes), len(self.kafka.requests) + len(self.kafka.config_changes)
 
     def converge(self, rest_s: float = REST_S) -> None:
         """Ends the faults, and fails unless there is rest for `rest_s` in time, also after one more restart."""

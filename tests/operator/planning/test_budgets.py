@@ -92,7 +92,7 @@ async def test_no_broker_is_evicted_while_a_replica_is_out_of_sync(trouble: str)
 
 async def test_no_broker_is_evicted_during_a_roll() -> None:
     fleet = await _running()
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     while fleet.status("roll", "step") != "DeletePod":
         await fleet.step()
     while fleet.status("roll"):
@@ -105,7 +105,7 @@ async def test_no_broker_is_evicted_during_a_roll() -> None:
 async def test_a_roll_deletes_no_pod_when_another_was_evicted_just_before() -> None:
     """The watch has not shown yet that another pod is terminating."""
     fleet = await _running()
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     while fleet.status("roll", "step") != "DeletePod":
         await fleet.step()
     see, fleet.kubernetes.on_change = fleet.kubernetes.on_change, None

@@ -39,15 +39,15 @@ async def test_rolled_is_not_true_when_a_bug_in_another_concern_prevents_a_chang
     fleet = await _running()
     with monkeypatch.context() as broken:
         broken.setattr(concerns, concern, _raise)
-        fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+        fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
         await fleet.converge()
         assert fleet.condition(condition)[:2] == ("Unknown", "InternalError")
-        rolled_out = all("min.insync.replicas=1\n" in fleet.properties(number) for number in range(3))
+        rolled_out = all("log.retention.hours=7\n" in fleet.properties(number) for number in range(3))
         status, reason, message = fleet.condition("Rolled")
         assert rolled_out or ((status, reason) == ("False", "DesiredStateUnknown") and f"see {condition}" in message)
         assert fleet.condition("Ready")[0] == "False"
     await fleet.converge()
-    assert all("min.insync.replicas=1\n" in fleet.properties(number) for number in range(3))
+    assert all("log.retention.hours=7\n" in fleet.properties(number) for number in range(3))
     assert fleet.condition("Rolled")[0] == "True" and fleet.condition("Ready")[0] == "True"
 
 

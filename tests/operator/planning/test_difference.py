@@ -203,14 +203,17 @@ async def test_a_field_that_others_change_is_written_back_once(what: str) -> Non
     await _rests(fleet)
 
 
-async def test_an_immutable_configmap_with_foreign_content_is_deleted_and_created_again() -> None:
+@pytest.mark.parametrize("immutable", [True, False])
+async def test_a_configmap_with_foreign_content_is_restored(immutable: bool) -> None:
+    """One that cannot change, as somebody has made it so, is deleted and created again."""
     fleet = await _running()
     name = label(fleet.kubernetes.there(POD, f"{BROKER}-0"), "x") or dig(
         fleet.kubernetes.there(POD, f"{BROKER}-0"), "metadata", "annotations", names.CONFIG
     )
     before = fleet.kubernetes.there(CONFIG_MAP, str(name))
     fleet.kubernetes.remove(CONFIG_MAP, str(name))
-    fleet.kubernetes.put({**before, "data": {"server.properties": "broker.id=7\n"}})
+    foreign = {"server.properties": "broker.id=7\nno.such=1\nnum.partitions=9\nmessage.max.bytes=5\n"}
+    fleet.kubernetes.put({**before, "immutable": immutable, "data": foreign})
     await fleet.converge()
     assert fleet.kubernetes.there(CONFIG_MAP, str(name))["data"] == before["data"]
 
@@ -248,9 +251,9 @@ async def test_a_webhook_that_adds_to_every_template_stops_no_roll() -> None:
         obj["spec"]["template"]["metadata"]["labels"]["mesh"] = "on"
 
     fleet.kubernetes.webhook = _webhook(inject)
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     await fleet.converge()
-    assert all("min.insync.replicas=1\n" in fleet.properties(number) for number in range(3))
+    assert all("log.retention.hours=7\n" in fleet.properties(number) for number in range(3))
     assert fleet.condition("Ready")[0] == "True" and fleet.condition("Rolled")[0] == "True"
     await _rests(fleet)
 
@@ -258,9 +261,9 @@ async def test_a_webhook_that_adds_to_every_template_stops_no_roll() -> None:
 async def test_a_webhook_that_changes_our_fields_is_reported_and_stops_no_roll() -> None:
     fleet = await _running()
     fleet.kubernetes.webhook = _webhook(lambda obj: _container(obj).update(imagePullPolicy="Always", image="mirror:1"))
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     await fleet.converge(200)
-    assert all("min.insync.replicas=1\n" in fleet.properties(number) for number in range(3))
+    assert all("log.retention.hours=7\n" in fleet.properties(number) for number in range(3))
     status, reason, message = fleet.condition("Ready")
     assert (status, reason) == ("False", "ChangedByOthers")
     assert "orders-broker-1" in message and "spec.template.spec.containers[broker].image" in message

@@ -92,7 +92,7 @@ async def test_the_reason_why_no_broker_pod_is_created_is_reported_during_a_roll
     fleet.kubernetes.refuses_pods = ""
     await fleet.step()
     await fleet.converge()
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     fleet.kubernetes.refuses_pods = QUOTA
     for _ in range(12):
         await fleet.step()

@@ -35,7 +35,7 @@ async def test_no_election_is_asked_for_when_every_preferred_leader_leads() -> N
 
 async def test_each_broker_of_a_roll_leads_again_before_the_next_one_is_restarted() -> None:
     fleet = await _running()
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     seen = []
     for _ in range(60):
         step = fleet.status("roll", "step")
@@ -49,7 +49,7 @@ async def test_each_broker_of_a_roll_leads_again_before_the_next_one_is_restarte
 
 async def test_no_leadership_moves_to_a_broker_that_the_roll_restarts_next() -> None:
     fleet = await _running()
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     while fleet.status("roll", "step") != "WaitReady":
         await fleet.step()
     fleet.kafka.leaders["t", 2] = 0  # prefers broker 2, which is restarted next
@@ -98,7 +98,7 @@ async def test_many_elections_are_asked_for_in_bounded_steps() -> None:
 
 async def test_no_election_is_asked_for_when_auto_leader_rebalance_is_off() -> None:
     fleet = await _running(auto_leader_rebalance_enable="false")
-    fleet.edit("spec.brokers.config", {"auto.leader.rebalance.enable": False, "min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"auto.leader.rebalance.enable": False, "log.retention.hours": 7})
     await fleet.converge()
     assert fleet.kafka.elections == [] and fleet.kafka.leads() != BALANCED
 
@@ -106,7 +106,7 @@ async def test_no_election_is_asked_for_when_auto_leader_rebalance_is_off() -> N
 async def test_refused_elections_do_not_delay_a_roll_and_are_tried_again_later() -> None:
     fleet = await _running()
     fleet.kafka.elects = False
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     await fleet.converge()
     assert fleet.status("roll") is None
     asked = len(fleet.kafka.elections)
@@ -127,7 +127,7 @@ async def test_elections_without_effect_delay_a_roll_no_longer_than_the_timeout(
         return {}
 
     monkeypatch.setattr(fleet.kafka, "elect_leaders", nothing)
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     while fleet.status("roll", "step") != "RestoreLeaders":
         fleet.environment.passed_s += 1  # until the brokers are restarted although they lead
         await fleet.step()

@@ -15,7 +15,7 @@ async def test_an_override_that_cannot_be_read_holds_every_broker() -> None:
     fleet = Fleet(document)
     await fleet.converge()
     fleet.kubernetes.writes.clear()
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     await fleet.converge()
     assert fleet.condition("Rolled")[:2] == ("False", "InvalidSpec")
     assert "spec.brokers.overrides[0].state" in fleet.condition("Ready")[2]
@@ -28,7 +28,7 @@ async def test_no_broker_is_stopped_while_no_broker_has_a_session_with_zookeeper
     assert fleet.condition("Rolled")[2].endswith("waits for: no broker has a session with ZooKeeper")
     fleet.environment.sessions = {}
     await fleet.converge(300)
-    assert all("min.insync.replicas=1\n" in fleet.properties(number) for number in range(3))
+    assert all("log.retention.hours=7\n" in fleet.properties(number) for number in range(3))
     assert fleet.condition("Ready")[0] == "True"
 
 
@@ -36,9 +36,9 @@ async def test_a_broker_with_a_session_is_enough_for_a_roll() -> None:
     fleet = Fleet()
     await fleet.converge()
     fleet.environment.sessions = {f"orders-broker-{number}-0": "expired" for number in (0, 1)}
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     await fleet.converge(300)
-    assert all("min.insync.replicas=1\n" in fleet.properties(number) for number in range(3))
+    assert all("log.retention.hours=7\n" in fleet.properties(number) for number in range(3))
 
 
 async def test_sessions_that_are_lost_for_long_stop_no_roll_that_may_repair_them() -> None:
@@ -46,7 +46,7 @@ async def test_sessions_that_are_lost_for_long_stop_no_roll_that_may_repair_them
     fleet = await _waiting_to_roll("expired", CLUSTER)
     fleet.environment.session_for_ms = 600_000
     await fleet.converge(300)
-    assert all("min.insync.replicas=1\n" in fleet.properties(number) for number in range(3))
+    assert all("log.retention.hours=7\n" in fleet.properties(number) for number in range(3))
 
 
 async def test_no_broker_is_stopped_while_the_ensemble_has_no_quorum() -> None:
@@ -56,7 +56,7 @@ async def test_no_broker_is_stopped_while_the_ensemble_has_no_quorum() -> None:
     waiting = {"name": "zookeeper", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
     fleet.kubernetes.container_status = lambda pod: waiting if name_of(pod) in lost else None
     fleet.kubernetes.settle()
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     fleet.kubernetes.writes.clear()
     await fleet.converge()
     assert not [write for write in fleet.kubernetes.writes if write[:2] == ("delete", "Pod")]
@@ -64,7 +64,7 @@ async def test_no_broker_is_stopped_while_the_ensemble_has_no_quorum() -> None:
     fleet.kubernetes.container_status = None
     fleet.kubernetes.settle()
     await fleet.converge(300)
-    assert all("min.insync.replicas=1\n" in fleet.properties(number) for number in range(3))
+    assert all("log.retention.hours=7\n" in fleet.properties(number) for number in range(3))
 
 
 async def _waiting_to_roll(session: str, document: Obj) -> Fleet:
@@ -72,7 +72,7 @@ async def _waiting_to_roll(session: str, document: Obj) -> Fleet:
     fleet = Fleet(copy.deepcopy(document))
     await fleet.converge()
     fleet.environment.sessions = {f"orders-broker-{number}-0": session for number in range(3)}
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     fleet.kubernetes.writes.clear()
     await fleet.converge()
     assert not [write for write in fleet.kubernetes.writes if write[:2] == ("delete", "Pod")]

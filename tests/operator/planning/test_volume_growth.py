@@ -90,7 +90,7 @@ async def test_a_volume_grows_step_by_step_up_to_its_maximum() -> None:
                 sizes.append(_requested(fleet))
     assert sizes == ["100Gi", "110Gi", "120Gi", "125Gi"]
     assert fleet.condition("DisksReady")[0] == "True", "larger than declared, and on purpose"
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     await fleet.converge()
     assert _requested(fleet) == "125Gi"
 

@@ -204,7 +204,7 @@ async def test_a_batch_leads_nothing_before_its_pods_are_deleted_and_every_repli
         return await delete(kind, namespace, name, uid)
 
     fleet.kubernetes.delete = note  # type: ignore[method-assign]
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     await fleet.converge(300)
     assert len(led) == 6
     for batch, leads in zip([(1, 4), (1, 4), (2, 5), (2, 5), (0, 3), (0, 3)], led, strict=True):
@@ -253,7 +253,7 @@ async def test_a_partition_that_is_being_reassigned_is_not_reordered_and_does_no
     fleet = await _running(_changed("spec.rebalance", {"mode": "Off"}))
     fleet.kafka.partitions = [("t", 0, (1, 0, 2)), ("t", 1, (1, 2, 0))]
     fleet.kafka.not_reordered = {("t", 0)}
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     await fleet.converge()
     assert fleet.condition("Rolled")[0] == "True"
     assert fleet.kafka.partitions == [("t", 0, (1, 0, 2)), ("t", 1, (1, 2, 0))]
@@ -278,7 +278,7 @@ async def _converge_killed_after(fleet: Fleet, writes: int) -> bool:
 async def test_a_pod_evicted_during_a_roll_comes_back_with_its_template_of_before() -> None:
     fleet = await _running()
     fleet.kafka.partitions = [("t", 0, (1, 2)), ("t", 1, (0, 2))]
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     while fleet.status("roll", "step") != "WaitReady":
         await fleet.step()
     fleet.kafka.behind = {1}
@@ -290,14 +290,14 @@ async def test_a_pod_evicted_during_a_roll_comes_back_with_its_template_of_befor
     assert "min.insync.replicas=2\n" in fleet.properties(2)
     fleet.kafka.behind = set()
     await fleet.converge()
-    assert "min.insync.replicas=1\n" in fleet.properties(2)
+    assert "log.retention.hours=7\n" in fleet.properties(2)
 
 
 async def test_a_roll_waits_for_replicas_that_are_not_in_sync_and_names_them() -> None:
     fleet = await _running()
     fleet.kafka.partitions = [("t", 0, (0, 1)), ("t", 1, (1, 2))]
     fleet.kafka.behind = {2}
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     for _ in range(6):
         await fleet.step()
     assert fleet.condition("Rolled")[1] == "Rolling"
@@ -317,7 +317,7 @@ async def test_a_rack_is_restarted_in_one_batch_and_the_metadata_is_read_again_b
     fleet.kafka.partitions = [("t", 0, (0, 1, 2)), ("t", 1, (3, 4, 5)), ("t", 2, (1, 2, 3))]
     fleet.kubernetes.writes.clear()
     fleet.kafka.described.clear()
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     while fleet.status("roll", "step") != "DeletePod":
         await fleet.step()
     assert fleet.status("roll", "batch") == [1, 4]
@@ -357,7 +357,7 @@ async def test_a_change_that_is_undone_while_its_roll_is_blocked_restarts_no_bro
     fleet = await _running()
     fleet.kafka.partitions = [("t", 0, (1, 2))]
     before = uid_of(fleet.kubernetes.there(POD, "orders-broker-1-0"))
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     while fleet.status("roll", "step") != "DeletePod":
         await fleet.step()
     fleet.kafka.behind = {2}
@@ -376,21 +376,21 @@ async def test_a_held_broker_keeps_its_pod_and_its_template_until_it_is_active_a
     fleet = await _running()
     before = uid_of(fleet.kubernetes.there(POD, "orders-broker-1-0"))
     fleet.edit("spec.brokers.overrides", [{"id": 1, "state": "Hold"}, {"id": 9, "state": "Hold"}])
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     await fleet.converge()
     assert fleet.condition("Rolled") == ("False", "Held", "spec.brokers.overrides holds broker 1: ConfigChanged")
     assert fleet.condition("Ready")[0] == "True" and fleet.status("roll") is None
     assert uid_of(fleet.kubernetes.there(POD, "orders-broker-1-0")) == before
-    assert "min.insync.replicas=1\n" in fleet.properties(0) and "min.insync.replicas=1\n" in fleet.properties(2)
+    assert "log.retention.hours=7\n" in fleet.properties(0) and "log.retention.hours=7\n" in fleet.properties(2)
     fleet.edit("spec.brokers.overrides", [{"id": 1, "state": "Active"}])
     await fleet.converge()
-    assert "min.insync.replicas=1\n" in fleet.properties(1) and fleet.condition("Rolled")[0] == "True"
+    assert "log.retention.hours=7\n" in fleet.properties(1) and fleet.condition("Rolled")[0] == "True"
 
 
 async def test_a_manual_roll_writes_its_plan_and_waits_until_what_is_planned_is_approved() -> None:
     fleet = await _running(_changed("spec.rolling", {"approval": "Manual", "maxBatch": 1}))
     fleet.kubernetes.writes.clear()
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     await fleet.converge()
     token = fleet.status("roll", "awaitingApproval")
     assert [(item["id"], item["reasons"]) for item in fleet.status("roll", "plan")] == [
@@ -399,7 +399,7 @@ async def test_a_manual_roll_writes_its_plan_and_waits_until_what_is_planned_is_
     assert fleet.condition("Rolled")[1] == "AwaitingApproval"
     assert f"kubectl annotate kafkacluster orders kafka.ottla.dev/approve-roll={token}" in fleet.condition("Rolled")[2]
     assert fleet.kubernetes.there(DISRUPTION_BUDGET, "orders-brokers")["spec"]["minAvailable"] == 2, "drains go on"
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1, "num.partitions": 4})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7, "num.partitions": 4})
     fleet.edit("metadata.annotations", {names.APPROVE_ROLL: token})
     await fleet.converge()
     assert fleet.status("roll", "awaitingApproval") != token, "something else is planned now"
@@ -417,7 +417,7 @@ async def test_a_pod_that_cannot_be_deleted_stops_the_roll_and_is_reported(monke
 
     with monkeypatch.context() as refusing:
         refusing.setattr(fleet.kubernetes, "delete", refuse)
-        fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+        fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
         for _ in range(8):
             await fleet.step()
     assert fleet.status("roll", "step") == "DeletePod"
@@ -444,10 +444,10 @@ async def test_a_secret_that_cannot_be_created_is_reported(monkeypatch: pytest.M
 
 async def test_a_configuration_with_which_a_broker_does_not_start_stops_the_roll_there_and_can_be_undone() -> None:
     fleet = await _running()
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     await fleet.step()
     fleet.kubernetes.not_starting = {
-        name for name in fleet.kubernetes.names(CONFIG_MAP) if "min.insync.replicas=1" in str(
+        name for name in fleet.kubernetes.names(CONFIG_MAP) if "log.retention.hours=7" in str(
             fleet.kubernetes.there(CONFIG_MAP, name)["data"])
     }  # fmt: skip
     assert len(fleet.kubernetes.not_starting) == 3
@@ -492,62 +492,6 @@ async def test_a_cluster_of_one_broker_recovers_from_a_configuration_with_which_
     assert fleet.condition("Ready")[0] == "True"
 
 
-async def test_a_dynamic_value_in_place_of_a_declared_one_is_reported_with_the_command_to_remove_it() -> None:
-    fleet = await _running(_changed("spec.brokers.config", {"message.max.bytes": 1000000}))
-    pods = {number: uid_of(fleet.kubernetes.there(POD, f"orders-broker-{number}-0")) for number in range(3)}
-    fleet.kafka.dynamic = {1: {"message.max.bytes": "5000", "log.cleaner.threads": "2"}}
-    await fleet.converge()
-    status, reason, message = fleet.condition("ConfigValid")
-    assert (status, reason) == ("False", "DynamicOverride")
-    assert "broker 1: message.max.bytes is 5000, set by kafka-configs, and not 1000000 as declared" in message
-    assert (
-        "kafka-configs --bootstrap-server orders-bootstrap.default.svc:9092 --alter --entity-type brokers "
-        "--entity-name 1 --delete-config message.max.bytes"
-    ) in message
-    assert "log.cleaner.threads" not in message, "nobody declares it"
-    fleet.edit("spec.brokers.config", {"message.max.bytes": 2000000})
-    await fleet.converge()
-    now = {number: uid_of(fleet.kubernetes.there(POD, f"orders-broker-{number}-0")) for number in range(3)}
-    assert [now[number] == pods[number] for number in range(3)] == [False, True, False], "broker 1 gains nothing by it"
-    assert (
-        fleet.condition("Rolled")[:2] == ("False", "DesiredStateUnknown") and "broker 1" in fleet.condition("Rolled")[2]
-    )
-    assert fleet.condition("Ready")[0] == "False"
-    fleet.kafka.answers = False
-    await fleet.converge()
-    assert fleet.condition("ConfigValid")[1] == "DynamicOverride", "no answer is no sign that it is gone"
-    fleet.restart_operator()
-    await fleet.converge()
-    assert fleet.condition("ConfigValid")[1] == "DynamicOverride"
-    fleet.kafka.answers = True
-    fleet.kafka.dynamic = {}
-    await fleet.converge()
-    assert "message.max.bytes=2000000\n" in fleet.properties(1)
-    assert fleet.condition("ConfigValid")[0] == "True" and fleet.condition("Rolled")[0] == "True"
-
-
-async def test_a_dynamic_default_is_reported_for_all_brokers_and_restarts_none() -> None:
-    fleet = await _running(_changed("spec.brokers.config", {"message.max.bytes": 1000000}))
-    pods = {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
-    fleet.kafka.dynamic = {None: {"message.max.bytes": "5000"}}
-    await fleet.converge()
-    fleet.edit("spec.brokers.config", {"message.max.bytes": 2000000})
-    await fleet.converge()
-    message = fleet.condition("ConfigValid")[2]
-    assert "broker 0, 1, 2: message.max.bytes" in message and "--entity-default" in message
-    assert pods == {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
-    fleet.edit("spec.brokers.config", {"message.max.bytes": 2000000, "num.partitions": 4})
-    await fleet.converge()
-    assert all("num.partitions=4\n" in fleet.properties(number) for number in range(3)), "that has an effect"
-
-
-async def test_a_dynamic_value_equal_to_the_declared_one_is_no_override() -> None:
-    fleet = await _running(_changed("spec.brokers.config", {"log.cleaner.dedupe.buffer.size": 134217728}))
-    fleet.kafka.dynamic = {1: {"log.cleaner.dedupe.buffer.size": "134217728"}, 2: {"min.insync.replicas": "1"}}
-    await fleet.converge()
-    assert fleet.condition("ConfigValid")[0] == "True"
-
-
 async def test_a_new_image_rolls_zookeeper_first_and_then_the_brokers() -> None:
     fleet = await _running(_changed("spec.imageUpdatePolicy", "FollowOperator"))
     fleet.kubernetes.writes.clear()
@@ -575,7 +519,7 @@ async def test_kubectl_rollout_restart_restarts_the_broker_through_a_roll() -> N
 async def test_only_unused_configmaps_are_deleted_after_a_roll() -> None:
     fleet = await _running()
     before = len(fleet.kubernetes.names(CONFIG_MAP))
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     await fleet.converge()
     assert len(fleet.kubernetes.names(CONFIG_MAP)) == before
 
@@ -753,10 +697,10 @@ async def test_a_claim_grown_by_hand_stops_no_configuration_in_any_form_of_a_qua
     claim = fleet.kubernetes.there(CLAIM, "orders-broker-1-d0-1")
     claim["spec"]["resources"]["requests"]["storage"] = size
     fleet.kubernetes.put(claim)
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     await fleet.converge()
     assert fleet.condition("DisksReady")[1] == "SizeDecreased" and "broker 1" in fleet.condition("DisksReady")[2]
-    assert all("min.insync.replicas=1\n" in fleet.properties(number) for number in range(3))
+    assert all("log.retention.hours=7\n" in fleet.properties(number) for number in range(3))
     assert fleet.condition("Rolled")[0] == "True"
 
 
@@ -955,7 +899,7 @@ async def test_a_roll_does_not_restart_a_broker_whose_claim_is_terminating() -> 
     fleet = await _running()
     pods = {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
     fleet.kubernetes.remove(CLAIM, "orders-broker-1-d0-1")
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
     await fleet.converge()
     changed = {name for name, uid in pods.items() if uid_of(fleet.kubernetes.there(POD, name)) != uid}
     assert changed == {"orders-broker-0-0", "orders-broker-2-0"}

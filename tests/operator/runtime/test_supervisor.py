@@ -107,7 +107,7 @@ async def test_clusters_are_rolled_one_after_the_other(monkeypatch: pytest.Monke
     world.kubernetes.on_change = watch
     for name in clusters:
         cluster = world.kubernetes.there(KAFKA_CLUSTER, name)
-        cluster["spec"]["brokers"]["config"] = {"min.insync.replicas": 1}
+        cluster["spec"]["brokers"]["config"] = {"log.retention.hours": 7}
         world.kubernetes.put(cluster)
     await world.until(lambda: "AwaitingTurn" in [rolled(name) for name in clusters])
     await world.until(lambda: [rolled(name) for name in clusters] == ["AsDeclared"] * 2)
