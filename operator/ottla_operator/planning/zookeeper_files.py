@@ -15,6 +15,8 @@ CLIENT_PORT = 2181
 PEER_PORT = 2888
 ELECTION_PORT = 3888
 ADMIN_PORT = 8080
+METRICS_PORT = 7000
+"""Of ZooKeeper's own provider for Prometheus, which its distribution and image contain."""
 DATA = "/data"
 LOG = "/datalog"
 FILES = "/ottla"
@@ -161,6 +163,8 @@ def static_config(has_log_disk: bool) -> str:
         "4lw.commands.whitelist=srvr,mntr,ruok",
         "admin.enableServer=true",
         f"admin.serverPort={ADMIN_PORT}",
+        "metricsProvider.className=org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider",
+        f"metricsProvider.httpPort={METRICS_PORT}",
         "quorumListenOnAllIPs=true",
     ]
     return "".join(f"{line}\n" for line in lines)

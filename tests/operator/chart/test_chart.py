@@ -237,13 +237,16 @@ def test_pod_monitors_find_the_brokers_and_the_operator() -> None:
     assert of_kind(rendered(), "PodMonitor") == []
     monitor = {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}}
     documents = rendered(podMonitor=monitor, watchNamespaces=["kafka"])
-    brokers, operator = of_kind(documents, "PodMonitor")
+    brokers, servers, operator = of_kind(documents, "PodMonitor")
     assert brokers["spec"]["namespaceSelector"] == {"any": False, "matchNames": ["kafka"]}
     assert brokers["metadata"]["labels"] == operator["metadata"]["labels"] == {"release": "prometheus"}
     everywhere = of_kind(rendered(podMonitor=monitor), "PodMonitor")[0]["spec"]["namespaceSelector"]
     assert everywhere == {"any": True, "matchNames": []}
     labels = names.labels("orders", names.BROKER)
     assert brokers["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert servers["spec"]["selector"]["matchLabels"].items() <= names.labels("orders", names.ZOOKEEPER).items()
+    assert servers["spec"]["namespaceSelector"] == brokers["spec"]["namespaceSelector"]
+    assert [endpoint["port"] for endpoint in servers["spec"]["podMetricsEndpoints"]] == ["metrics"]
     (deployment,) = of_kind(documents, "Deployment")
     template = deployment["spec"]["template"]
     assert operator["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()

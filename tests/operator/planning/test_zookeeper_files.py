@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +16,14 @@ from kazoo.client import KazooClient
 
 from ottla_broker.local.ports import free_ports
 from ottla_operator.effects.environment import read_srvr, srvr
-from ottla_operator.planning.zookeeper_files import LOGBACK, MARKER, ready_script, start_script, static_config
+from ottla_operator.planning.zookeeper_files import (
+    LOGBACK,
+    MARKER,
+    METRICS_PORT,
+    ready_script,
+    start_script,
+    static_config,
+)
 
 pytestmark = [
     pytest.mark.java,
@@ -39,7 +47,9 @@ class Server:
         (files / "members").write_text(members)
         (files / "logback.xml").write_text(LOGBACK)
         config = static_config(True).replace("=/datalog\n", f"={self.log}\n").replace("=/data\n", f"={self.data}\n")
-        (files / "zoo.cfg").write_text(config.replace("admin.enableServer=true", "admin.enableServer=false"))
+        config = config.replace("admin.enableServer=true", "admin.enableServer=false")
+        self.metrics_port = free_ports(1)[0]
+        (files / "zoo.cfg").write_text(config.replace(f"Port={METRICS_PORT}\n", f"Port={self.metrics_port}\n"))
         script = start_script(str(self.data), str(files), str(self.log), str(root / "termination-log"))
         (files / "start.sh").write_text(script)
         (files / "ready.sh").write_text(ready_script(client_port))
@@ -135,6 +145,12 @@ def test_servers_are_ready_only_with_a_quorum_and_keep_their_members_after_a_res
         _until(server.is_ready)
     answers = [asyncio.run(srvr("127.0.0.1", server.client_port)) for server in ensemble]
     assert sorted(read_srvr("", answer or "").mode for answer in answers) == ["follower", "follower", "leader"]
+    for server in ensemble:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=60) as answer:
+            names = {line.partition(" ")[0] for line in answer.read().decode().splitlines()}
+        assert {"quorum_size", "outstanding_requests", "znode_count", "jvm_memory_pool_bytes_used"} <= {
+            name.partition("{")[0] for name in names
+        }
     first, second, third = ensemble
     kept = (first.data / "conf" / "zoo.cfg").read_text()
     assert "zoo.cfg.dynamic.1" in kept, "the members were taken over by ZooKeeper itself"
