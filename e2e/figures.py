@@ -7,7 +7,6 @@ kind; its memory and processor time. The calls come from the API server's audit 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from e2e.audit import Call
 from e2e.installation import Helm, OperatorDeployment, manifests
 from e2e.kubernetes_api import Kubernetes, condition_of
 from e2e.machine import CommandFailed, NotInTime
+from e2e.proc_files import cpu_s, memory_bytes
 from e2e.providers import KubernetesCluster, cluster_from_json
 from ottla_operator.api.objects import CONFIG_MAP, KAFKA_TOPIC, STATEFUL_SET, Obj, dig, uid_of
 
@@ -224,15 +224,10 @@ class Measurement:
 
     def _resident_mb(self, field_name: str = "VmRSS") -> float:
         """Of the operator's process, which is the first of its container."""
-        for line in self._operator.read("/proc/1/status").splitlines():
-            name, _, value = line.partition(":")
-            if name == field_name:
-                return int(value.split()[0]) * 1024 / 1e6
-        raise CommandFailed(f"/proc/1/status says no {field_name}")
+        return memory_bytes(self._operator.read("/proc/1/status"), field_name) / 1e6
 
     def _cpu_s(self) -> float:
-        fields = self._operator.read("/proc/1/stat").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s(self._operator.read("/proc/1/stat"))
 
 
 def documents(figures: Figures) -> list[dict[str, Any]]:

@@ -27,6 +27,7 @@ from e2e.certificates import Certificates
 from e2e.control_plane import ControlPlane, loopback
 from e2e.kubernetes_api import condition_of
 from e2e.machine import CommandFailed, NotInTime, run
+from e2e.proc_files import cpu_s, memory_bytes
 from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_TOPIC, STATEFUL_SET, Obj
 from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
 from ottla_operator.effects.kubernetes_api import KubernetesClient
@@ -347,19 +348,14 @@ def _of_daemons(plane: ControlPlane) -> list[int]:
 
 
 def _cpu_s(pids: Sequence[int]) -> float:
-    ticks = 0
+    found = 0.0
     for pid in pids:
         try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            found += cpu_s(Path(f"/proc/{pid}/stat").read_text())
         except OSError:
             continue
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return found
 
 
 def _memory_mib(pid: int, name: str) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        key, _, value = line.partition(":")
-        if key == name:
-            return int(value.split()[0]) / 1024
-    raise CommandFailed(f"/proc/{pid}/status has no {name}")
+    return memory_bytes(Path(f"/proc/{pid}/status").read_text(), name) / 1024**2
