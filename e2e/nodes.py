@@ -97,6 +97,10 @@ class NodeProcesses:
             netns=node.netns,
         )
 
+    def tag_image(self, reference: str, other: str) -> None:
+        """Another name for an image that is loaded."""
+        self._ctr("images", "tag", "--force", reference, other)
+
     def stop(self) -> None:
         """Ends everything on the node at once, as when it loses its power. Its files stay."""
         daemons = self._plane.daemons

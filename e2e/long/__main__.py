@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from e2e.kubernetes_api import Kubernetes
-from e2e.long import load, report, rolls
+from e2e.long import deletion, hardware, load, quorum, report, rolls, scaling
 from e2e.long.fleet import NAME, OperatedFleet
 from e2e.long.load import FleetLoad, LoadEnded
 from e2e.long.report import ScenarioResult
@@ -23,7 +23,18 @@ from e2e.machine import CommandFailed, NotInTime
 from e2e.providers import cluster_from_json
 from tests.nemesis.history import read
 
-SCENARIOS = (rolls.ROLL_SIX, rolls.OPERATOR_KILLED)
+SCENARIOS = (
+    rolls.ROLL_SIX,
+    rolls.OPERATOR_KILLED,
+    rolls.IMAGE_ROLLED_BACK,
+    quorum.QUORUM_LOST,
+    hardware.NODE_DRAINED,
+    hardware.DISK_LOST,
+    hardware.NODE_LOST,
+    deletion.NAMESPACE_DELETED,
+    quorum.ENSEMBLE,
+    scaling.SCALE,
+)
 CLIENT_NODE = "n1"
 """Where the load runs; no scenario takes this node away."""
 

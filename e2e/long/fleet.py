@@ -23,6 +23,8 @@ NAME = "orders"
 BROKERS = f"kafka.ottla.dev/cluster={NAME},app.kubernetes.io/component=broker"
 BROKER_ID = "kafka.ottla.dev/broker-id"
 RACK = "kafka.ottla.dev/rack"
+LONGEST_LIFE_S = 30.0
+"""Of an operator that is to be killed, from when it is ready. A new one waits up to 14 s for the Lease."""
 LONGEST_S = 1800.0
 """For everything that a fleet does by itself: two cores carry a whole cluster, and others may use them."""
 
@@ -115,14 +117,20 @@ class OperatedFleet:
     def kill_operator_until(self, holds: Any, what: str, draw: random.Random, kills: int) -> int:
         """Kills the operator at random times until a condition holds, `kills` times at most. Returns how often."""
         done = 0
-        deadline = time.monotonic() + LONGEST_S
-        while not holds() and time.monotonic() < deadline:
-            time.sleep(draw.uniform(0.0, 12.0))
-            if done < kills and not holds():
+        next_kill = time.monotonic()
+
+        def holds_or_kill() -> bool:
+            nonlocal done, next_kill
+            if holds():
+                return True
+            if done < kills and time.monotonic() >= next_kill:
                 self.kill_operator()
                 self.operator.until_ready()
                 done += 1
-        self.until(holds, what)
+                next_kill = time.monotonic() + draw.uniform(0.0, LONGEST_LIFE_S)
+            return False
+
+        self.until(holds_or_kill, what)
         return done
 
     def _look(self) -> tuple[str, tuple[int, ...], frozenset[int]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 
 from e2e.long.fleet import NAME
 from e2e.long.scenario import FleetScenario, ScenarioStage
 from e2e.long.watch import RestartedBatch
+from e2e.providers.processes import ProcessProvider
 from ottla_operator.api.objects import KAFKA_CLUSTER, dig
 
 KEY = "log.retention.hours"
@@ -45,10 +45,27 @@ def operator_killed(stage: ScenarioStage) -> None:
         with stage.window(f"to {brokers}"):
             fleet.patch({"brokers": {"replicas": brokers}})
             stage.found.figures[f"to {brokers}: kills"] = fleet.kill_operator_until(
-                partial(_is_sized, stage, brokers), f"{brokers} brokers", stage.draw, KILLS
+                _rebalanced(stage, brokers), f"{brokers} brokers", stage.draw, KILLS
             )
             fleet.until_ready()
     stage.found.expect(len(fleet.pods()) == 6, f"the brokers are {sorted(fleet.pods())}")
+
+
+def image_rolled_back(stage: ScenarioStage) -> None:
+    """Another image, and after the first batch the one of before: nobody else is restarted, and all run as before."""
+    fleet, before = stage.fleet, stage.fleet.uids()
+    image = fleet.cluster.images.ottla
+    other = ProcessProvider().tag_image(image, f"{image.tag}-next")
+    with stage.window("upgrade and back") as batches:
+        fleet.patch({"image": other.reference})
+        fleet.until(lambda: fleet.roll().get("batchesDone"), "the first batch has the other image")
+        stage.say("back")
+        fleet.patch({"image": None})
+        fleet.until_ready()
+    images = {broker: dig(pod, "spec", "containers", 0, "image") for broker, pod in fleet.pods().items()}
+    stage.found.expect(set(images.values()) == {image.reference}, f"the brokers run {images}")
+    after = fleet.uids()
+    stage.found.figures |= {"batches": len(batches), "restarted": sum(after[one] != before[one] for one in before)}
 
 
 def _roll(stage: ScenarioStage, name: str, rolling: Mapping[str, object]) -> list[RestartedBatch]:
@@ -76,13 +93,21 @@ def next_value(stage: ScenarioStage) -> int:
     return int(dig(live, "spec", "brokers", "config", KEY) or 100) + 1
 
 
-def _is_sized(stage: ScenarioStage, brokers: int) -> bool:
-    status = stage.fleet.status()
-    there = len(status.get("brokers") or [])
-    return there == brokers and status.get("rebalance") is None and len(stage.fleet.pods()) == brokers
+def _rebalanced(stage: ScenarioStage, brokers: int) -> Callable[[], bool]:
+    """Whether so many brokers are there, and the rebalance that began for them has ended."""
+    has_begun = False
+
+    def holds() -> bool:
+        nonlocal has_begun
+        rebalance = stage.fleet.status().get("rebalance")
+        has_begun = has_begun or rebalance is not None
+        return has_begun and rebalance is None and len(stage.fleet.pods()) == brokers
+
+    return holds
 
 
 ROLL_SIX = FleetScenario(
     "roll-six", "six brokers in three racks, one by one and in batches", roll_six, no_send_fails=True
 )
+IMAGE_ROLLED_BACK = FleetScenario("image-rolled-back", "another image, and the former in mid-roll", image_rolled_back)
 OPERATOR_KILLED = FleetScenario("operator-killed", "SIGKILL through a roll and through rebalances", operator_killed)

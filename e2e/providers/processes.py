@@ -11,7 +11,7 @@ from pathlib import Path
 from e2e import binaries, leftovers, network, nodes
 from e2e.audit import AuditLog
 from e2e.control_plane import ADMIN, ControlPlane, Place
-from e2e.images import ImageSet, build_images
+from e2e.images import Image, ImageSet, build_images
 from e2e.machine import NETNS, CommandFailed, run, until
 from e2e.network import CONTROL_PLANE, CONTROL_PLANE_ADDRESS, ClusterNode
 from e2e.nodes import STORAGE_CLASS, NodeProcesses
@@ -104,6 +104,13 @@ class ProcessProvider:
             self._spare.start_kubelet()
             self._create(self._spare.volumes())
         self._until_node_is_ready(SPARE.name)
+
+    def tag_image(self, image: Image, tag: str) -> Image:
+        """The same image under another tag, in every node: another release as far as Kubernetes knows."""
+        other = Image(image.name, tag)
+        for node in (*self._nodes, *([self._spare] if self._spare.folder.exists() else [])):
+            node.tag_image(image.reference, other.reference)
+        return other
 
     def lose_node(self, name: str) -> None:
         """The node is gone with its disks: its processes end, and its Node object is deleted."""
