@@ -19,7 +19,7 @@ class.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -27,6 +27,7 @@ from typing import Literal
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import DISKS_READY
 from ottla_operator.api.conditions import Condition, condition_false
+from ottla_operator.api.fleet import PartitionReport
 from ottla_operator.api.objects import (
     CLAIM,
     POD,
@@ -163,18 +164,20 @@ def obstacle(snapshot: Snapshot, broker_id: int, broker_ids: Sequence[int], *, i
         return "a roll is under way"
     if snapshot.kafka is None:
         return "no broker answers which replicas are in sync"
-    if lost := _last_copies(snapshot, broker_id, is_running=is_running):
+    gone = set() if is_running else _gone_too(snapshot, broker_id, broker_ids)
+    if lost := _last_copies(snapshot, broker_id, gone, is_running=is_running):
         more = ", …" if len(lost) > SHOWN else ""
         return f"it has the last copy of {', '.join(lost[:SHOWN])}{more}"
     for other in broker_ids:
-        if other == broker_id:
+        if other == broker_id or other in gone:
             continue
         if not _is_ready(snapshot, other):
             return f"broker {other} is not ready"
         if other not in snapshot.kafka.brokers:
             return f"broker {other} is not registered"
     for partition in snapshot.kafka.partitions:
-        missing = [str(r) for r in partition.replicas if r != broker_id and r not in partition.in_sync]
+        away = {broker_id, *gone}
+        missing = [str(r) for r in partition.replicas if r not in away and r not in partition.in_sync]
         if missing:
             return f"{partition}: replica {', '.join(missing)} is not in sync"
         if not is_running and broker_id in partition.in_sync:
@@ -185,8 +188,23 @@ def obstacle(snapshot: Snapshot, broker_id: int, broker_ids: Sequence[int], *, i
     return ""
 
 
-def _last_copies(snapshot: Snapshot, broker_id: int, *, is_running: bool) -> list[str]:
-    """The partitions that would lose all that was acknowledged, with what has failed on this broker.
+def _gone_too(snapshot: Snapshot, broker_id: int, broker_ids: Sequence[int]) -> set[int]:
+    """The other brokers whose node is gone with volumes of theirs: waiting for them would be for ever, and each would
+    wait for the other."""
+    pods = [(number, _pod(snapshot, number)) for number in broker_ids if number != broker_id]
+    return {
+        number
+        for number in pods_without_node(snapshot, pods)
+        if any(
+            why_out_of_reach(snapshot, live)
+            for disk in snapshot.cluster.brokers.disks
+            if (live := live_claim(snapshot, number, disk.name)) is not None
+        )
+    }
+
+
+def _last_copies(snapshot: Snapshot, broker_id: int, gone: Collection[int], *, is_running: bool) -> list[str]:
+    """The partitions that would lose all that was acknowledged, with what has failed on this broker and on `gone`.
 
     A running broker leads what it alone has on its good disks; nobody leads what was on the dead one.
     """
@@ -194,7 +212,7 @@ def _last_copies(snapshot: Snapshot, broker_id: int, *, is_running: bool) -> lis
     alone = [
         str(partition)
         for partition in snapshot.kafka.partitions
-        if partition.in_sync == (broker_id,) and not (is_running and partition.leader == broker_id)
+        if _is_only_on(partition, broker_id, gone) and not (is_running and partition.leader == broker_id)
     ]
     only = [str(part) for part in snapshot.kafka.partitions if not part.in_sync and broker_id in part.replicas]
     report = snapshot.reports.get(broker_id)
@@ -202,6 +220,11 @@ def _last_copies(snapshot: Snapshot, broker_id: int, *, is_running: bool) -> lis
     if report is not None and report.recreation.lost and not reported:
         reported = [f"{report.recreation.lost} partitions"]
     return list(dict.fromkeys([*alone, *only, *reported]))
+
+
+def _is_only_on(partition: PartitionReport, broker_id: int, gone: Collection[int]) -> bool:
+    """Whether nobody is in sync but brokers that are gone, this one or one that it could have been copied to."""
+    return broker_id in partition.replicas and bool(partition.in_sync) and {*partition.in_sync} <= {broker_id, *gone}
 
 
 def _under_way(snapshot: Snapshot, broker_id: int) -> list[Replacement]:

@@ -196,10 +196,13 @@ def obstacles(batch: Sequence[RollMember], facts: RollFacts) -> tuple[str, ...]:
     """Why the pods of these members must not be deleted now; empty when they may."""
     ids = {member.id for member in batch}
     are_ready = any(member.is_ready for member in batch)
+    are_unscheduled = all(map(_is_unscheduled, batch))  # they run nowhere: what keeps them may keep the others too
     found = [
         f"{facts.role} {other.id} {other.trouble}"
         for other in facts.members.values()
-        if other.id not in ids and not other.is_ready and (are_ready or _is_unscheduled(other))
+        if other.id not in ids
+        and not other.is_ready
+        and (are_ready or (_is_unscheduled(other) and not are_unscheduled))
     ]
     if facts.has_partitions and (stopping := running(batch)):
         found += facts.store_troubles

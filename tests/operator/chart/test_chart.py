@@ -162,10 +162,15 @@ def test_the_operator_has_the_rights_it_uses() -> None:
     assert {("kafka.ottla.dev", f"{plural}/status", "update") for plural in ("kafkaclusters", "kafkatopics")} <= granted
 
 
-def test_the_operator_may_neither_delete_claims_nor_list_secrets() -> None:
+def test_the_operator_may_delete_the_claims_that_spec_lets_it_replace() -> None:
+    """`onFailure: Replace` of a ZooKeeper server whose node is gone, and `claimDeletionPolicy: Delete`."""
+    assert ("", "persistentvolumeclaims", "delete") in _granted(rendered())
+
+
+def test_the_operator_may_delete_nothing_else_nor_list_secrets() -> None:
     granted = _granted(rendered())
     deletable = {resource for _, resource, verb in granted if verb in ("delete", "deletecollection", "*")}
-    assert deletable == {"pods", "configmaps", "services", "statefulsets"}
+    assert deletable == {"pods", "configmaps", "services", "statefulsets", "persistentvolumeclaims"}
     assert {verb for _, resource, verb in granted if resource == "secrets"} == {"get", "create"}
     assert not any("*" in right for right in granted)
 

@@ -357,11 +357,46 @@ async def test_a_broker_whose_node_is_gone_keeps_its_volumes_while_replacing_the
         assert fleet.condition("DisksReady")[1] == "NodeGone" and said[reason] in fleet.condition("DisksReady")[2]
 
 
-async def test_brokers_of_two_lost_nodes_are_not_replaced_while_the_other_one_is_down() -> None:
+async def test_brokers_of_two_lost_nodes_are_replaced_one_after_the_other() -> None:
     fleet = await _with_spare_node()
     fleet.kubernetes.put(node("n5", "zone-c"))
     _lose_node(fleet, "n2")
     _lose_node(fleet, "n3")
-    await _until_replaced(fleet)
-    assert "is not ready" in fleet.condition("DisksReady")[2]
+    for _ in range(4):
+        await _until_replaced(fleet)
+    nodes = [dig(fleet.kubernetes.there(POD, f"orders-broker-{n}-0"), "spec", "nodeName") for n in (1, 2)]
+    assert nodes == ["n4", "n5"] and fleet.condition("DisksReady")[0] == "True"
+
+
+async def test_two_brokers_of_one_lost_node_do_not_wait_for_each_other() -> None:
+    fleet = await _with_two_brokers_on_a_node()
+    _lose_node(fleet, "n1")
+    for _ in range(4):
+        await _until_replaced(fleet)
+    nodes = [dig(fleet.kubernetes.there(POD, f"orders-broker-{n}-0"), "spec", "nodeName") for n in (0, 3)]
+    assert nodes == ["n4", "n4"] and fleet.condition("DisksReady")[0] == "True"
+
+
+async def test_a_broker_of_a_lost_node_is_not_replaced_when_only_brokers_of_lost_nodes_were_in_sync() -> None:
+    fleet = await _with_two_brokers_on_a_node()
+    fleet.kafka.partitions.append(("alone", 0, (0, 3)))
+    _lose_node(fleet, "n1")
+    for _ in range(2):
+        await _until_replaced(fleet)
+    assert "the last copy of alone-0" in fleet.condition("DisksReady")[2]
     assert not [name for name in fleet.claims() if name.startswith("orders-broker") and name.endswith("-2")]
+
+
+async def _with_two_brokers_on_a_node() -> Fleet:
+    """Brokers 0 and 3 in zone-a, on n1 alone until n4 is there."""
+    document = copy.deepcopy(CLUSTER)
+    document["spec"]["brokers"]["replicas"] = 4
+    for disk in document["spec"]["brokers"]["disks"]:
+        disk["onFailure"] = "Replace"
+    fleet = Fleet(document)
+    fleet.kubernetes.local_volumes = True
+    fleet.kafka.partitions = [("t", index, (index % 2 * 3, 1, 2)) for index in range(4)]
+    await fleet.converge()
+    fleet.kubernetes.put(node("n4", "zone-a"))
+    await fleet.converge()
+    return fleet
