@@ -88,7 +88,7 @@ class InMemoryKafka:
         self.topics_there: dict[str, TopicDescription] = {}
         self.partitions: list[tuple[str, int, tuple[int, ...]]] = []
         self.minimums: dict[str, int] = {}
-        """min.insync.replicas by topic, 2 where it is not set."""
+        """min.insync.replicas by topic; where it is not set 2, and 1 of a topic with fewer than three replicas."""
         self.described: list[str] = []
         """The topics whose min.insync.replicas was asked for, in order."""
         self.behind: set[int] = set()
@@ -180,7 +180,8 @@ class InMemoryKafka:
     async def min_in_sync(self, topics: Sequence[str]) -> Mapping[str, int]:
         await self.brokers()
         self.described += topics
-        return {topic: self.minimums.get(topic, 2) for topic in topics}
+        sizes = {topic: len(replicas) for topic, _, replicas in self.partitions}
+        return {topic: self.minimums.get(topic, 2 if sizes.get(topic, 3) > 2 else 1) for topic in topics}
 
     def _incarnations(self) -> dict[int, str]:
         return {

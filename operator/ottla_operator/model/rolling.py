@@ -29,6 +29,8 @@ class RollingSpec:
     max_batch: int | None = None
     leadership_timeout_s: int = DEFAULT_LEADERSHIP_TIMEOUT_S
     progress_deadline_s: int = DEFAULT_PROGRESS_DEADLINE_S
+    allows_unavailability: bool = False
+    """Whether partitions that no order of restarts keeps available may be lost to clients while a broker restarts."""
 
 
 DEFAULT_ROLLING = RollingSpec()
@@ -51,5 +53,6 @@ def parse_rolling(spec: Fields) -> RollingSpec:
         "progressDeadlineSeconds", DEFAULT_PROGRESS_DEADLINE_S, lowest=10, highest=LONGEST_PROGRESS_DEADLINE_S
     )
     approval = cast(Approval, fields.choice("approval", APPROVALS, "Automatic"))
+    allows_unavailability = fields.flag("allowUnavailability")
     fields.finish()
-    return RollingSpec(approval, most if bounded else None, timeout, deadline)
+    return RollingSpec(approval, most if bounded else None, timeout, deadline, allows_unavailability)

@@ -102,6 +102,7 @@ def decide_roll(
             awaits=_awaited_approval(snapshot, wanted),
             leader=snapshot.leading_server(),
             waiting=_waiting(maintenance, snapshot.rolls_ahead),
+            allows_unavailability=snapshot.cluster.rolling.allows_unavailability,
             progress_deadline_s=float(snapshot.cluster.rolling.progress_deadline_s),
             store_troubles=store_troubles(snapshot, servers),
         )
@@ -179,7 +180,8 @@ def _deletion(
     reason = f"roll {facts.roll_id}: {facts.role} {', '.join(str(number) for number, _ in pods)}"
     first, *further = [(names.pod_of(name_of(wanted[number])), uid) for number, uid in pods]
     stops = machine.running([facts.members[number] for number in roll.batch]) if facts.has_partitions else ()
-    proof = BatchProof(roll.batch, stops) if stops else None
+    ready = tuple(number for number in roll.batch if facts.members[number].is_ready)
+    proof = BatchProof(roll.batch, stops, ready if facts.keeps_available else ()) if stops else None
     return Deletion(POD, *first, reason, while_ready=others, further=tuple(further), proof=proof)
 
 

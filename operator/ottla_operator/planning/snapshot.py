@@ -209,10 +209,14 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class BatchProof:
-    """What Kafka's metadata, read once more, has to allow: to do without `batch`, of which `stopping` serve now."""
+    """What Kafka's metadata, read once more, has to allow: to do without `batch`, of which `stopping` serve now.
+
+    `exposes`: those without which no partition may be lost to clients (`roller.batches.exposed`).
+    """
 
     batch: tuple[int, ...]
     stopping: tuple[int, ...]
+    exposes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 A batch is safe when each partition that has one of its brokers in the ISR keeps enough replicas in sync without all of
 them: min.insync.replicas of the topic, and at least one. Where that can never hold (a partition with no more replicas
 than min.insync.replicas), all replicas but one have to stay; a partition with one replica is unavailable whatever is
-done. A topic whose min.insync.replicas is not known keeps all replicas but one in sync: the strictest rule that still
-lets a roll go on.
+done. Whether a roll may stop the brokers of such partitions at all is the caller's decision (`exposed`). A topic whose
+min.insync.replicas is not known keeps all replicas but one in sync: the strictest rule that still lets a roll go on.
 
     partition  replicas  ISR      min.insync.replicas  needs in sync  may stop together
     a          1,2,3     1,2,3    2                    2              any one of 1, 2, 3
@@ -80,6 +80,31 @@ def blockers(
         if left < needed:
             found.append((left - needed, _why(partition, gone, left, needed)))
     return tuple(text for _, text in sorted(found, key=lambda item: item[0])[:BLOCKERS_SHOWN])
+
+
+def exposed(partitions: Iterable[PartitionReport], brokers: Collection[int]) -> dict[int, str]:
+    """Those of the brokers that cannot be stopped without a partition that clients lose meanwhile, with the first such.
+
+    These are partitions with one replica, and with as many replicas as min.insync.replicas: producers with acks=all get
+    NotEnoughReplicas. No order of restarts helps them.
+
+    >>> single, tight = PartitionReport("t", 0, 1, (1,), (1,), 1), PartitionReport("u", 0, 2, (2, 3), (2, 3), 2)
+    >>> found = exposed([single, tight, PartitionReport("v", 0, 4, (4, 5), (4, 5), 1)], (1, 2, 4))
+    >>> found[1], sorted(found)
+    ('t-0 has one replica (spec.rolling.allowUnavailability)', [1, 2])
+    """
+    found: dict[int, str] = {}
+    for partition in partitions:
+        count = len(partition.replicas)
+        if count > 1 and (partition.min_in_sync is None or count > partition.min_in_sync):
+            continue
+        why = f"has {count} replicas, and min.insync.replicas is {partition.min_in_sync}"
+        if count == 1:
+            why = "has one replica"
+        for broker in partition.in_sync:
+            if broker in brokers:
+                found.setdefault(broker, f"{partition} {why} (spec.rolling.allowUnavailability)")
+    return found
 
 
 def _why(partition: PartitionReport, gone: Collection[int], left: int, needed: int) -> str:

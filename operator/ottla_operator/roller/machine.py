@@ -47,6 +47,9 @@ While `waiting` says so (a maintenance window is closed, other clusters have the
 closes, a batch of which no pod was stopped is left; any other is finished. Members that `heals` marks do not wait:
 those that do not come back by themselves, and brokers with a failed volume that has a successor.
 
+A broker with a partition that clients lose while it restarts (`batches.exposed`) is not stopped, unless the spec allows
+it, when it is restarted alone, or the fleet has only this one.
+
 The active controller is in the last batch: it waits for others that may not be stopped, `BEHIND_PATIENCE_S` at most.
 The same machine rolls ZooKeeper servers, which have no partitions.
 """
@@ -59,7 +62,7 @@ from typing import Any
 
 from ottla_operator.api.fleet import ClusterMetadata
 from ottla_operator.api.times import seconds_between
-from ottla_operator.roller.batches import BLOCKERS_SHOWN, RollBatch, blockers, planned_batches
+from ottla_operator.roller.batches import BLOCKERS_SHOWN, RollBatch, blockers, exposed, planned_batches
 from ottla_operator.roller.estimate import estimated_end
 from ottla_operator.roller.leader_elections import PartitionId, restorable, step
 from ottla_operator.roller.leader_moves import LeaderMove, movable, next_moves
@@ -141,7 +144,8 @@ class RollFacts:
     controller has confirmed to this process. `awaits`: the approval without which no batch is chosen. `waiting`: why
     none is chosen but one that repairs; None when one may be. `most`: how many members a batch may have;
     None: no bound. `leader`: the ZooKeeper server that leads, which comes last; None when it is not known.
-    `store_troubles`: why no broker that runs may be stopped, since ZooKeeper does not serve.
+    `store_troubles`: why no broker that runs may be stopped, since ZooKeeper does not serve. `allows_unavailability`:
+    whether partitions may be lost to clients while their broker restarts.
     """
 
     role: str
@@ -160,6 +164,13 @@ class RollFacts:
     leader: int | None = None
     waiting: Waiting | None = None
     progress_deadline_s: float = PROGRESS_DEADLINE_S
+    allows_unavailability: bool = False
+
+    @property
+    def keeps_available(self) -> bool:
+        """Whether no broker is stopped whose partitions clients would lose; that of a fleet of one always may be."""
+        return self.has_partitions and not self.allows_unavailability and len(self.members) > 1
+
     store_troubles: tuple[str, ...] = ()
 
 
@@ -210,7 +221,15 @@ def obstacles(batch: Sequence[RollMember], facts: RollFacts) -> tuple[str, ...]:
             found.append("no broker answers which replicas are in sync")
         else:
             found += blockers(facts.kafka.partitions, ids, stopping)
+            found += _exposed(batch, facts).values()
     return tuple(found[:BLOCKERS_SHOWN])
+
+
+def _exposed(members: Sequence[RollMember], facts: RollFacts) -> dict[int, str]:
+    """Why members that are ready may not be stopped whatever the ISRs are; empty when that is allowed."""
+    if facts.kafka is None or not facts.keeps_available:
+        return {}
+    return exposed(facts.kafka.partitions, [member.id for member in members if member.is_ready])
 
 
 def running(batch: Sequence[RollMember]) -> tuple[int, ...]:
@@ -320,7 +339,18 @@ def _planned(roll: Roll, facts: RollFacts, pending: Sequence[RollMember]) -> tup
     behind = _behind(facts.kafka, racks)
     if set(racks) > behind and not _is_patient_no_more(roll, facts):
         racks = {number: rack for number, rack in racks.items() if number not in behind}
-    return planned_batches(racks, facts.kafka.partitions, facts.kafka.controller, most=facts.most)
+    partitions, controller = facts.kafka.partitions, facts.kafka.controller
+    kept = _exposed(pending, facts)
+    if not facts.keeps_available:
+        alone = exposed(partitions, racks)
+        racks = {number: "" if number in alone else rack for number, rack in racks.items()}
+    racks = {number: rack for number, rack in racks.items() if number not in kept}
+    found = planned_batches(racks, partitions, controller, most=facts.most)
+    if not kept:
+        return found
+    if not found or found[-1].brokers:
+        found = (*found, RollBatch((), {}))
+    return tuple(replace(batch, left_out={**batch.left_out, **kept}) for batch in found)
 
 
 def _behind(kafka: ClusterMetadata, brokers: Collection[int]) -> set[int]:
@@ -436,7 +466,7 @@ def _delete(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> RollDe
     if stopped:
         kept = {number: uid for number, uid in roll.pods.items() if number in stopped}
         return _to(facts, roll, "DeletePod", batch=stopped, pods=kept)
-    if _is_another_down(facts, batch) or len(batch) > 1:
+    if _is_another_down(facts, batch) or len(batch) > 1 or _exposed(batch, facts):
         return _to(facts, roll, "PickNext", batch=(), pods={})
     return _stay(roll, blocked)
 

@@ -25,7 +25,7 @@ from ottla_operator.planning.snapshot import BatchProof, ContainerImages, Leader
 from ottla_operator.planning.turns import wants_turn
 from ottla_operator.planning.zookeeper_objects import super_secret
 from ottla_operator.rebalancer.planner import plan
-from ottla_operator.roller.batches import blockers
+from ottla_operator.roller.batches import blockers, exposed
 from ottla_operator.roller.leader_elections import PartitionId
 from ottla_operator.roller.leader_moves import LeaderMove
 from ottla_operator.runtime.broker_config_writer import BrokerConfigWriter
@@ -262,7 +262,8 @@ class ClusterTask:
             metadata = await self._observer.metadata_now(client)
         except KafkaUnavailable as error:
             return f"no broker answers: {error}"
-        return "; ".join(blockers(metadata.partitions, proof.batch, proof.stopping))
+        found = [*blockers(metadata.partitions, proof.batch, proof.stopping)]
+        return "; ".join([*found, *exposed(metadata.partitions, proof.exposes).values()])
 
     async def _write_ready_unknown(self, resource: Obj, error: Exception) -> None:
         """Sets Ready to Unknown: what status shows was decided from what can no longer be read."""

@@ -21,6 +21,7 @@ def test_without_the_field_rolls_begin_at_once_with_batches_as_large_as_is_safe(
         ({"approval": "manual"}, "spec.rolling.approval"),
         ({"leadershipTimeoutSeconds": 0}, "spec.rolling.leadershipTimeoutSeconds"),
         ({"progressDeadlineSeconds": 9}, "spec.rolling.progressDeadlineSeconds"),
+        ({"allowUnavailability": "yes"}, "spec.rolling.allowUnavailability"),
         ({"batch": 2}, "spec.rolling.batch"),
         ([], "spec.rolling"),
     ],

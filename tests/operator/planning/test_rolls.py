@@ -77,3 +77,21 @@ async def _waiting_to_roll(session: str, document: Obj) -> Fleet:
     await fleet.converge()
     assert not [write for write in fleet.kubernetes.writes if write[:2] == ("delete", "Pod")]
     return fleet
+
+
+async def test_a_topic_with_one_replica_stops_the_roll_until_the_spec_allows_it_to_be_unavailable() -> None:
+    fleet = Fleet(copy.deepcopy(CLUSTER))
+    fleet.kafka.partitions = [("t", 0, (0, 1, 2)), ("single", 0, (2,))]
+    await fleet.converge()
+    fleet.kubernetes.writes.clear()
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
+    await fleet.converge()
+    for seconds in (1000, 1200):  # the active controller waits for ten minutes, a step counts as blocked after two
+        fleet.environment.passed_s = seconds
+        await fleet.converge()
+    assert sorted(fleet.status("roll", "done")) == [0, 1]
+    assert fleet.condition("Rolled")[1] == "Blocked"
+    assert "single-0 has one replica (spec.rolling.allowUnavailability)" in fleet.condition("Rolled")[2]
+    fleet.edit("spec.rolling", {"allowUnavailability": True})
+    await fleet.converge()
+    assert fleet.condition("Rolled")[0] == "True"

@@ -332,6 +332,54 @@ def test_a_correction_restarts_the_failed_batch_before_any_other() -> None:
         assert decided is not None and (decided.step, decided.batch) == ("ApplyTemplate", (1,))
 
 
+SINGLE = PartitionReport("single", 0, 1, (1,), (1,), 1)
+TIGHT = PartitionReport("tight", 0, 2, (2, 0), (2, 0), 2)
+
+
+def test_brokers_whose_partitions_clients_would_lose_are_left_out_and_named() -> None:
+    members = [replace(_member(number, pending=True), rack="a") for number in (0, 1, 2, 3)]
+    facts = _facts(*members, partitions=(SINGLE, TIGHT))
+    picked = decide(Roll("r1", "broker", "PickNext", NOW), facts).roll
+    assert picked is not None and (picked.step, picked.batch) == ("ApplyTemplate", (3,))
+    assert [(one.id, one.waits_for) for one in picked.plan if one.waits_for] == [
+        (0, "tight-0 has 2 replicas, and min.insync.replicas is 2 (spec.rolling.allowUnavailability)"),
+        (1, "single-0 has one replica (spec.rolling.allowUnavailability)"),
+        (2, "tight-0 has 2 replicas, and min.insync.replicas is 2 (spec.rolling.allowUnavailability)"),
+    ]
+    rest = replace(facts, members={number: facts.members[number] for number in (0, 1, 2)})
+    stuck = decide(Roll("r1", "broker", "PickNext", NOW), rest).roll
+    assert stuck is not None and (stuck.step, stuck.batch) == ("PickNext", ())
+    assert "min.insync.replicas is 2 (spec.rolling.allowUnavailability)" in stuck.blocked_by[0]
+
+
+def test_where_it_is_allowed_such_brokers_are_restarted_one_at_a_time_after_the_largest_batch() -> None:
+    members = [replace(_member(number, pending=True), rack="a") for number in (0, 1, 2, 3, 4)]
+    facts = replace(_facts(*members, partitions=(SINGLE, TIGHT)), allows_unavailability=True)
+    batches = []
+    while facts.members:
+        roll = decide(Roll("r1", "broker", "PickNext", "2025-12-31T00:00:00Z"), facts).roll
+        assert roll is not None and roll.step == "ApplyTemplate", roll
+        batches.append(roll.batch)
+        left = {number: one for number, one in facts.members.items() if number not in roll.batch}
+        facts = replace(facts, members=left)
+    assert batches == [(3, 4), (1,), (2,), (0,)], "the active controller is last"
+
+
+def test_a_partition_that_appears_after_the_choice_keeps_its_broker_from_being_stopped() -> None:
+    facts = _facts(_member(0), _member(1, pending=True), partitions=(SINGLE,))
+    recorded = Roll("r1", "broker", "DeletePod", NOW, (1,), pods={1: "u1"})
+    decided = decide(recorded, facts)
+    assert decided.delete == () and decided.roll is not None and decided.roll.step == "PickNext"
+    assert decide(recorded, replace(facts, allows_unavailability=True)).delete == ((1, "u1"),)
+
+
+def test_the_only_broker_of_a_fleet_is_restarted_and_so_is_one_that_is_not_ready() -> None:
+    recorded = Roll("r1", "broker", "DeletePod", NOW, (1,), pods={1: "u1"})
+    assert decide(recorded, _facts(_member(1, pending=True), partitions=(SINGLE,))).delete == ((1, "u1"),)
+    down = _member(1, pending=True, ready=False)
+    assert decide(recorded, _facts(_member(0), down, partitions=(SINGLE,))).delete == ((1, "u1"),)
+
+
 CLOSED = Waiting("AwaitingWindow", "the maintenance window at 2026-01-03T21:00:00Z")
 
 
