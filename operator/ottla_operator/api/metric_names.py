@@ -30,6 +30,8 @@ TOPICS = "ottla_operator_topics"
 CLUSTER_CONDITION = "ottla_operator_cluster_condition"
 BROKERS = "ottla_operator_brokers"
 ROLL = "ottla_operator_roll_members"
+REBALANCE_PARTITIONS = "ottla_operator_rebalance_partitions"
+REBALANCE_BYTES = "ottla_operator_rebalance_bytes"
 STUCK_TASKS = "ottla_operator_stuck_tasks"
 
 _CLUSTER = ("namespace", "cluster")
@@ -79,6 +81,16 @@ METRICS: dict[str, MetricEntry] = {
         "gauge", (*_CLUSTER, "role", "state"),
         "Members of the rolling restart that is under way: restarting and done. Absent without a roll.",
         "restarting does not change for minutes: see the condition Rolled",
+    ),
+    REBALANCE_PARTITIONS: MetricEntry(
+        "gauge", (*_CLUSTER, "state"),
+        "Partitions of the rebalance: moving now, and to_go in all, those that move included. Absent without one.",
+        "to_go does not fall for long: status.rebalance.reason says what it waits for",
+    ),
+    REBALANCE_BYTES: MetricEntry(
+        "gauge", (*_CLUSTER, "state"),
+        "Bytes of the rebalance that are to_go, and those that have moved since it began. Absent without one.",
+        "moved does not grow while partitions move",
     ),
     STUCK_TASKS: MetricEntry(
         "gauge", (), "Tasks that have made no step for ten minutes; the liveness probe fails then.", "above 0",

@@ -6,7 +6,7 @@ Names and meanings are in `api.metric_names`. What the cache shows is computed f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ottla_broker.metrics import Metrics, SourceFamily
 from ottla_operator.api import metric_names as names
@@ -78,6 +78,9 @@ class OperatorMetrics:
             yield _family(names.CLUSTER_CONDITION, [one for cluster in clusters for one in _conditions(cluster)])
             yield _family(names.BROKERS, [one for cluster in clusters for one in _brokers(cluster)])
             yield _family(names.ROLL, [one for cluster in clusters for one in _roll(cluster)])
+            rebalances = [(_labels(_key(cluster)), found) for cluster in clusters if (found := _rebalance(cluster))]
+            yield _family(names.REBALANCE_PARTITIONS, _rebalance_samples(rebalances, _PARTITIONS))
+            yield _family(names.REBALANCE_BYTES, _rebalance_samples(rebalances, _BYTES))
 
         self.registry.add_source(families)
 
@@ -139,6 +142,33 @@ def _roll(cluster: Obj) -> _Samples:
     return [
         ({**labels, "state": "restarting"}, float(len(roll.get("batch") or []))),
         ({**labels, "state": "done"}, float(len(roll.get("done") or []))),
+    ]
+
+
+def _rebalance(cluster: Obj) -> Mapping[str, float]:
+    """What status.rebalance says in numbers, by state; empty when there is none."""
+    found = dig(cluster, "status", "rebalance")
+    if not isinstance(found, dict):
+        return {}
+    return {
+        "moving": len(found.get("batch") or []),
+        "to_go": found.get("partitionsToGo") or 0,
+        "bytes_to_go": found.get("bytesToGo") or 0,
+        "bytes_moved": found.get("bytesMoved") or 0,
+    }
+
+
+_PARTITIONS = {"moving": "moving", "to_go": "to_go"}
+_BYTES = {"to_go": "bytes_to_go", "moved": "bytes_moved"}
+
+
+def _rebalance_samples(
+    rebalances: Sequence[tuple[Mapping[str, str], Mapping[str, float]]], states: Mapping[str, str]
+) -> _Samples:
+    return [
+        ({**labels, "state": state}, float(found[field]))
+        for labels, found in rebalances
+        for state, field in states.items()
     ]
 
 

@@ -86,6 +86,22 @@ async def test_a_roll_is_shown_while_it_is_under_way() -> None:
     assert _of(world.metrics, "ottla_operator_roll_members", **labels, state="done") == 2
 
 
+async def test_a_rebalance_is_shown_while_there_is_one() -> None:
+    world = Observed()
+    cluster = copy.deepcopy(CLUSTER)
+    rebalance = {"step": "Wait", "batch": [{"topic": "t"}], "partitionsToGo": 7, "bytesToGo": 500, "bytesMoved": 20}
+    metadata = {**cluster["metadata"], "uid": "u", "resourceVersion": "1"}
+    world.supervisor._cache.put({**cluster, "metadata": metadata, "status": {"rebalance": rebalance}})
+    labels = {"namespace": "default", "cluster": "orders"}
+    found = world.metrics
+    assert _of(found, "ottla_operator_rebalance_partitions", **labels, state="moving") == 1
+    assert _of(found, "ottla_operator_rebalance_partitions", **labels, state="to_go") == 7
+    assert _of(found, "ottla_operator_rebalance_bytes", **labels, state="to_go") == 500
+    assert _of(found, "ottla_operator_rebalance_bytes", **labels, state="moved") == 20
+    world.supervisor._cache.put({**cluster, "metadata": {**metadata, "resourceVersion": "2"}, "status": {}})
+    assert _of(found, "ottla_operator_rebalance_bytes", **labels, state="to_go") is None
+
+
 async def test_every_write_is_counted_and_so_is_a_refused_one() -> None:
     metrics, kubernetes = OperatorMetrics(), InMemoryKubernetes()
     api = CountedApi(kubernetes, metrics.wrote)
