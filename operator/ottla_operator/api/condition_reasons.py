@@ -25,11 +25,21 @@ SPREAD_OVER_NODES = "SpreadOverNodes"
 DISK_SPACE = "DiskSpace"
 NODES_SCHEDULABLE = "NodesSchedulable"
 ROLLED = "Rolled"
+RECONCILING = "Reconciling"
+STALLED = "Stalled"
+ABNORMAL = frozenset({RECONCILING, STALLED})
+"""The types that are there only while they are True, as kstatus wants it."""
 
 AS_DECLARED = "AsDeclared"
 INVALID_SPEC = "InvalidSpec"
 INTERNAL_ERROR = "InternalError"
 KAFKA_ERROR = "KafkaError"
+
+
+ONLY_A_CHANGE_ENDS = (
+    INVALID_SPEC, "NoSize", "SizeDecreased", "LogDiskChanged", "DiskResizeNotSupported", "ProgressDeadlineExceeded",
+)  # fmt: skip
+"""The reasons that nothing but a change of the document ends. A node that is back may end others, as ClaimLost."""
 
 
 class UnlistedReason(ValueError):
@@ -72,6 +82,10 @@ CONDITION_TYPES = (
     ConditionType(CLUSTER, DISK_SPACE, "No log directory will be full within a day at the rate of the last day"),
     ConditionType(CLUSTER, NODES_SCHEDULABLE, "No node that runs a broker or ZooKeeper server is cordoned"),
     ConditionType(CLUSTER, ROLLED, "Every broker and ZooKeeper server runs with the declared template"),
+    ConditionType(
+        CLUSTER, RECONCILING, "The operator brings the cluster to what is declared; absent otherwise (kstatus)",
+    ),
+    ConditionType(CLUSTER, STALLED, "Only a change of the document helps; absent otherwise (kstatus)"),
     ConditionType(TOPIC, READY, "The topic exists and is as declared"),
 )  # fmt: skip
 
@@ -386,6 +400,15 @@ _OF_CLUSTERS = (
         "all run what is declared and every replica is in sync.",
         "Nothing; if it lasts, remove the obstacle that the message names.",
     ),
+    *(
+        _cluster(STALLED, "True", reason, "As the condition with this reason says, which the message names.")
+        for reason in ONLY_A_CHANGE_ENDS
+    ),
+    _cluster(
+        RECONCILING, "True", "Progressing",
+        "Ready is not True, or members are being restarted; the message has the reason. A roll that waits for an "
+        "approval, a window or a turn is none.",
+    ),
     _cluster(ROLLED, "False", "Rolling", "A rolling restart is under way; status.roll shows its step.", _WAIT),
     _cluster(
         ROLLED, "False", "Blocked", "A rolling restart has waited for two minutes or longer in one step.",
@@ -507,7 +530,7 @@ _KAFKA_ERRORS = (
 
 CONDITION_REASONS = (*_of_every_concern(), *_OF_CLUSTERS, *_OF_TOPICS, *_KAFKA_ERRORS)
 
-NOT_NEEDED_FOR_READY = frozenset({ROLLED, SPREAD_OVER_NODES, DISK_SPACE, NODES_SCHEDULABLE})
+NOT_NEEDED_FOR_READY = ABNORMAL | frozenset({ROLLED, SPREAD_OVER_NODES, DISK_SPACE, NODES_SCHEDULABLE})
 """The types that Ready of a KafkaCluster does not sum up: a roll is no failure."""
 
 _KAFKA_ERROR_NAMES = frozenset(row.reason for row in _KAFKA_ERRORS)

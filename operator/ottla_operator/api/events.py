@@ -6,9 +6,10 @@ ready are progress. Kubernetes itself warns about pods that cannot be scheduled 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ottla_operator.api.condition_reasons import ABNORMAL, ONLY_A_CHANGE_ENDS
 from ottla_operator.api.names import FIELD_MANAGER
 from ottla_operator.api.objects import EVENT, Obj, dig, name_of, new, short_hash, uid_of
 
@@ -27,20 +28,56 @@ PROGRESS = (
 MESSAGE_LENGTH = 1000
 
 
-def events(resource: Obj, before: Obj, after: Obj, now: str) -> list[Obj]:
-    """One Event for each condition whose status or reason changed, and for each member that a roll restarts."""
-    known = {item.get("type"): (item.get("status"), item.get("reason")) for item in before.get("conditions") or []}
+def events(resource: Obj, before: Obj, after: Obj, now: str, *, waits: bool = False) -> list[Obj]:
+    """One Event for each condition whose status or reason changed, and for each member that a roll restarts.
+
+    Args:
+        waits: without the obstacles that may end by themselves (`obstacles`), which are reported once they last.
+    """
     found = _roll_events(resource, before, after, now)
+    for item, kind in _changed(before, after):
+        if waits and kind == WARNING and not _is_certain(item["reason"]):
+            continue
+        found.append(_condition_event(resource, item, kind, now))
+    return found
+
+
+def obstacles(before: Obj, after: Obj) -> list[str]:
+    """The types of the conditions that have become obstacles which may end by themselves."""
+    return [
+        str(item["type"])
+        for item, kind in _changed(before, after)
+        if kind == WARNING and not _is_certain(item["reason"])
+    ]
+
+
+def obstacle_event(resource: Obj, item: Obj, now: str) -> Obj:
+    """The Warning of a condition that has lasted."""
+    return _condition_event(resource, item, WARNING, now)
+
+
+def _is_certain(reason: str) -> bool:
+    """Whether it is known at once that an obstacle lasts: only a change ends it, or it has lasted already."""
+    return reason.endswith((*ONLY_A_CHANGE_ENDS, "Blocked"))
+
+
+def _changed(before: Obj, after: Obj) -> Iterator[tuple[Obj, str]]:
+    """Each condition whose status or reason changed, with the kind of its Event."""
+    known = {item.get("type"): (item.get("status"), item.get("reason")) for item in before.get("conditions") or []}
     for item in after.get("conditions") or []:
+        if item["type"] in ABNORMAL:
+            continue
         state = (item["status"], item["reason"])
         if known.get(item["type"]) == state or (item["type"] not in known and item["status"] == "True"):
             continue
         is_true = item["status"] == "True"
         was_true = known.get(item["type"], ("", ""))[0] == "True"
-        kind = NORMAL if is_true or is_progress(item["reason"], was_true=was_true) else WARNING
-        reason = item["type"] if is_true else item["reason"]
-        found.append(_event(resource, kind, reason, f"{item['type']}: {item['message'] or item['reason']}", now))
-    return found
+        yield item, NORMAL if is_true or is_progress(item["reason"], was_true=was_true) else WARNING
+
+
+def _condition_event(resource: Obj, item: Obj, kind: str, now: str) -> Obj:
+    reason = item["type"] if item["status"] == "True" else item["reason"]
+    return _event(resource, kind, reason, f"{item['type']}: {item['message'] or item['reason']}", now)
 
 
 def is_progress(reason: str, *, was_true: bool) -> bool:

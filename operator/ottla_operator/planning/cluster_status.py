@@ -23,6 +23,7 @@ from ottla_operator.planning.config import CONFIG_FIELDS
 from ottla_operator.planning.disks import DISK_FIELDS, DisksDecision
 from ottla_operator.planning.dynamic_config import dynamic_keys
 from ottla_operator.planning.identity import Identities
+from ottla_operator.planning.kstatus import decide_kstatus
 from ottla_operator.planning.services import SERVICE_FIELDS, bootstrap_address, selector_text
 from ottla_operator.planning.snapshot import Snapshot
 from ottla_operator.roller.state import Roll, from_status
@@ -73,6 +74,7 @@ def cluster_status(
     if snapshot.cluster.paused:
         roll = from_status(snapshot.status("roll"))
     found.append(_ready(snapshot, found, contested))
+    found += decide_kstatus(found, is_paused=snapshot.cluster.paused)
     status: Obj = {
         "observedGeneration": generation,
         "bootstrap": bootstrap_address(snapshot),

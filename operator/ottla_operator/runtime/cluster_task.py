@@ -16,7 +16,7 @@ from functools import lru_cache
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import READY
 from ottla_operator.api.conditions import Condition, condition_false, condition_unknown, merged
-from ottla_operator.api.events import events
+from ottla_operator.api.events import events, obstacle_event
 from ottla_operator.api.fleet import Reconfiguration
 from ottla_operator.api.objects import KAFKA_CLUSTER, SECRET, Obj, dig, is_terminating, name_of
 from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
@@ -33,6 +33,7 @@ from ottla_operator.runtime.cluster_observer import REQUEUE_AFTER_S, ClusterObse
 from ottla_operator.runtime.contested_writes import ContestedWrites
 from ottla_operator.runtime.event_writer import emit_events
 from ottla_operator.runtime.kafka_connection import KafkaConnection
+from ottla_operator.runtime.lasting_obstacles import LastingObstacles
 from ottla_operator.runtime.leader_migration import migrate
 from ottla_operator.runtime.log_dir_writer import write_log_dirs
 from ottla_operator.runtime.object_cache import Key, ObjectCache
@@ -64,6 +65,7 @@ class ClusterTask:
         self._environment = environment
         self._contested = ContestedWrites(monotonic)
         self._kafka = KafkaConnection(environment.kafka)
+        self._obstacles = LastingObstacles()
         self._refused_elections: Refusals[PartitionId] = Refusals(monotonic)
         self._refused_moves: Refusals[PartitionId] = Refusals(monotonic)
         self._restored_moves: tuple[LeaderMove, ...] = ()
@@ -281,11 +283,15 @@ class ClusterTask:
             self._log.warning("status could not be written: %s", failure)
 
     async def _write_status(self, resource: Obj, status: Obj) -> None:
-        before = resource.get("status") or {}
-        if before == status:
-            return
-        self._cache.put(await self._api.replace_status({**resource, "status": status}))
-        await emit_events(self._api, self._log, events(resource, before, status, self._environment.now()))
+        """Writes it when it differs, and the Events of what has changed and of obstacles that last."""
+        before, now = resource.get("status") or {}, self._environment.now()
+        found: list[Obj] = []
+        if before != status:
+            self._cache.put(await self._api.replace_status({**resource, "status": status}))
+            found += events(resource, before, status, now, waits=True)
+            self._obstacles.changed(before, status, now)
+        found += [obstacle_event(resource, item, now) for item in self._obstacles.due(status, now)]
+        await emit_events(self._api, self._log, found)
 
 
 def _with_failure(snapshot: Snapshot, wanted: ClusterDecision, message: str) -> ClusterDecision:

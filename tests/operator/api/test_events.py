@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from ottla_operator.api.objects import EVENT, POD
 from ottla_operator.planning.progress import PATIENCE_S
 from tests.operator.fleet import CLUSTER, Fleet
@@ -83,16 +81,42 @@ async def test_a_new_cluster_that_starts_causes_no_warning() -> None:
     assert events.warnings() == []
 
 
-@pytest.mark.parametrize("path", ["spec.brokers.config"])
-async def test_refused_changes_and_failing_brokers_are_warnings(path: str) -> None:
+async def test_refused_changes_are_warnings_at_once_and_failing_brokers_when_that_lasts() -> None:
     fleet = await _running()
     events = _Events(fleet)
-    fleet.edit(path, {"no.such": 1})
+    fleet.edit("spec.brokers.config", {"no.such": 1})
     await fleet.converge()
-    assert {reason for reason, _ in events.warnings()} == {"InvalidSpec", "ConfigInvalidSpec", "DesiredStateUnknown"}
-    fleet.edit(path, {"min.insync.replicas": 2})
+    assert {reason for reason, _ in events.warnings()} == {"InvalidSpec", "ConfigInvalidSpec"}
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 2})
+    await fleet.converge()
+    for lasts in (False, True):
+        events = _Events(fleet)
+        fleet.kubernetes.remove(POD, "orders-broker-2-0")
+        await fleet.task.reconcile_once()
+        fleet.environment.passed_s += 59
+        await fleet.task.reconcile_once()
+        if not lasts:
+            await fleet.converge()
+        for _ in range(3):
+            fleet.environment.passed_s += 1
+            await fleet.task.reconcile_once()
+        expected = ["BrokersWaitingForBrokers", "WaitingForBrokers"] if lasts else []
+        assert sorted(reason for reason, _ in events.warnings()) == expected, "each once"
+
+
+async def test_an_obstacle_at_rest_is_reported_once_and_a_new_operator_does_not_report_it_again() -> None:
+    fleet = await _running()
+    fleet.kubernetes.remove(POD, "orders-broker-2-0")
+    fleet.kubernetes.refuses_pods = "exceeded quota"
     await fleet.converge()
     events = _Events(fleet)
-    fleet.kubernetes.remove(POD, "orders-broker-2-0")
-    await fleet.task.reconcile_once()
-    assert {reason for reason, _ in events.warnings()} == {"WaitingForBrokers", "BrokersWaitingForBrokers"}
+    for _ in range(5):
+        fleet.environment.passed_s += 30
+        await fleet.step()
+    assert [reason for reason, _ in events.warnings()].count("WaitingForBrokers") == 1
+    fleet.restart_operator()
+    fleet.kubernetes.writes.clear()
+    for _ in range(5):
+        fleet.environment.passed_s += 30
+        await fleet.step()
+    assert fleet.kubernetes.writes == []
