@@ -136,6 +136,8 @@ class InMemoryKubernetes:
         if len(budgets) > 1:
             raise ApiError(500, "InternalError", "more than one PodDisruptionBudget")
         for budget in budgets:
+            if not has_condition(pod, "Ready") and budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+                continue
             matching = [other for other in self._all(POD.kind) if _selects(budget["spec"]["selector"], other)]
             healthy = [other for other in matching if has_condition(other, "Ready") and not is_terminating(other)]
             if len(healthy) <= budget["spec"]["minAvailable"]:

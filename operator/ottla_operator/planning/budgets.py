@@ -5,7 +5,8 @@ broker that has just returned is far behind, and partitions fall below min.insyn
 each pod is counted by exactly one (the eviction API refuses pods with two):
 
     orders-brokers         pods with the label in-sync=true; minAvailable N-1 while the fleet is whole, else N
-    orders-brokers-behind  all other broker pods; minAvailable N, so none of them is ever evicted
+    orders-brokers-behind  all other broker pods; minAvailable N, so none of them is evicted, but a pod whose broker
+                           cannot start (unhealthyPodEvictionPolicy): nobody waits for it, and its node can be drained
 
 The operator sets in-sync=true on a pod once it has seen that pod ready and its broker in every ISR it belongs to. The
 label is in no template, so the pod that replaces an evicted one does not have it. *Whole* means: every pod is ready and
@@ -45,6 +46,7 @@ from ottla_operator.api.objects import (
     owned,
     uid_of,
 )
+from ottla_operator.planning.progress import is_progressing
 from ottla_operator.planning.snapshot import ConcernDecision, Snapshot
 
 IN_SYNC = "true"
@@ -67,7 +69,7 @@ def decide_budgets(snapshot: Snapshot, broker_ids: Iterable[int]) -> ConcernDeci
     }
     desired = [
         _budget(snapshot, names.brokers_service(cluster), selected, needed),
-        _budget(snapshot, names.behind_budget(cluster), others, len(ids)),
+        _budget(snapshot, names.behind_budget(cluster), others, len(ids), evicts_unready=_cannot_start(snapshot, ids)),
     ]
     desired += [_labelled(pod) for pod in _caught_up(snapshot, ids)]
     return ConcernDecision(desired=tuple(desired), requeue_after_s=NOT_WHOLE_REQUEUE_S if obstacle else None)
@@ -89,6 +91,21 @@ def obstacle_to_eviction(snapshot: Snapshot, broker_ids: Collection[int]) -> str
         if missing := [str(replica) for replica in partition.replicas if replica not in partition.in_sync]:
             return f"{partition}: replica {', '.join(missing)} is not in sync"
     return ""
+
+
+def _cannot_start(snapshot: Snapshot, broker_ids: Iterable[int]) -> bool:
+    """Whether pods without the label are not ready, and all of these fail to start. One that recovers its logs is
+    waited for, and one whose container ended before may be the last in sync and recover now."""
+    unready = [
+        (broker_id, pod)
+        for broker_id in broker_ids
+        if (pod := _pod(snapshot, broker_id)) is not None and label(pod, names.IN_SYNC) != IN_SYNC
+        if not _is_ready(pod)
+    ]
+    if snapshot.kafka is None or not unready:
+        return False
+    last = {part.in_sync[0] for part in snapshot.kafka.partitions if len(part.in_sync) == 1}
+    return all(broker_id not in last and not is_progressing(pod) for broker_id, pod in unready)
 
 
 def _pod(snapshot: Snapshot, broker_id: int) -> Obj | None:
@@ -126,9 +143,10 @@ def _brokers(cluster: str) -> dict[str, str]:
     return {names.CLUSTER: cluster, "app.kubernetes.io/component": names.BROKER}
 
 
-def _budget(snapshot: Snapshot, name: str, selector: Obj, needed: int) -> Obj:
+def _budget(snapshot: Snapshot, name: str, selector: Obj, needed: int, *, evicts_unready: bool = False) -> Obj:
     """minAvailable as an absolute number: maxUnavailable does not count pods that are missing."""
     cluster = snapshot.cluster
-    spec = {"minAvailable": needed, "selector": selector}
+    policy = "AlwaysAllow" if evicts_unready else "IfHealthyBudget"
+    spec = {"minAvailable": needed, "selector": selector, "unhealthyPodEvictionPolicy": policy}
     labels = names.labels(cluster.name, names.BROKER)
     return owned(new(DISRUPTION_BUDGET, cluster.namespace, name, labels, spec=spec), snapshot.resource)

@@ -128,3 +128,37 @@ async def test_only_the_pod_that_was_seen_in_sync_has_the_label_and_no_template_
     assert label(fleet.kubernetes.there(POD, PODS[1]), names.IN_SYNC) is None
     template = dig(fleet.kubernetes.there(STATEFUL_SET, "orders-broker-1"), "spec", "template", "metadata", "labels")
     assert names.IN_SYNC not in template
+
+
+@pytest.mark.parametrize("is_last_in_sync", [False, True])
+async def test_a_broker_that_cannot_start_lets_its_node_be_drained_and_no_other(is_last_in_sync: bool) -> None:
+    """Else somebody would have to delete its pod. Not while a partition has no other member of the ISR."""
+    fleet = await _running()
+    fleet.kubernetes.evict(PODS[0])
+    fleet.kubernetes.settle()
+    fleet.kafka.behind = {0}
+    fleet.kubernetes.container_status = lambda pod: (
+        {"ready": False, "restartCount": 4, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+        if pod["metadata"]["name"] == PODS[0]
+        else None
+    )
+    if is_last_in_sync:
+        fleet.kafka.behind = {1, 2}
+    await fleet.converge()
+    assert _evictable(fleet) == ([] if is_last_in_sync else [PODS[0]])
+    fleet.kubernetes.container_status = None
+    fleet.kafka.behind = set()
+    await fleet.converge()
+    assert _evictable(fleet) == list(PODS)
+
+
+async def test_a_broker_that_recovers_its_logs_is_not_evicted() -> None:
+    fleet = await _running()
+    fleet.kubernetes.evict(PODS[0])
+    fleet.kubernetes.settle()
+    fleet.kafka.behind = {0}
+    fleet.kubernetes.container_status = lambda pod: (
+        {"ready": False, "restartCount": 0, "state": {"running": {}}} if pod["metadata"]["name"] == PODS[0] else None
+    )
+    await fleet.converge()
+    assert _evictable(fleet) == []
