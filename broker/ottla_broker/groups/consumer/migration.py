@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from ottla_broker.groups.consumer.consumer_group import owned_by
 from ottla_broker.groups.consumer.consumer_protocol_bytes import (
     NotAConsumer,
     read_assignment,
@@ -24,6 +25,7 @@ from ottla_broker.groups.consumer.group_image import (
     ConsumerGroupImage,
     ConsumerMember,
     TopicView,
+    assignment_of,
 )
 from ottla_broker.groups.consumer.group_requests import ConsumerGroupConfig, GroupRequestRefused
 from ottla_broker.groups.consumer.target_assignment import with_topics
@@ -96,7 +98,9 @@ class DowngradedGroup:
 def downgraded(image: ConsumerGroupImage, leaving: Collection[str], topics: TopicView, now_ms: int) -> DowngradedGroup:
     """The classic group of the members that are left, all of which speak the classic protocol.
 
-    Its generation is the group epoch, and each member has its target assignment.
+    Its generation is the group epoch. Each member has what it owns, also what it still has to revoke, where Apache
+    Kafka gives it its target assignment: a group that is converted back before the rebalance has ended would take a
+    partition for a member's that another one still uses.
     """
     left = [member for member_id, member in image.members.items() if member_id not in leaving]
     membership = Membership()
@@ -113,7 +117,7 @@ def downgraded(image: ConsumerGroupImage, leaving: Collection[str], topics: Topi
                 member.classic.session_timeout_ms,
                 member.rebalance_timeout_ms,
                 member.classic.protocols,
-                _written(member, image.target(member.member_id), topics),
+                _written(member, assignment_of(owned_by(member)), topics),
             )
         )
     name = membership.select_protocol()
@@ -124,10 +128,10 @@ def downgraded(image: ConsumerGroupImage, leaving: Collection[str], topics: Topi
     return DowngradedGroup(snapshot, protocols)
 
 
-def _written(member: ConsumerMember, target: Assignment, topics: TopicView) -> bytes:
+def _written(member: ConsumerMember, owned: Assignment, topics: TopicView) -> bytes:
     assert member.classic is not None
     try:
         version = read_subscription(member.classic.protocols[0][1], topics).version
     except NotAConsumer:
         return b""
-    return write_assignment(version, target, topics)
+    return write_assignment(version, owned, topics)
