@@ -123,5 +123,10 @@ def _topic(fleet: str, name: str, partitions: int) -> Obj:
         "apiVersion": KAFKA_TOPIC.api_version,
         "kind": KAFKA_TOPIC.kind,
         "metadata": {"name": name, "namespace": "default"},
-        "spec": {"clusterRef": {"name": fleet}, "partitions": partitions, "replicas": 3},
+        "spec": {
+            "clusterRef": {"name": fleet},
+            "partitions": partitions,
+            "replicas": 3,
+            "deletionPolicy": "Delete",  # also of a topic that a run before this one has left
+        },
     }
