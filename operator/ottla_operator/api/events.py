@@ -57,8 +57,9 @@ def obstacle_event(resource: Obj, item: Obj, now: str) -> Obj:
 
 
 def _is_certain(reason: str) -> bool:
-    """Whether it is known at once that an obstacle lasts: only a change ends it, or it has lasted already."""
-    return reason.endswith((*ONLY_A_CHANGE_ENDS, "Blocked"))
+    """Whether an obstacle is reported at once: only a change ends it, it has lasted already, or the operator has just
+    removed what somebody had set, and the Event is what is left of it."""
+    return reason.endswith((*ONLY_A_CHANGE_ENDS, "Blocked", "DynamicOverride"))
 
 
 def _changed(before: Obj, after: Obj) -> Iterator[tuple[Obj, str]]:
