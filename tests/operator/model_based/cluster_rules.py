@@ -22,7 +22,7 @@ from ottla_operator.api.objects import (
     label,
 )
 from ottla_operator.planning.snapshot import ContainerImages
-from tests.operator.model_based.machine import Machine
+from tests.operator.model_based.fleet_rules import FleetRules
 
 OWNED = (STATEFUL_SET, POD, SERVICE, CONFIG_MAP, DISRUPTION_BUDGET, SECRET)
 ONE_GIB = ("1Gi", "1024Mi", "1073741824", "1073741824.0", "1048576Ki", "1.0Gi")
@@ -52,7 +52,7 @@ DYNAMIC_VALUES = (("message.max.bytes", "7000"), ("log.retention.ms", "60000"), 
 SIZES = st.sampled_from((*ONE_GIB, *MORE, *ODD_SIZES))
 
 
-class ClusterRules(Machine):
+class ClusterRules(FleetRules):
     """Rules only; the world is the machine's."""
 
     @rule(change=SPEC)
@@ -156,22 +156,6 @@ class ClusterRules(Machine):
     def somebody_removes_the_clusters_status(self) -> None:
         if (document := self.world.cluster) is not None:
             self.world.put({key: value for key, value in document.items() if key != "status"})
-
-    @rule(behind=st.sets(st.integers(0, 2), max_size=1))
-    def replicas_are_behind(self, behind: set[int]) -> None:
-        self.world.kafka.behind = set(behind)
-        self.world.behind_since = self.world.loop.time()
-        self.world.fleet_changed_at = self.world.loop.time()
-
-    @rule(broker=st.integers(0, 2))
-    def a_broker_is_not_registered(self, broker: int) -> None:
-        self.world.kafka.unregistered = {broker}
-        self.world.behind_since = self.world.loop.time()
-        self.world.fleet_changed_at = self.world.loop.time()
-
-    @rule(answers=st.booleans())
-    def kafka_is_away(self, answers: bool) -> None:
-        self.world.kafka.answers = answers
 
     @rule()
     def controllers_stand_still(self) -> None:

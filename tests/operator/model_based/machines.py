@@ -11,11 +11,13 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.operator.model_based.clusters import ClusterMachine
 from tests.operator.model_based.fleets import FleetMachine
 from tests.operator.model_based.machine import Machine
+from tests.operator.model_based.moves import MoveMachine
 from tests.operator.model_based.racks import RackMachine
 from tests.operator.model_based.topics import TopicMachine
 
 MACHINES: dict[str, type[Machine]] = {
     "topics": TopicMachine, "clusters": ClusterMachine, "racks": RackMachine, "fleets": FleetMachine,
+    "moves": MoveMachine,
 }  # fmt: skip
 
 

@@ -186,6 +186,7 @@ class World:
         self._dirty.set()
         if obj["kind"] == STATEFUL_SET.kind and len(self.kubernetes.writes) > self._writes_seen:
             self._server_is_stopped(event, obj)
+            self._broker_is_removed(event, obj)
         self._writes_seen = len(self.kubernetes.writes)
         if event == "ADDED" and obj["kind"] == CLAIM.kind and not self.is_ours:
             self.claim_is_made(obj)
@@ -410,6 +411,27 @@ class World:
         if is_stopped and int(server) in self.environment.ensemble_members.servers:
             self.violations.append(f"server {server} is stopped while it has a vote")
 
+    def _broker_is_removed(self, event: str, stateful_set: Obj) -> None:
+        """By the operator: never a broker that has a replica. Who deletes the KafkaCluster deletes its brokers."""
+        broker, cluster = label(stateful_set, names.BROKER_ID), self.cluster
+        if broker is None or event != "DELETED" or cluster is None or not is_owned_by(stateful_set, cluster):
+            return
+        if self.loop.time() - self.fleet_changed_at < UNSEEN_S:
+            return
+        held = [f"{topic}-{index}" for topic, index, replicas in self.kafka.partitions if int(broker) in replicas]
+        if held:
+            self.violations.append(f"broker {broker} is removed and has replicas of {', '.join(held)}")
+
+    def is_below_minimum(self, number: int, stopped: set[int]) -> str:
+        """The partition of broker `number` that would have too few replicas in sync without `stopped`; "" for none."""
+        in_sync = self.kafka.in_sync()
+        for topic, index, replicas in self.kafka.partitions:
+            left = [replica for replica in replicas if replica in in_sync and replica not in stopped]
+            needed = min(len(replicas) - 1, max(1, self.kafka.minimums.get(topic, 2)))
+            if number in replicas and len(left) < needed:
+                return f"{topic}-{index} keeps {left} in sync while {sorted(stopped)} are restarted"
+        return ""
+
     def is_deleted_by_the_operator(self, obj: Obj) -> None:
         """A pod of a roll is deleted only if every partition keeps min.insync.replicas without the whole batch."""
         number, cluster = label(obj, names.BROKER_ID), self.cluster
@@ -421,11 +443,8 @@ class World:
         in_sync = self.kafka.in_sync()
         if int(number) not in in_sync:
             return  # it takes nothing away
-        for topic, index, replicas in self.kafka.partitions:
-            left = [replica for replica in replicas if replica in in_sync and replica not in batch]
-            needed = min(len(replicas) - 1, max(1, self.kafka.minimums.get(topic, 2)))
-            if int(number) in replicas and len(left) < needed:
-                self.violations.append(f"{topic}-{index} keeps {left} in sync while {sorted(batch)} are restarted")
+        if why := self.is_below_minimum(int(number), batch):
+            self.violations.append(why)
 
     def topic_is_created(self, topic: TopicDescription) -> None:
         self.creators[topic.topic_id] = {
