@@ -22,6 +22,8 @@ POWER_LOSS = "power loss of a coordinator"
 _SHORTEST_S = 12.0
 _MOST_AT_ONCE = 3
 _HOLD_AGAIN_S = 0.005
+_APPENDS_WITHIN_S = 1.5
+"""So long it is waited for a record that the replica lacks: it stays in sync meanwhile."""
 _ELECTION_S = 6.0
 """The session of a broker that crashed has timed out by then."""
 _LEFT_OUT = ("disk EIO", "disk full", "disk hangs", "clock jump")
@@ -80,9 +82,17 @@ def coordinator_faults(leaderships: Leaderships, topic: str, *, flushed: bool) -
         first = scene.fleet.brokers[state.leader]
         behind = scene.fleet.brokers[_last_in_order(leaderships, partition, first.broker_id)]
         let_go: list[Callable[[], None]] = []
-        holding = scene.world.spawn(_keep_behind(scene, leaderships, partition, behind, let_go), name="kept behind")
-        await scene.last(0.3, 0.5, 0.8)
+        scene.fleet.fabric.partition(first.host, behind.host)
+        at_latest_s = scene.world.loop.time() + _APPENDS_WITHIN_S
+        while _log_end(first, partition) <= _log_end(behind, partition):
+            if scene.world.loop.time() > at_latest_s:
+                break
+            await asyncio.sleep(_HOLD_AGAIN_S)
+        await scene.last(0.02, 0.1)
         first.crash()
+        for source, target in ((first.host, behind.host), (behind.host, first.host)):
+            scene.fleet.fabric.mend(source, target, is_lost=True)
+        holding = scene.world.spawn(_keep_behind(scene, leaderships, partition, behind, let_go), name="kept behind")
         scene.restarts.stays_down(first, _ELECTION_S + 2.0)
         elected_by_s = scene.world.loop.time() + _ELECTION_S
         while (second := leaderships.states[partition].leader) in (first.broker_id, -1):
@@ -115,6 +125,14 @@ def _last_in_order(leaderships: Leaderships, partition: Partition, leader: int) 
     replicas = () if data is None else znodes.TopicAssignment.decode(topic, data).partitions.get(number, ())
     in_sync = leaderships.states[partition].in_sync
     return [broker for broker in (*in_sync, *replicas) if broker != leader and broker in in_sync][-1]
+
+
+def _log_end(broker: SimulatedBroker, partition: Partition) -> int:
+    """Of its replica; -1 while it has none."""
+    ends = (
+        replica.log.log_end_offset for replica in broker.partitions() if (replica.topic, replica.index) == partition
+    )
+    return next(ends, -1)
 
 
 async def _keep_behind(

@@ -656,8 +656,9 @@ MUTANTS = (
     Mutant(
         "a coordinator serves what it has loaded before it is committed",
         "transactional_fleet",
-        200,
+        40,
         ((ReplicatedTopicLog, "await_committed", _committed_already),),
+        first_seed=20,
     ),
     Mutant(
         "a transaction coordinator takes any producer epoch",
