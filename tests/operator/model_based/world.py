@@ -334,6 +334,8 @@ class World:
         pods = [pod for pod in self.all(POD) if label(pod, names.CLUSTER) is not None]
         if self.has_failed_volumes() or not pods or not all(has_condition(pod, "Ready") for pod in pods):
             return
+        if len(pods) < sum(1 for one in self.all(STATEFUL_SET) if dig(one, "spec", "replicas") != 0):
+            return  # the pods of a node that has just gone are not there again
         document = self.cluster
         if document is None or is_terminating(document) or self.lost or not self.controllers_run:
             return
