@@ -237,6 +237,8 @@ class InMemoryKafka:
                 self.dynamic[number] = kept | values
             self.throttled_topics |= set(change.leaders)
             self.throttled_topics -= set(change.unset)
+        moved = self.moving_log_dirs if self.moves_are_slow else self.places
+        moved |= requests.log_dirs
         errors = {}
         there = {(topic, index): replicas for topic, index, replicas in self.partitions}
         for partition, target in requests.reassign.items():
