@@ -24,7 +24,7 @@ CLUSTER_NAME_LENGTH = 40
 DEFAULT_REPLICAS = 3
 DEFAULT_ZOOKEEPER_REPLICAS = 3
 DEFAULT_RACK_KEY = "topology.kubernetes.io/zone"
-MOST_INTERNAL_REPLICAS = 3
+MOST_REPLICAS = 3
 ClaimDeletionPolicy = Literal["Retain", "Delete"]
 CLAIM_DELETION_POLICIES: tuple[str, ...] = get_args(ClaimDeletionPolicy)
 
@@ -173,16 +173,18 @@ def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Probl
 def default_broker_config(cluster: KafkaCluster) -> dict[str, str]:
     """The broker keys that follow from other fields; `config` may override those that depend on the number of brokers.
 
-    Kafka's default of three replicas for internal topics does not work on fewer brokers.
+    Kafka's default of three replicas for internal topics does not work on fewer brokers. Its default of one replica for
+    all other topics would have every roll take them away from clients.
 
     >>> from ottla_operator.model.kafka_cluster import KafkaCluster, parse_cluster
     >>> cluster, _ = parse_cluster({"metadata": {"name": "c"}, "spec": {"brokers": {"replicas": 2}}})
     >>> default_broker_config(cluster)["offsets.topic.replication.factor"]
     '2'
     """
-    factor = min(MOST_INTERNAL_REPLICAS, cluster.brokers.replicas)
+    factor = min(MOST_REPLICAS, cluster.brokers.replicas)
     return {
         **({PROTOCOL_KEY: cluster.version} if cluster.version else {}),
+        "default.replication.factor": str(factor),
         "offsets.topic.replication.factor": str(factor),
         "transaction.state.log.replication.factor": str(factor),
         "transaction.state.log.min.isr": str(max(1, factor - 1)),

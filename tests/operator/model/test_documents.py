@@ -39,6 +39,7 @@ def test_the_manifests_are_valid_documents() -> None:
     assert [disk.name for disk in orders.brokers.disks] == ["d0", "d1"]
     assert orders.brokers.config == {"min.insync.replicas": "2"}
     assert default_broker_config(orders)["offsets.topic.replication.factor"] == "3"
+    assert default_broker_config(orders)["default.replication.factor"] == "3"
     (flights,) = found.topics
     assert (flights.topic_name, flights.partitions, flights.replicas) == ("flights", 12, 3)
     assert flights.config == {"retention.ms": "604800000"}
