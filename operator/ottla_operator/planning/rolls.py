@@ -149,10 +149,12 @@ def store_troubles(snapshot: Snapshot, servers: Mapping[int, Obj]) -> tuple[str,
     Args:
         servers: the StatefulSet of each server of an ensemble of the operator's, none for another one.
     """
-    pods = [snapshot.pod(names.pod_of(name_of(one))) for one in servers.values()]
+    # Only while the ensemble is resized there are servers that are no members yet, or no longer.
+    members = servers if snapshot.membership is None else snapshot.membership.servers
+    pods = [snapshot.pod(names.pod_of(name_of(one))) for server, one in servers.items() if server in members]
     serving = [pod for pod in pods if pod is not None and has_condition(pod, "Ready") and not is_terminating(pod)]
     found = []
-    if servers and len(serving) <= len(servers) // 2:
+    if servers and len(serving) <= len(members) // 2:
         found.append("the ZooKeeper ensemble has no quorum")
     told = [report for report in snapshot.reports.values() if report.session]
     without_s = [report.session_for_ms / 1000 for report in told if report.session != "connected"]
