@@ -118,7 +118,7 @@ def search_path(folder: Path) -> str:
     script.parent.mkdir()
     script.write_text(
         "#!/bin/bash\n"
-        f'exec {find_java()} -Xmx64m $SERVER_JVMFLAGS -cp "{zookeeper_class_path()}" '
+        f'exec {find_java()} -Xmx128m $SERVER_JVMFLAGS -cp "{zookeeper_class_path()}" '
         'org.apache.zookeeper.server.quorum.QuorumPeerMain "$2/zoo.cfg"\n'
     )
     script.chmod(0o755)
