@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from e2e.kubernetes_api import Kubernetes, Refused
@@ -35,6 +35,7 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.effects.kubernetes_api import KubernetesClient, path_of
+from ottla_operator.effects.ports import ListPage
 from tests.operator.kubernetes import InMemoryKubernetes, _claims, _kind
 
 SEEN = (
@@ -151,6 +152,9 @@ class RealKubernetes(InMemoryKubernetes):
     async def list(self, kind: ResourceKind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
         return await (await self._client()).list(kind, namespace, selector, fields)
 
+    async def list_page(self, kind: ResourceKind, namespace: str | None, selector: str, rest: str = "") -> ListPage:
+        return await (await self._client()).list_page(kind, namespace, selector, rest)
+
     async def create(self, obj: Obj) -> Obj:
         if self.api.get(_kind(obj), name_of(obj)) is None:  # else it is refused: no write
             self._record("create", obj)
@@ -164,9 +168,11 @@ class RealKubernetes(InMemoryKubernetes):
         self._record("status", obj)
         return await (await self._client(_kind(obj))).replace_status(obj)
 
-    async def set_finalizers(self, obj: Obj, finalizers: Sequence[str]) -> Obj:
+    async def set_finalizers(
+        self, obj: Obj, finalizers: Sequence[str], annotations: Mapping[str, str | None] | None = None
+    ) -> Obj:
         self._record("finalizers", obj)
-        changed = await (await self._client(_kind(obj))).set_finalizers(obj, finalizers)
+        changed = await (await self._client(_kind(obj))).set_finalizers(obj, finalizers, annotations)
         self._refresh()
         return changed
 

@@ -18,6 +18,7 @@ NOT_HERE = {
     "test_the_older_of_two_kafka_topics_has_the_topic_that_both_name": "the API server sets the times, to the second",
     "test_an_older_kafka_topic_that_begins_to_name_a_topic_adopts_it": "topicName cannot change",
     "test_a_kafka_topic_of_another_namespace_does_not_conflict": "there is one namespace here",
+    "test_a_topic_stays_when_the_record_of_its_creation_is_lost": "no document with a finalizer disappears",
     "test_an_internal_topic_is_neither_changed_nor_deleted": "the API server refuses the document",
     "test_only_what_needs_an_answer_of_brokers_waits_for_it": "the API server refuses one of its documents",
 }
