@@ -6,11 +6,12 @@ Kafka's own requests (KIP-455, KIP-113, KIP-73), which a controller of Apache Ka
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from kafka import TopicPartition
 from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError as ClientError
-from kafka.errors import for_code
+from kafka.errors import UnknownBrokerIdError, for_code
 
 from ottla_operator.api.fleet import LogDirContents, ReplicaInLogDir
 from ottla_operator.rebalancer.machine import MoveRequests, ReplicaId, ThrottleChange
@@ -42,8 +43,7 @@ def describe_log_dirs(client: KafkaAdminClient, brokers: Sequence[int]) -> dict[
     found: dict[int, tuple[LogDirContents, ...]] = {}
     for broker in brokers:
         try:
-            # The public call of the client names the topics of the metadata, which lacks topics in deletion.
-            (answer,) = client._manager.run(client._async_describe_log_dirs, None, [broker])
+            answer = _ask_for_log_dirs(client, broker)
         except ClientError:
             continue  # a broker that is down has no answer, and the others are wanted all the same
         found[broker] = tuple(
@@ -66,6 +66,17 @@ def describe_log_dirs(client: KafkaAdminClient, brokers: Sequence[int]) -> dict[
             for directory in answer["log_dirs"]
         )
     return found
+
+
+def _ask_for_log_dirs(client: KafkaAdminClient, broker: int) -> Any:
+    # The public call of the client names the topics of the metadata, which lacks topics in deletion.
+    try:
+        (answer,) = client._manager.run(client._async_describe_log_dirs, None, [broker])
+    except UnknownBrokerIdError:
+        # The client's own metadata is from while the broker was away, and is refreshed only after five minutes.
+        client._manager.run(client._manager.cluster.refresh_metadata)
+        (answer,) = client._manager.run(client._async_describe_log_dirs, None, [broker])
+    return answer
 
 
 def alter_log_dirs(client: KafkaAdminClient, targets: Mapping[ReplicaId, str]) -> dict[ReplicaId, str]:
