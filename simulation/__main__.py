@@ -32,7 +32,7 @@ from simulation.campaign import Campaign
 from simulation.mutants import MUTANTS, Found, find, mutant
 from simulation.report import coverage_table, summary_lines
 from simulation.runner import Outcome, prepare, run_seed, run_task
-from simulation.scenarios import BY_NAME_ONLY, NAMES, in_turn
+from simulation.scenarios import NAMES, in_turn
 
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
 DEFAULT_MINUTES = 8.0
@@ -75,7 +75,7 @@ def run(
     trace: Annotated[str | None, typer.Option(help="With --seed: write every port event to this file.")] = None,
 ) -> None:
     """Runs seeds until one fails, the regression seeds first."""
-    names = scenario or [name for name in NAMES if name not in BY_NAME_ONLY]
+    names = scenario or list(NAMES)
     for name in names:
         if name not in NAMES:
             raise typer.BadParameter(f"{name!r} is none of {', '.join(NAMES)}", param_hint="--scenario")

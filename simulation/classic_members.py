@@ -1,7 +1,9 @@
 """Members of the classic protocol, which revoke everything before they join again (the eager protocol).
 
 The group that they are in may become one of the consumer protocol, and a classic one again (KIP-848, online migration):
-they do not notice. The leader of a classic group assigns; in a group of the consumer protocol the coordinator does.
+they do not notice. The leader of a classic group assigns; in a group of the consumer protocol the coordinator does. It
+joins again when the partitions are others than those that it has assigned: a topic has grown, or the broker that named
+them had just been started and knew none.
 They are dynamic members: a static one of this protocol is replaced while it runs, and not covered by its session.
 
 Source: org.apache.kafka.clients.consumer.internals.AbstractCoordinator and ConsumerCoordinator.
@@ -45,6 +47,8 @@ class ClassicProtocolMember:
         self._generation = -1
         """-1 while it has to join."""
         self._owned: set[Partition] = set()
+        self._assigned: list[Partition] | None = None
+        """As the leader: what it has assigned to the members."""
 
     async def run(self) -> None:
         """Until it is told to leave, or its process ends."""
@@ -69,6 +73,11 @@ class ClassicProtocolMember:
         if self._generation < 0:
             await self._join()
             return
+        if self._assigned is not None:
+            await self.access.refresh()
+            if self._known() != self._assigned:
+                self._give_all_up()
+                return
         if self.access.was_paused:  # it goes on with what it did, and hears only then that it was removed
             self.access.was_paused = False
             await self._commit()
@@ -156,7 +165,7 @@ class ClassicProtocolMember:
         """As the leader: every partition to one of the members that subscribe to its topic."""
         sync = codec.module(ApiKey.SYNC_GROUP)
         await self.access.refresh()
-        known = sorted(self.access.client.state.partitions)
+        known = self._assigned = self._known()
         topics = {each.member_id: _read_topics(bytes(each.metadata)) for each in members}
         assigned: dict[str, list[Partition]] = {member_id: [] for member_id in topics}
         for number, partition in enumerate(known):
@@ -167,6 +176,9 @@ class ClassicProtocolMember:
             sync.SyncGroupRequestAssignment(member_id=member_id, assignment=_write_assignment(partitions))
             for member_id, partitions in assigned.items()
         ]
+
+    def _known(self) -> list[Partition]:
+        return sorted(self.access.client.state.partitions)
 
     # -- staying ----------------------------------------------------------------------------------------------------
 
@@ -205,6 +217,7 @@ class ClassicProtocolMember:
         self._group.oracle.released(self.access.name, self._owned)
         self._owned = set()
         self._generation = -1
+        self._assigned = None
 
     async def _leave(self) -> None:
         self._group.oracle.gone(self.access.name)

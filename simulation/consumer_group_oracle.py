@@ -67,7 +67,13 @@ class ConsumerGroupOracle:
         """A member that had none was given this epoch; `highest_before` is what `highest_epoch` was when it asked."""
         self._epochs.pop(member, None)
         if is_current and epoch < highest_before and sent_s > self._began_again_s:
-            others = [name for name, until_s in self._covered.items() if name != member and until_s >= at_s]
+            # Members of the group before. One of the group that began again has no higher epoch, and may have been the
+            # first of it by a response that did not count here, as another broker coordinated by then.
+            others = [
+                name
+                for name, until_s in self._covered.items()
+                if name != member and until_s >= at_s and self._epochs.get(name, epoch + 1) > epoch
+            ]
             if others or not self._is_converted:
                 raise Violation(
                     f"group {self.group_id}: {member} joins with epoch {epoch}, {highest_before} was told before,"

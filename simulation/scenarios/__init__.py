@@ -29,10 +29,6 @@ NAMES = (
 """In the order in which `run` takes turns."""
 
 
-BY_NAME_ONLY = ("consumer_groups_fleet",)
-"""Not among the turns by default: seed 305 ends with a classic group, converted while it was empty, whose partition
-nobody gets. It is not known yet whether the coordinator or the scenario is wrong."""
-
 TURNS = {"fleet": 4}
 """How often a scenario has its turn in each round; once, where it is not named."""
 

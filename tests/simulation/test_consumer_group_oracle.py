@@ -137,6 +137,16 @@ def test_a_group_with_a_member_goes_on_with_its_epochs_when_it_is_converted() ->
         oracle.joined("b", 1, 5, sent_s=2, at_s=3, is_current=True)
 
 
+def test_a_group_has_begun_again_also_when_a_replaced_coordinator_told_its_first_member() -> None:
+    oracle = ConsumerGroupOracle("g", is_converted=True)
+    oracle.epoch_told("a", 5)
+    oracle.gone("a")
+    oracle.joined("b", 4, 5, sent_s=2, at_s=3, is_current=False)
+    give(oracle, "b", P0, at_s=3)
+    oracle.joined("c", 4, 5, sent_s=2, at_s=3, is_current=True)
+    assert oracle.highest_epoch == 4
+
+
 def test_an_offset_without_a_response_may_come_to_be_or_not() -> None:
     oracle = ConsumerGroupOracle("g")
     give(oracle, "a", P0, at_s=1)
