@@ -80,6 +80,7 @@ REASONS: dict[str, Callable[[], str]] = {
 
 EXTENDED = (
     "tests/beside",
+    "tests/bench/test_coordinators.py",
     "tests/broker/controller/acts/test_reassignments_with_apache_kafka.py",
     "tests/broker/controller/test_with_apache_kafka.py",
     "tests/compatibility",
@@ -87,10 +88,13 @@ EXTENDED = (
     "tests/kills",
     "tests/mixed",
     "tests/nemesis",
+    "tests/operator/effects/test_log_dir_requests.py",
     "tests/operator/model_based",
     "tests/operator/planning/test_ensemble_resize.py",
     "tests/operator/planning/test_resize_real_zookeeper.py",
+    "tests/operator/planning/test_zookeeper_files.py",
     "tests/operator/real_api",
+    "tests/operator/rebalancer/test_on_real_brokers.py",
     "tests/operator/runtime/test_operator.py",
     "tests/pipeline/test_spark.py",
     "tests/scenarios",
