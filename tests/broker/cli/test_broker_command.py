@@ -130,10 +130,11 @@ def test_sigterm_ends_the_first_process_of_a_container_also_before_it_has_read_i
     os.mkfifo(path)
     with subprocess.Popen([*alone, *COMMAND, str(path)], stderr=subprocess.PIPE, text=True) as outside:
         try:
-            with path.open("w") as file:  # opens when the broker reads it
+            with path.open("w") as file:  # opens when the broker reads it, which ends when this is closed
+                file.write(f"broker.id=4\nlog.dirs={tmp_path}\nzookeeper.connect=127.0.0.1:1\n")
+                file.flush()  # the broker may be gone right after the signal
                 broker = int(Path(f"/proc/{outside.pid}/task/{outside.pid}/children").read_text())
                 os.kill(broker, signal.SIGTERM)
-                file.write(f"broker.id=4\nlog.dirs={tmp_path}\nzookeeper.connect=127.0.0.1:1\n")
             assert outside.stderr is not None
             assert outside.stderr.readline() == ""
             assert outside.wait(60) == 128 + signal.SIGTERM

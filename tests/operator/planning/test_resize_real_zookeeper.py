@@ -5,9 +5,11 @@ The operator's own start script, decisions and client are used; the steps are th
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,10 +100,17 @@ class Ensemble:
         return self.ports[server][2]
 
     async def leader(self) -> int:
-        modes = {one: read_srvr("", await srvr("127.0.0.1", self.client_port(one)) or "").mode for one in self.servers}
-        leading = [server for server, mode in modes.items() if mode == "leader"]
-        assert len(leading) == 1, modes
-        return leading[0]
+        """The server that leads; waits for one: a leader that could not settle a change stands for election again."""
+        deadline = time.monotonic() + 180
+        while True:
+            modes = {
+                one: read_srvr("", await srvr("127.0.0.1", self.client_port(one)) or "").mode for one in self.servers
+            }
+            leading = [server for server, mode in modes.items() if mode == "leader"]
+            if len(leading) == 1:
+                return leading[0]
+            assert time.monotonic() < deadline, f"no leader within three minutes: {modes}"
+            await asyncio.sleep(0.2)
 
     async def members(self) -> MembershipReport:
         found = await zookeeper_admin.membership(LOOPBACK, self.client_port(await self.leader()))
