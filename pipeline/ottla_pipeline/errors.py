@@ -1,4 +1,4 @@
-"""The errors of a read, a closed set. Each message names the option, topic or broker."""
+"""The errors of reads and writes, a closed set. Each message names the option, column, topic, record or broker."""
 
 from __future__ import annotations
 
@@ -33,3 +33,31 @@ class UnreadableRecords(PipelineError):
 
 class RequestRefused(PipelineError):
     """A broker refused a request for good, or does not serve an API that is needed."""
+
+
+class ColumnError(PipelineError):
+    """A column that is written is missing, has a type that it cannot have, or a value that no record can have."""
+
+    def __init__(self, column: str, problem: str) -> None:
+        super().__init__(f"column {column} {problem}")
+        self.column = column
+
+
+class RecordError(PipelineError):
+    """A record cannot be written: it is too large, or the broker refuses it."""
+
+
+class DeliveryFailed(PipelineError):
+    """Records were not acknowledged within delivery.timeout.ms."""
+
+
+class TransactionFailed(PipelineError):
+    """A transaction was refused or has ended otherwise; says why, and what then holds."""
+
+
+class ProducerFenced(TransactionFailed):
+    """Another copy of the query has begun to write with the same transactional.id."""
+
+
+class UnknownReplay(PipelineError):
+    """A batch cannot be told from one that was written before."""

@@ -1,0 +1,1 @@
+"""The Spark sink: rows become record batches."""

@@ -1,0 +1,238 @@
+"""Arrow columns as record batches of message format 2: the hot path of the sink. No I/O, no Spark, pure.
+
+No Python object per record. Of each record, numpy computes the varints of many records at once: those before the key,
+those between key and value, and the headers behind. Arrow then joins the five columns element by element, which copies
+keys and values once, and a batch is a slice of the result:
+
+    [length attributes timestamp-delta offset-delta key-length] key [value-length] value [header-count headers]
+
+A batch is kept without its header, since producer id, epoch and sequence are known when it is sent.
+Source: DefaultRecord and DefaultRecordBatch of Apache Kafka (KIP-98).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from crc32c import crc32c
+
+from ottla_broker.ports.disk import Buffer
+from ottla_broker.records.batch import (
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_LEADER_EPOCH,
+    TRANSACTIONAL_MASK,
+)
+from ottla_broker.records.compression import Codec, compress
+
+Int64s: TypeAlias = npt.NDArray[np.int64]
+Octets: TypeAlias = npt.NDArray[np.uint8]
+
+_LIMITS = np.array([1 << bits for bits in range(7, 64, 7)], np.uint64)
+"""The first number that needs 2, 3, ... bytes as a varint."""
+
+MAX_OVERHEAD_BYTES = 5 + 1 + 10 + 5 + 5 + 5 + 5
+"""What a record without headers has at most around its key and value."""
+
+
+class Rows(NamedTuple):
+    """Rows on their way into batches: columns of one length, as `row_columns.normalized` makes them."""
+
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    headers: pa.ListArray | None
+    """Of struct<key: string, value: binary>; None where no record has headers."""
+    timestamps: Int64s
+    """In ms."""
+
+
+class PlainBatch(NamedTuple):
+    """A record batch without its header."""
+
+    payload: Buffer
+    """The records, compressed."""
+    codec: Codec
+    records: int
+    base_timestamp: int
+    max_timestamp: int
+
+
+class WritingProducer(NamedTuple):
+    """Who writes: what a batch's header says of its producer. Without idempotence, all are -1."""
+
+    producer_id: int
+    epoch: int
+    is_transactional: bool = False
+
+
+def header_of(batch: PlainBatch, producer: WritingProducer, sequence: int) -> bytes:
+    """The 61 bytes before the payload, with the checksum of both; `sequence` is the first record's."""
+    length = HEADER_BYTES - LOG_OVERHEAD + len(batch.payload)
+    attributes = batch.codec | (TRANSACTIONAL_MASK if producer.is_transactional else 0)
+    fields = (
+        attributes, batch.records - 1, batch.base_timestamp, batch.max_timestamp,
+        producer.producer_id, producer.epoch, sequence, batch.records,
+    )  # fmt: skip
+    header = bytearray(HEADER.pack(0, length, NO_LEADER_EPOCH, MAGIC, 0, *fields))
+    value: int = crc32c(batch.payload, crc32c(memoryview(header)[CRC_START:]))
+    header[17:CRC_START] = value.to_bytes(4, "big")
+    return bytes(header)
+
+
+def sizes(rows: Rows) -> Int64s:
+    """An upper bound of the bytes that each row takes in a batch, before compression."""
+    total = byte_lengths(rows.keys) + byte_lengths(rows.values) + MAX_OVERHEAD_BYTES
+    if rows.headers is not None:
+        counts, encoded = _headers(rows.headers)
+        total += byte_lengths(encoded) + 10 * counts
+    return total
+
+
+def encode(rows: Rows, counts: Sequence[int], codec: Codec = Codec.NONE, level: int | None = None) -> list[PlainBatch]:
+    """Record batches of consecutive rows: the first `counts[0]` rows, the next `counts[1]`, and so on.
+
+    Args:
+        rows: in the order in which they are to stand in the batches; together less than 2 GiB.
+        counts: how many rows each batch has, none 0.
+        codec: of the batches.
+        level: of the codec, None for its default.
+    """
+    per_batch = np.asarray(counts, np.int64)
+    firsts = np.cumsum(per_batch) - per_batch
+    base = rows.timestamps[firsts]
+    latest = np.maximum.reduceat(rows.timestamps, firsts)
+    timestamp_deltas = rows.timestamps - np.repeat(base, per_batch)
+    offset_deltas = np.arange(len(rows.timestamps), dtype=np.int64) - np.repeat(firsts, per_batch)
+    key_lengths, value_lengths = _lengths_or_null(rows.keys), _lengths_or_null(rows.values)
+    between, _ = _varints([value_lengths])
+    zeros = np.zeros(len(key_lengths), np.int64)
+    behind: pa.Array | pa.Scalar
+    if rows.headers is None:
+        behind, behind_bytes = pa.scalar(b"\0", pa.binary()), zeros + 1
+    else:
+        header_counts, encoded = _headers(rows.headers)
+        number_of, _ = _varints([header_counts])
+        behind = _join(number_of, encoded)
+        behind_bytes = byte_lengths(behind)
+    head = [zeros, timestamp_deltas, offset_deltas, key_lengths]
+    lengths = (
+        sum((_varint_sizes(_zigzag(column)) for column in (*head, value_lengths)), zeros)
+        + np.maximum(key_lengths, 0)
+        + np.maximum(value_lengths, 0)
+        + behind_bytes
+    )
+    before, _ = _varints([lengths, *head])
+    records = _join(before, rows.keys, between, rows.values, behind)
+    bounds = _bounds(records)
+    data = memoryview(records.buffers()[2]) if len(records) else memoryview(b"")
+    batches: list[PlainBatch] = []
+    for number, first in enumerate(firsts.tolist()):
+        count = int(per_batch[number])
+        plain = data[int(bounds[first]) : int(bounds[first + count])]
+        payload: Buffer = plain if codec is Codec.NONE else compress(codec, plain, level)
+        batches.append(PlainBatch(payload, codec, count, int(base[number]), int(latest[number])))
+    return batches
+
+
+def byte_lengths(column: pa.Array) -> Int64s:
+    """Bytes of each element of a binary column, 0 for null."""
+    found = np.diff(_bounds(column)).astype(np.int64)
+    if column.null_count:
+        found[np.asarray(column.is_null())] = 0
+    return found
+
+
+def octets_of(column: pa.BinaryArray) -> tuple[Octets, Int64s]:
+    """The bytes of a binary column and, one more than it has elements, where each begins."""
+    data = column.buffers()[2]
+    octets = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return octets, _bounds(column).astype(np.int64)
+
+
+# -- parts
+
+
+def _headers(column: pa.ListArray) -> tuple[Int64s, pa.BinaryArray]:
+    """Of each row: how many headers it has, and their bytes one behind the other."""
+    bounds = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    counts = np.diff(bounds).astype(np.int64)
+    if column.null_count:
+        # The range of a null list may hold elements, which mean nothing.
+        column = column.fill_null([])
+        bounds = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+        counts = np.diff(bounds).astype(np.int64)
+    pairs = column.values[int(bounds[0]) : int(bounds[-1])]
+    keys, values = (pairs.field(number).cast(pa.binary()) for number in (0, 1))
+    key_sizes, _ = _varints([byte_lengths(keys)])
+    value_sizes, _ = _varints([_lengths_or_null(values)])
+    joined = _join(key_sizes, keys, value_sizes, values)
+    starts = _bounds(joined)[bounds - bounds[0]].astype(np.int32)
+    return counts, pa.BinaryArray.from_buffers(
+        pa.binary(), len(counts), [None, pa.py_buffer(starts), joined.buffers()[2]]
+    )
+
+
+def _join(*columns: pa.Array | pa.Scalar) -> pa.BinaryArray:
+    """The columns' elements joined row by row, null as nothing."""
+    joined = pc.binary_join_element_wise(
+        *columns, pa.scalar(b"", pa.binary()), null_handling="replace", null_replacement=""
+    )
+    if isinstance(joined, pa.Scalar):
+        raise AssertionError("one of the columns is an array")
+    return joined
+
+
+def _bounds(column: pa.Array) -> npt.NDArray[np.int32]:
+    if not len(column):
+        return np.zeros(1, np.int32)
+    return np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+
+
+def _lengths_or_null(column: pa.Array) -> Int64s:
+    found = byte_lengths(column)
+    if column.null_count:
+        found[np.asarray(column.is_null())] = -1
+    return found
+
+
+def _zigzag(values: Int64s) -> npt.NDArray[np.uint64]:
+    return ((values << 1) ^ (values >> 63)).view(np.uint64)
+
+
+def _varint_sizes(numbers: npt.NDArray[np.uint64]) -> Int64s:
+    return np.searchsorted(_LIMITS, numbers, side="right") + 1
+
+
+def _varints(columns: Sequence[Int64s]) -> tuple[pa.BinaryArray, Int64s]:
+    """A binary column whose elements are the zigzag varints of a row of `columns`, and their lengths.
+
+    >>> _varints([np.array([0, 64]), np.array([-1, 1])])[0].to_pylist()
+    [b'\\x00\\x01', b'\\x80\\x01\\x02']
+    """
+    parts: list[Octets] = []
+    masks: list[npt.NDArray[np.bool_]] = []
+    total = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        numbers = _zigzag(column)
+        lengths = _varint_sizes(numbers)
+        total += lengths
+        width = int(lengths.max(initial=1))
+        places = np.arange(width)
+        part = ((numbers[:, None] >> (places * 7).astype(np.uint64)) & np.uint64(127)).astype(np.uint8)
+        if width > 1:
+            part[places < (lengths - 1)[:, None]] |= 128
+        parts.append(part)
+        masks.append(places < lengths[:, None])
+    octets = np.concatenate(parts, axis=1)[np.concatenate(masks, axis=1)]
+    bounds = np.zeros(len(total) + 1, np.int32)
+    np.cumsum(total, out=bounds[1:])
+    made = pa.BinaryArray.from_buffers(pa.binary(), len(total), [None, pa.py_buffer(bounds), pa.py_buffer(octets)])
+    return made, total
