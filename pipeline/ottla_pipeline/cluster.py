@@ -31,6 +31,7 @@ class Cluster:
 
     def __init__(self, connecting: Connecting) -> None:
         self._connecting = connecting
+        self._bootstrap = list(connecting.bootstrap)
         self._connections: dict[Address, Connection] = {}
 
     def __enter__(self) -> Cluster:
@@ -76,7 +77,7 @@ class Cluster:
     def connect_to_leader(self, partition: TopicPartition) -> Connection:
         """A new connection to the partition's leader, which the caller closes. NotYet and OSError: try again."""
         host, port = self._leaders([partition])[partition]
-        return self._open(host, port)
+        return self.open(host, port)
 
     def retried(self, act: Callable[[], T]) -> T:
         """Tries `act` again after NotYet and OSError, as often as fetchOffset.numRetries says."""
@@ -93,18 +94,33 @@ class Cluster:
 
     # -- single requests
 
-    def _metadata(self, topics: Sequence[str] | None) -> Any:
-        """The answer of the first bootstrap address that gives one."""
-        wanted = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+    def metadata(self, topics: Sequence[str], *, create: bool) -> Any:
+        """The answer to a Metadata request; with `create` the broker may create topics (auto.create.topics.enable).
+
+        NotYet when no broker answers.
+        """
+        wanted = [MetadataRequestTopic(name=topic) for topic in topics]
+        return self.ask_any(ApiKey.METADATA, MetadataRequest(topics=wanted, allow_auto_topic_creation=create))
+
+    def ask_any(self, api_key: ApiKey, request: Any) -> Any:
+        """The answer of the first bootstrap address that gives one; NotYet when there is none.
+
+        An address that gives none is asked last from then on.
+        """
         reasons: list[str] = []
-        for host, port in self._connecting.bootstrap:
+        for host, port in list(self._bootstrap):
             try:
-                return self._connection(host, port).ask(ApiKey.METADATA, request)
+                return self.connection(host, port).ask(api_key, request)
             except OSError as error:
-                self._drop((host, port))
+                self.drop((host, port))
+                self._bootstrap.remove((host, port))
+                self._bootstrap.append((host, port))
                 reasons.append(f"{host}:{port} ({error})")
         raise NotYet(f"no broker of kafka.bootstrap.servers answers: {', '.join(reasons)}")
+
+    def _metadata(self, topics: Sequence[str] | None) -> Any:
+        wanted = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
+        return self.ask_any(ApiKey.METADATA, MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
 
     def _leaders(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Address]:
         answer = self._metadata(sorted({partition.topic for partition in partitions}))
@@ -139,27 +155,30 @@ class Cluster:
                 isolation_level=int(self._connecting.read_committed),
                 topics=[ListOffsetsTopic(name=name, partitions=asked) for name, asked in topics.items()],
             )
-            for topic in self._connection(host, port).ask(ApiKey.LIST_OFFSETS, request).topics:
+            for topic in self.connection(host, port).ask(ApiKey.LIST_OFFSETS, request).topics:
                 for answer in topic.partitions:
                     partition = TopicPartition(topic.name, answer.partition_index)
                     _raise_for(error_of(answer.error_code), f"the offsets of {partition}")
                     found[partition] = answer.offset
         return found
 
-    def _connection(self, host: str, port: int) -> Connection:
+    def connection(self, host: str, port: int) -> Connection:
+        """The open connection to a broker, which this cluster closes. OSError when it cannot be reached."""
         address = (host, port)
         if address not in self._connections:
-            self._connections[address] = self._open(host, port)
+            self._connections[address] = self.open(host, port)
         return self._connections[address]
 
-    def _open(self, host: str, port: int) -> Connection:
+    def open(self, host: str, port: int) -> Connection:
+        """A new connection to a broker, which the caller closes. OSError when it cannot be reached."""
         timeout_s = self._connecting.request_timeout_ms / 1000
         try:
             return Connection(host, port, client_id=self._connecting.client_id, timeout_s=timeout_s)
         except OSError as error:
             raise ConnectionError(f"the broker {host}:{port} cannot be reached: {error}") from error
 
-    def _drop(self, address: Address) -> None:
+    def drop(self, address: Address) -> None:
+        """Closes the connection to a broker, whose answers are not to be waited for any more."""
         connection = self._connections.pop(address, None)
         if connection is not None:
             connection.close()

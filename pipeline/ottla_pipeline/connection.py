@@ -16,10 +16,20 @@ from ottla_broker.protocol.generated.api_versions import ApiVersionsRequest
 from ottla_pipeline.errors import RequestRefused
 
 _MAX_FRAME_BYTES = 2**31 - 1
+_CHUNKS = 64
+"""So many pieces of a request are sent by one call: far fewer than the system's limit (IOV_MAX)."""
 _VERSIONS = {
     ApiKey.FETCH: (4, 12),  # from 4 on record batches, up to 12 topics by name
     ApiKey.LIST_OFFSETS: (2, 7),  # from 2 on the isolation level
     ApiKey.METADATA: (4, 12),  # from 4 on a topic can be asked for without creating it
+    ApiKey.PRODUCE: (3, 11),  # from 3 on record batches; 12 and later add partitions to transactions by themselves
+    ApiKey.FIND_COORDINATOR: (1, 3),  # one key, of a group or a transaction
+    ApiKey.INIT_PRODUCER_ID: (0, 4),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (0, 3),  # later ones are for brokers
+    ApiKey.ADD_OFFSETS_TO_TXN: (0, 3),
+    ApiKey.TXN_OFFSET_COMMIT: (0, 3),
+    ApiKey.END_TXN: (0, 3),
+    ApiKey.OFFSET_FETCH: (7, 7),  # from 7 on it waits for offsets of open transactions, later ones ask for many groups
 }
 """The first and last version of each API that this package speaks."""
 
@@ -36,7 +46,7 @@ class Connection:
         self._socket = socket.create_connection((host, port), timeout_s)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._versions = self._agree()
+            self._served = self._agree()
         except BaseException:
             self._socket.close()
             raise
@@ -48,8 +58,7 @@ class Connection:
 
     def send(self, api_key: ApiKey, request: Any) -> None:
         """Sends a request; its answer is taken by a later `take`, in the order of the requests."""
-        version = self._versions[api_key]
-        self._send(api_key, version, request)
+        self._send(api_key, self._version(api_key), request)
 
     def take(self) -> Any:
         """The answer to the oldest request that has none yet. Its buffers are written over by the next call."""
@@ -74,25 +83,41 @@ class Connection:
     def close(self) -> None:
         self._socket.close()
 
-    def _agree(self) -> dict[ApiKey, int]:
-        """The version of each API that both sides speak, the newest one."""
+    def fileno(self) -> int:
+        """The socket's, for `select`: readable when an answer comes."""
+        return self._socket.fileno()
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests have no answer yet."""
+        return len(self._waiting)
+
+    def _agree(self) -> dict[int, tuple[int, int]]:
+        """The lowest and highest version of each API that the broker serves."""
         self._send(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
-        served = {entry.api_key: (entry.min_version, entry.max_version) for entry in self.take().api_keys}
-        agreed: dict[ApiKey, int] = {}
-        for api_key, (first, last) in _VERSIONS.items():
-            lowest, highest = served.get(api_key, (0, -1))
-            version = min(last, highest)
-            if version < max(first, lowest):
-                raise RequestRefused(
-                    f"the broker {self.address} serves {api_key.name} {lowest} to {highest}, not {first} to {last}"
-                )
-            agreed[api_key] = version
-        return agreed
+        return {entry.api_key: (entry.min_version, entry.max_version) for entry in self.take().api_keys}
+
+    def _version(self, api_key: ApiKey) -> int:
+        """The newest version that both sides speak, or RequestRefused."""
+        first, last = _VERSIONS[api_key]
+        lowest, highest = self._served.get(api_key, (0, -1))
+        version = min(last, highest)
+        if version < max(first, lowest):
+            raise RequestRefused(
+                f"the broker {self.address} serves {api_key.name} {lowest} to {highest}, not {first} to {last}"
+            )
+        return version
 
     def _send(self, api_key: ApiKey, version: int, request: Any) -> None:
         self._correlation_id += 1
         chunks = codec.frame_request(api_key, version, self._correlation_id, self._client_id, request)
-        self._socket.sendall(b"".join(bytes(chunk) for chunk in chunks))  # type: ignore[arg-type]
+        left = [memoryview(chunk) for chunk in chunks]  # type: ignore[arg-type]
+        while left:
+            sent = self._socket.sendmsg(left[:_CHUNKS])
+            while left and sent >= len(left[0]):
+                sent -= len(left.pop(0))
+            if sent:
+                left[0] = left[0][sent:]
         self._waiting.append((self._correlation_id, api_key, version))
 
     def _receive(self, view: memoryview) -> None:
