@@ -453,7 +453,13 @@ _OF_TOPICS = (
     _topic("False", INVALID_SPEC, "Fields of spec have values that cannot be used.", _CORRECT),
     _topic(
         "False", "ClusterNotFound", "There is no KafkaCluster of that name in the namespace, or it is terminating.",
-        "Correct spec.clusterRef.name, or create the KafkaCluster.",
+        "Correct spec.clusterRef, or create the KafkaCluster.",
+    ),
+    _topic(
+        "False", "NamespaceNotAllowed",
+        "The KafkaCluster is in another namespace, and does not allow KafkaTopics of this one. The topic, if there is "
+        "one, stays as it is.",
+        "Add the namespace to spec.topics.namespaces of the KafkaCluster, by name or by a label that its selector has.",
     ),
     _topic(
         "False", "ConflictingTopic", "An older KafkaTopic names the same topic and has it.",

@@ -77,6 +77,11 @@ def name_of(obj: Obj) -> str:
     return str(obj["metadata"]["name"])
 
 
+def namespace_of(obj: Obj) -> str:
+    """ "" for an object without a namespace."""
+    return str(dig(obj, "metadata", "namespace") or "")
+
+
 def uid_of(obj: Obj) -> str:
     return str(obj["metadata"].get("uid", ""))
 

@@ -61,7 +61,7 @@ def load_documents(sources: Iterable[tuple[str, str]]) -> Documents:
             elif parsed is not None:
                 topics.append(parsed)
     wrong += _repeated("KafkaCluster", [cluster.name for cluster in clusters])
-    wrong += _repeated("KafkaTopic", [topic.name for topic in topics])
+    wrong += _repeated("KafkaTopic", [_full_name(topic) for topic in topics])
     wrong += _shared(topics)
     if wrong:
         raise DocumentError(wrong)
@@ -103,12 +103,17 @@ def _shared(topics: list[KafkaTopic]) -> list[str]:
     """Conflicting topics: on Kubernetes the oldest KafkaTopic has the topic; documents in files have no age."""
     documents: dict[tuple[str, str, str], list[str]] = {}
     for topic in topics:
-        documents.setdefault((topic.namespace, topic.cluster, topic.topic_name), []).append(topic.name)
+        place = (topic.cluster_namespace or topic.namespace, topic.cluster, topic.topic_name)
+        documents.setdefault(place, []).append(_full_name(topic))
     return [
         f"KafkaTopics {' and '.join(dict.fromkeys(names))} name one topic, {topic}"
         for (_, _, topic), names in documents.items()
         if len(set(names)) > 1
     ]
+
+
+def _full_name(topic: KafkaTopic) -> str:
+    return topic.name if topic.namespace == "default" else f"{topic.namespace}/{topic.name}"
 
 
 def _repeated(kind: str, names: list[str]) -> list[str]:

@@ -17,6 +17,7 @@ from ottla_operator.model.quantity import quantity
 from ottla_operator.model.rebalance_spec import DEFAULT_REBALANCE, RebalanceSpec, parse_rebalance
 from ottla_operator.model.rolling import DEFAULT_ROLLING, RollingSpec, parse_rolling
 from ottla_operator.model.templates import NO_TEMPLATE, Template, parse_template
+from ottla_operator.model.topic_namespaces import ONLY_OWN_NAMESPACE, TopicNamespaces, parse_topic_namespaces
 
 CLUSTER_NAME = r"[a-z]([a-z0-9-]*[a-z0-9])?"
 """Names of Services begin with the name of the cluster, and have to begin with a letter."""
@@ -108,6 +109,8 @@ class TopicsSpec:
 
     max_partitions_per_topic: int = 0
     max_partitions: int = 0
+    namespaces: TopicNamespaces = ONLY_OWN_NAMESPACE
+    """The other namespaces that may have KafkaTopics of the cluster."""
 
 
 NO_TOPIC_LIMITS = TopicsSpec()
@@ -247,7 +250,9 @@ def _parse_logging(parent: Fields) -> str:
 
 
 def _parse_topics(fields: Fields) -> TopicsSpec:
-    found = TopicsSpec(fields.whole("maxPartitionsPerTopic", 0), fields.whole("maxPartitions", 0))
+    found = TopicsSpec(
+        fields.whole("maxPartitionsPerTopic", 0), fields.whole("maxPartitions", 0), parse_topic_namespaces(fields)
+    )
     fields.finish()
     return found
 

@@ -10,6 +10,7 @@ from ottla_broker.config import INTERNAL_TOPICS, TOPIC_KEYS, validate_topic_conf
 from ottla_broker.protocol.errors import KafkaError
 from ottla_operator.model.fields import Fields, Problem
 from ottla_operator.model.topic_config import canonical_text
+from ottla_operator.model.topic_namespaces import NAMESPACE_NAME
 
 TOPIC_NAME = r"[a-zA-Z0-9._-]{1,249}"
 NAME_FIELDS = ("metadata.name", "spec.topicName")
@@ -33,6 +34,9 @@ class KafkaTopic:
     was created for the KafkaTopic is deleted. `ottla local` deletes none."""
     unmanaged_config: frozenset[str] = frozenset()
     """Topic keys that the operator neither sets nor removes."""
+    cluster_namespace: str = ""
+    """The namespace of the KafkaCluster, when another one is named; "": that of the KafkaTopic. `ottla local` ignores
+    namespaces."""
 
 
 def parse_topic(document: Mapping[str, Any]) -> tuple[KafkaTopic, list[Problem]]:
@@ -49,6 +53,7 @@ def parse_topic(document: Mapping[str, Any]) -> tuple[KafkaTopic, list[Problem]]
     spec = root.child("spec")
     reference = spec.child("clusterRef")
     cluster = reference.text("name")
+    cluster_namespace = reference.text("namespace", "", pattern=f"({NAMESPACE_NAME})?")
     reference.finish()
     topic_name = spec.text("topicName", name, pattern=TOPIC_NAME)
     if topic_name in (".", ".."):
@@ -73,6 +78,7 @@ def parse_topic(document: Mapping[str, Any]) -> tuple[KafkaTopic, list[Problem]]
         config=config,
         deletion_policy=spec.choice("deletionPolicy", ("", *DELETION_POLICIES), ""),
         unmanaged_config=frozenset(unmanaged),
+        cluster_namespace="" if cluster_namespace == namespace else cluster_namespace,
     )
     spec.finish()
     root.finish()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from ottla_operator.api import names
 from ottla_operator.api.fleet import PartitionReport, ReplicaInLogDir
-from ottla_operator.api.objects import KAFKA_TOPIC, POD, Obj, dig, has_condition, is_terminating, name_of
+from ottla_operator.api.objects import KAFKA_TOPIC, POD, Obj, dig, has_condition, is_terminating
 from ottla_operator.model.kafka_topic import declared_topic
 from ottla_operator.planning.broker_claims import log_dir
 from ottla_operator.planning.disk_drains import cordoned_now, find_drains
@@ -33,7 +33,7 @@ from ottla_operator.rebalancer.model import (
 )
 from ottla_operator.rebalancer.planner import plan
 from ottla_operator.rebalancer.rebalance_status import from_status
-from ottla_operator.topics.decisions import topic_owner_of
+from ottla_operator.topics.decisions import is_refused_here, topic_owner_of
 
 AT_REST = Policy()
 RUNNING = Policy(tolerance=0.05)
@@ -183,7 +183,7 @@ def _factors(snapshot: Snapshot) -> dict[str, int]:
     """By topic, the replicas that the KafkaTopic which has it declares."""
     documents: dict[str, list[Obj]] = {}
     for document in snapshot.all(KAFKA_TOPIC):
-        if topic := declared_topic(document):
+        if (topic := declared_topic(document)) and not is_refused_here(document):
             documents.setdefault(topic, []).append(document)
     found: dict[str, int] = {}
     for topic, named in documents.items():
@@ -195,7 +195,7 @@ def _factors(snapshot: Snapshot) -> dict[str, int]:
                 and isinstance(wanted, int)
                 and wanted > 0
                 and not is_terminating(document)
-                and topic_owner_of(document, named) in ("", name_of(document))
+                and not topic_owner_of(document, named)
             ):
                 found[topic] = wanted
     return found

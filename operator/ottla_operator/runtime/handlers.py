@@ -1,6 +1,7 @@
 """The handlers of kopf: watch events go to the supervisor, and settings keep kopf from writing anything.
 
-KafkaTopics, of which there are thousands, are not watched through kopf (`object_watch`).
+KafkaTopics, of which there are thousands, and namespaces are not watched through kopf (`object_watch`): it has watches
+of namespaces of its own.
 
 Only on.startup, on.cleanup and on.event are used. An index, timer, daemon or change handler would write
 annotations and finalizers to users' objects, and the time of an index is quadratic in the number of objects.
@@ -20,6 +21,7 @@ from ottla_operator.api.objects import (
     DISRUPTION_BUDGET,
     KAFKA_CLUSTER,
     KAFKA_TOPIC,
+    NAMESPACE,
     NODE,
     POD,
     SERVICE,
@@ -30,7 +32,7 @@ from ottla_operator.api.objects import (
 
 OWNED_KINDS = (STATEFUL_SET, POD, CLAIM, CONFIG_MAP, SERVICE, DISRUPTION_BUDGET)
 """Watched by the label of their cluster, on the server's side."""
-FOLLOWED_KINDS = (KAFKA_TOPIC,)
+FOLLOWED_KINDS = (KAFKA_TOPIC, NAMESPACE)
 """Watched without kopf."""
 PAGE = 500
 INACTIVITY_S = 70.0
@@ -87,7 +89,7 @@ def make_registry(
 
 def watched_kinds(*, reads_nodes: bool) -> tuple[ResourceKind, ...]:
     """The kinds that are watched."""
-    return (KAFKA_CLUSTER, KAFKA_TOPIC, *OWNED_KINDS, *((NODE,) if reads_nodes else ()))
+    return (KAFKA_CLUSTER, *FOLLOWED_KINDS, *OWNED_KINDS, *((NODE,) if reads_nodes else ()))
 
 
 def _observer(kind: ResourceKind, on_event: OnEvent) -> Callable[..., Awaitable[None]]:

@@ -14,7 +14,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ottla_operator.api.names import CLUSTER
-from ottla_operator.api.objects import KAFKA_TOPIC, NODE, Obj, ResourceKind, dig, label, name_of, uid_of
+from ottla_operator.api.objects import (
+    KAFKA_TOPIC,
+    NODE,
+    Obj,
+    ResourceKind,
+    dig,
+    label,
+    name_of,
+    namespace_of,
+    uid_of,
+)
 from ottla_operator.model.kafka_topic import declared_topic
 
 Key = tuple[str, str]
@@ -48,9 +58,10 @@ class ObjectCache:
         if before is not None:
             self._unindex(before)
         if (cluster := cluster_of(obj)) is not None:
-            self._of_cluster.setdefault(cluster, {}).setdefault(kind, {})[name_of(obj)] = obj
+            name = name_in_cluster(cluster, obj)
+            self._of_cluster.setdefault(cluster, {}).setdefault(kind, {})[name] = obj
             if kind == KAFKA_TOPIC.kind and (topic := declared_topic(obj)):
-                self._of_topic.setdefault((cluster, topic), {})[name_of(obj)] = obj
+                self._of_topic.setdefault((cluster, topic), {})[name] = obj
         return True
 
     def remove(self, obj: Obj, *, is_final: bool = False) -> bool:
@@ -90,7 +101,7 @@ class ObjectCache:
         return self._objects.get(kind.kind, {}).get((namespace, name))
 
     def of_cluster(self, cluster: Key) -> Mapping[str, Mapping[str, Obj]]:
-        """The objects that carry the label of a cluster, by kind and name."""
+        """The objects of a cluster, by kind and `name_in_cluster`."""
         return {kind: dict(objects) for kind, objects in self._of_cluster.get(cluster, {}).items()}
 
     def of_topic(self, cluster: Key, topic: str) -> list[Obj]:
@@ -110,10 +121,11 @@ class ObjectCache:
         if cluster is None:
             return
         kinds = self._of_cluster.get(cluster, {})
-        kinds.get(str(obj["kind"]), {}).pop(name_of(obj), None)
+        name = name_in_cluster(cluster, obj)
+        kinds.get(str(obj["kind"]), {}).pop(name, None)
         if obj["kind"] == KAFKA_TOPIC.kind and (topic := declared_topic(obj)):
             documents = self._of_topic.get((cluster, topic), {})
-            documents.pop(name_of(obj), None)
+            documents.pop(name, None)
             if not documents:
                 self._of_topic.pop((cluster, topic), None)
 
@@ -122,9 +134,21 @@ def cluster_of(obj: Obj) -> Key | None:
     """The cluster that an object belongs to: by its label, a KafkaTopic by its reference."""
     if obj["kind"] == KAFKA_TOPIC.kind:
         name = dig(obj, "spec", "clusterRef", "name")
-        return None if not isinstance(name, str) else (str(dig(obj, "metadata", "namespace") or ""), name)
+        namespace = dig(obj, "spec", "clusterRef", "namespace") or namespace_of(obj)
+        return (namespace, name) if isinstance(name, str) and isinstance(namespace, str) else None
     value = label(obj, CLUSTER)
-    return None if value is None else (str(dig(obj, "metadata", "namespace") or ""), value)
+    return None if value is None else (namespace_of(obj), value)
+
+
+def name_in_cluster(cluster: Key, obj: Obj) -> str:
+    """The name of an object of a cluster, for a KafkaTopic of another namespace with that.
+
+    >>> flights = {"metadata": {"name": "flights", "namespace": "team-a"}}
+    >>> name_in_cluster(("team-a", "orders"), flights), name_in_cluster(("kafka", "orders"), flights)
+    ('flights', 'team-a/flights')
+    """
+    namespace = namespace_of(obj)
+    return name_of(obj) if namespace == cluster[0] else f"{namespace}/{name_of(obj)}"
 
 
 def _kept(obj: Obj) -> Obj:
@@ -150,7 +174,7 @@ def _shared(value: Any) -> Any:
 
 
 def _key(obj: Obj) -> Key:
-    return str(dig(obj, "metadata", "namespace") or ""), name_of(obj)
+    return namespace_of(obj), name_of(obj)
 
 
 def _version(obj: Obj) -> int:

@@ -81,12 +81,13 @@ class Operator:
             may_write=self._may_write,
             metrics=self._metrics,
             most_rolling=settings.most_rolling,
+            served=settings.watch_namespaces,
         )
         supervisor, lease = self._supervisor, self._lease
         self._watches = [
             ObjectWatch(kind, namespace, self._client, supervisor.relist, supervisor.on_event)
             for kind in FOLLOWED_KINDS
-            for namespace in settings.watch_namespaces or (None,)
+            for namespace in (settings.watch_namespaces if kind.namespaced else ()) or (None,)
         ]
         self._metrics.show(
             self._cache, supervisor.topic_queues, lambda: lease.is_held, lambda: len(supervisor.stuck_tasks())

@@ -17,6 +17,7 @@ from ottla_operator.api.names import BROKER_ID, CLUSTER
 from ottla_operator.api.objects import (
     KAFKA_CLUSTER,
     KAFKA_TOPIC,
+    NAMESPACE,
     NODE,
     STATEFUL_SET,
     Obj,
@@ -25,6 +26,7 @@ from ottla_operator.api.objects import (
     is_terminating,
     label,
     name_of,
+    namespace_of,
     uid_of,
 )
 from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
@@ -33,7 +35,7 @@ from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.runtime.back_off import back_off_s
 from ottla_operator.runtime.cluster_observer import RESYNC_S
 from ottla_operator.runtime.cluster_task import ClusterTask
-from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of
+from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of, name_in_cluster
 from ottla_operator.runtime.operator_metrics import OperatorMetrics
 from ottla_operator.runtime.roll_turns import RollTurns
 from ottla_operator.runtime.topic_task import TopicTask
@@ -64,7 +66,9 @@ class TaskSupervisor:
         may_write: Callable[[], Awaitable[None]],
         metrics: OperatorMetrics | None = None,
         most_rolling: int = 0,
+        served: Sequence[str] = (),
     ) -> None:
+        """`served`: the namespaces that the operator serves; empty: all."""
         self._cache = cache
         self._api = api
         self._environment = environment
@@ -73,6 +77,7 @@ class TaskSupervisor:
         self._may_write = may_write
         self._metrics = metrics or OperatorMetrics()
         self._most_rolling = most_rolling
+        self._served = served
         self._turns: RollTurns | None = None
         self._clusters: dict[Key, _Running] = {}
         self._topics: dict[Key, tuple[_Running, TopicTask]] = {}
@@ -82,19 +87,21 @@ class TaskSupervisor:
         """Handles one watch event: ADDED, MODIFIED, DELETED, or None for an object of the first list."""
         kind = obj["kind"]
         before = None
-        if kind == NODE.kind:
-            before = self._cache.get(NODE, "", name_of(obj))
-        elif kind == KAFKA_CLUSTER.kind:
-            before = self._cache.get(KAFKA_CLUSTER, str(dig(obj, "metadata", "namespace") or ""), name_of(obj))
-        elif kind == KAFKA_TOPIC.kind:
-            before = self._cache.get(KAFKA_TOPIC, str(dig(obj, "metadata", "namespace") or ""), name_of(obj))
+        for one in (NODE, NAMESPACE, KAFKA_CLUSTER, KAFKA_TOPIC):
+            if kind == one.kind:
+                before = self._cache.get(one, namespace_of(obj), name_of(obj))
         if not (self._cache.remove(obj) if event == "DELETED" else self._cache.put(obj)):
             return
         if kind == KAFKA_TOPIC.kind:
             self._queue_documents_of(before)
         if event != "DELETED" and kind == KAFKA_CLUSTER.kind and _is_same_for_topics(before, obj):
             self._wake(obj, with_topics=False)
-        elif kind != NODE.kind or event == "DELETED" or before is None or not _has_same_labels(before, obj):
+        elif (
+            kind not in (NODE.kind, NAMESPACE.kind)
+            or event == "DELETED"
+            or before is None
+            or not _has_same_labels(before, obj)
+        ):
             self._wake(obj)
 
     def _wake(self, obj: Obj, *, with_topics: bool = True) -> None:
@@ -107,12 +114,16 @@ class TaskSupervisor:
             for running in self._clusters.values():
                 running.dirty.set()
             return
+        if obj["kind"] == NAMESPACE.kind:
+            for _, topics in self._topics.values():
+                topics.queue_documents_in(name_of(obj))
+            return
         if obj["kind"] == KAFKA_TOPIC.kind:
             if (key := cluster_of(obj)) is not None:
-                self._topic_task(key).queue.put(name_of(obj))
+                self._topic_task(key).queue.put(name_in_cluster(key, obj))
             self._queue_documents_of(obj)
             return
-        key = (str(dig(obj, "metadata", "namespace") or ""), name_of(obj))
+        key = (namespace_of(obj), name_of(obj))
         if obj["kind"] != KAFKA_CLUSTER.kind:
             owner = cluster_of(obj)
             if owner is None:
@@ -143,7 +154,7 @@ class TaskSupervisor:
 
     async def relist(self, kind: ResourceKind, namespace: str | None) -> str:
         """The same for one kind in one namespace (None: all), page by page. Returns the version of the list."""
-        labels = "" if kind in (KAFKA_CLUSTER, KAFKA_TOPIC, NODE) else CLUSTER
+        labels = "" if kind in (KAFKA_CLUSTER, KAFKA_TOPIC, NODE, NAMESPACE) else CLUSTER
         before = frozenset(
             uid_of(obj)
             for obj in self._cache.all(kind)
@@ -194,7 +205,13 @@ class TaskSupervisor:
         found = self._topics.get(key)
         if found is None:
             topics = TopicTask(
-                key, self._cache, self._api, self._environment, lambda: self._broker_ids(key), metrics=self._metrics
+                key,
+                self._cache,
+                self._api,
+                self._environment,
+                lambda: self._broker_ids(key),
+                metrics=self._metrics,
+                served=self._served,
             )
             loop = asyncio.get_running_loop()
             task = loop.create_task(self._run_topics(key, topics), name=f"topics {key[0]}/{key[1]}")
@@ -319,5 +336,5 @@ def _is_same_for_topics(before: Obj | None, after: Obj) -> bool:
 
 
 def _has_same_labels(before: Obj, after: Obj) -> bool:
-    """Whether a node's labels are the same: its heartbeats change nothing that matters here."""
+    """Whether the labels of a node or namespace are the same: nothing else of them matters here."""
     return bool(dig(before, "metadata", "labels") == dig(after, "metadata", "labels"))

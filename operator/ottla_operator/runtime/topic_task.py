@@ -5,7 +5,10 @@ answer of a broker is done first and never waits for one; KafkaTopics that need 
 An error of one KafkaTopic (a refused write, a refused change, a name that no broker takes) requeues that one alone,
 after growing times; the others of its batch go on.
 
-A topic is deleted only after an uncached read of all KafkaTopics of the namespace: another one may name it by now.
+A topic is deleted only after an uncached read of all KafkaTopics of the namespaces that the KafkaCluster may allow:
+another one may name it by now.
+
+A KafkaTopic is named by its name, one of another namespace than that of the KafkaCluster by "namespace/name".
 `topics.decisions` decides; one batch runs at a time.
 """
 
@@ -14,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -26,15 +29,17 @@ from ottla_operator.api.objects import (
     Obj,
     dig,
     is_terminating,
-    name_of,
+    namespace_of,
     uid_of,
 )
 from ottla_operator.effects.ports import ApiError, Environment, KafkaAdmin, KafkaUnavailable, KubernetesApi
+from ottla_operator.model.fields import Fields
 from ottla_operator.model.kafka_cluster import parse_cluster
 from ottla_operator.model.kafka_topic import declared_topic, parse_topic
+from ottla_operator.model.topic_namespaces import parse_topic_namespaces
 from ottla_operator.planning.config import internal_address
 from ottla_operator.runtime.kafka_connection import KafkaConnection
-from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of
+from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of, name_in_cluster
 from ottla_operator.runtime.operator_metrics import OperatorMetrics
 from ottla_operator.runtime.topic_audit import TopicAudit
 from ottla_operator.runtime.topic_queue import REQUEUE_S, TopicQueue
@@ -65,13 +70,10 @@ WRITES_AT_ONCE = 8
 class _Item:
     """One KafkaTopic of a batch. `is_first_try`: its record was written in this batch."""
 
+    name: str
     facts: TopicFacts
     decision: TopicDecision
     is_first_try: bool = False
-
-    @property
-    def name(self) -> str:
-        return name_of(self.facts.resource)
 
     @property
     def topic(self) -> str:
@@ -80,14 +82,25 @@ class _Item:
 
 @dataclass(frozen=True, slots=True)
 class _ClusterState:
-    """The cluster of the topics. `is_namespace_terminating` None: unknown, so nothing is decided about deletions."""
+    """The cluster of the topics, and which of the namespaces of terminating KafkaTopics are terminating themselves.
+
+    None: unknown, so nothing is decided about deletions there.
+    """
 
     resource: Obj | None
-    is_namespace_terminating: bool | None
+    is_namespace_terminating: Mapping[str, bool | None] = field(default_factory=dict)
 
-    @property
-    def is_terminating(self) -> bool:
-        return self.resource is None or is_terminating(self.resource) or self.is_namespace_terminating is True
+    def is_terminating(self, namespace: str) -> bool:
+        """Whether nothing can be done any more for the KafkaTopics of a namespace."""
+        return (
+            self.resource is None
+            or is_terminating(self.resource)
+            or self.is_namespace_terminating.get(namespace) is True
+        )
+
+    def is_unknown(self, document: Obj) -> bool:
+        """Whether nothing can be decided about a document."""
+        return is_terminating(document) and self.is_namespace_terminating.get(namespace_of(document), False) is None
 
 
 class TopicTask:
@@ -103,8 +116,11 @@ class TopicTask:
         *,
         monotonic: Callable[[], float] | None = None,
         metrics: OperatorMetrics | None = None,
+        served: Sequence[str] = (),
     ) -> None:
+        """`served`: the namespaces that the operator serves; empty: all."""
         self.key = key
+        self._served = served
         self._metrics = metrics or OperatorMetrics()
         monotonic = monotonic or (lambda: asyncio.get_running_loop().time())
         self.queue = TopicQueue(monotonic)
@@ -120,7 +136,14 @@ class TopicTask:
     def queue_documents_of(self, topic: str) -> None:
         """Queues every KafkaTopic that names a topic: which of them has it may have changed."""
         for document in self._cache.of_topic(self.key, topic):
-            self.queue.put(name_of(document))
+            self.queue.put(self._name(document))
+
+    def queue_documents_in(self, namespace: str) -> None:
+        """Queues every KafkaTopic of another namespace, and with it those that name the same topics."""
+        for name, document in self._cache.of_cluster(self.key).get(KAFKA_TOPIC.kind, {}).items():
+            if namespace_of(document) == namespace != self.key[0]:
+                self.queue.put(name)
+                self.queue_documents_of(declared_topic(document))
 
     def queue_all(self) -> None:
         """Queues every KafkaTopic of the cluster: changes in Kafka send no event."""
@@ -176,21 +199,20 @@ class TopicTask:
         resources = [
             resource
             for name in names
-            if (resource := self._cache.get(KAFKA_TOPIC, self.key[0], name)) is not None
+            if (resource := self._document(name)) is not None
         ]  # fmt: skip
-        there = {name_of(resource) for resource in resources}
+        there = {self._name(resource) for resource in resources}
         for name in names:
             if name not in there:
                 self.queue.done(name)
                 self._audit.forget(name)
-        cluster = await self._read_cluster(any(is_terminating(resource) for resource in resources))
-        if cluster.is_terminating or not self._cache.of_cluster(self.key).get(KAFKA_TOPIC.kind):
+        cluster = await self._read_cluster(resources)
+        if cluster.is_terminating(self.key[0]) or not self._cache.of_cluster(self.key).get(KAFKA_TOPIC.kind):
             await self.close()
-        if cluster.is_namespace_terminating is None:
-            for resource in resources:
-                if is_terminating(resource):
-                    self._requeue_failed(name_of(resource), "the namespace could not be read")
-            resources = [resource for resource in resources if not is_terminating(resource)]
+        for resource in resources:
+            if cluster.is_unknown(resource):
+                self._requeue_failed(self._name(resource), "the namespace could not be read")
+        resources = [resource for resource in resources if not cluster.is_unknown(resource)]
         items = await self._each(partial(self._prepare, cluster), resources)
         await self._each(self._write, [item for item in items if not item.decision.needs_fleet])
         need = [item for item in items if item.decision.needs_fleet]
@@ -217,11 +239,11 @@ class TopicTask:
 
     async def _prepare(self, cluster: _ClusterState, resource: Obj) -> _Item:
         """Decides what needs no answer of a broker, and writes the finalizer for that."""
-        facts = self._facts(cluster, resource, self._cache.of_topic(self.key, declared_topic(resource)))
+        facts = await self._facts(cluster, resource, self._cache.of_topic(self.key, declared_topic(resource)))
         decision = decide_topic(facts)
         if decision.finalizer is not None:
             facts = replace(facts, resource=await self._writer.set_finalizer(resource, wanted=decision.finalizer))
-        return _Item(facts, decision)
+        return _Item(self._name(resource), facts, decision)
 
     async def _write(self, item: _Item) -> _Item:
         """The last step of a KafkaTopic: its status."""
@@ -291,7 +313,7 @@ class TopicTask:
             mark = mark_of(facts.resource, item.topic) if decision.is_marked else ""
             changed = await self._writer.set_finalizer(facts.resource, wanted=decision.finalizer, mark=mark)
             facts = replace(facts, resource=changed)
-        return _Item(facts, decision, is_first_try=decision.record is not None or decision.is_marked)
+        return _Item(item.name, facts, decision, is_first_try=decision.record is not None or decision.is_marked)
 
     async def _change(self, kafka: KafkaAdmin, cluster: _ClusterState, decided: Sequence[_Item]) -> None:
         """Makes the changes of a batch in Kafka, and writes status after them."""
@@ -313,8 +335,8 @@ class TopicTask:
     async def _confirm(self, items: Sequence[_Item]) -> list[_Item]:
         """Those whose topic still has to be deleted after an uncached read. The others lose their finalizer."""
         try:
-            listed = [obj for obj in await self._api.list(KAFKA_TOPIC, self.key[0], "") if cluster_of(obj) == self.key]
             cluster = await self._api.get(KAFKA_CLUSTER, *self.key)
+            listed = await self._list_all(cluster)
         except ApiError as error:
             for item in items:
                 self._requeue_failed(item.name, f"the KafkaTopics could not be read before a deletion: {error}")
@@ -329,15 +351,15 @@ class TopicTask:
             if fresh is None:
                 self.queue.done(item.name)
                 return None
-            facts = self._facts(_ClusterState(cluster, is_namespace_terminating=False), fresh, documents)
+            facts = await self._facts(_ClusterState(cluster), fresh, documents)
             facts = replace(facts, is_asked=True, live=item.facts.live, brokers=item.facts.brokers)
             decision = decide_topic(facts)
             if any(isinstance(change, DeleteTopic) for change in decision.changes):
-                return _Item(facts, decision)
+                return _Item(item.name, facts, decision)
             if decision.finalizer is not None:
                 self._log.info("topic %s stays: its KafkaTopic has changed, or another one names it", item.topic)
                 facts = replace(facts, resource=await self._writer.set_finalizer(fresh, wanted=decision.finalizer))
-            await self._write(_Item(facts, decision))
+            await self._write(_Item(item.name, facts, decision))
             return None
 
         return [item for item in await self._each(again, items) if item is not None]
@@ -392,7 +414,7 @@ class TopicTask:
             elif not isinstance(result, Exception):
                 raise result
             else:
-                name = thing.name if isinstance(thing, _Item) else name_of(thing)
+                name = thing.name if isinstance(thing, _Item) else self._name(thing)
                 if not isinstance(result, ApiError):
                     self._log.error("KafkaTopic %s: a bug of the operator", name, exc_info=result)
                 if not is_stalled:
@@ -405,30 +427,65 @@ class TopicTask:
         if why:
             self._log.warning("KafkaTopic %s: %s; again in %.0f s", name, why, pause)
 
-    def _facts(self, cluster: _ClusterState, resource: Obj, documents: Sequence[Obj]) -> TopicFacts:
+    async def _facts(self, cluster: _ClusterState, resource: Obj, documents: Sequence[Obj]) -> TopicFacts:
         topic, problems = parse_topic(resource)
+        allowed = [one for one in documents if await self._is_allowed(cluster.resource, namespace_of(one))]
         return TopicFacts(
             topic=topic,
             problems=tuple(problems),
             resource=resource,
-            cluster_is_terminating=cluster.is_terminating,
+            cluster_is_terminating=cluster.is_terminating(topic.namespace),
             cluster_is_paused=dig(cluster.resource, "spec", "paused") is True,
             rebalance_mode=str(dig(cluster.resource, "spec", "rebalance", "mode") or "Auto"),
-            topic_owner=topic_owner_of(resource, documents),
+            topic_owner=topic_owner_of(resource, allowed),
+            is_allowed=await self._is_allowed(cluster.resource, topic.namespace),
             now=self._environment.now(),
             bytes_to_go=_bytes_to_go(cluster.resource, topic.topic_name),
         )
 
-    async def _read_cluster(self, is_any_terminating: bool) -> _ClusterState:
-        """The cluster now. The namespace is read only when a KafkaTopic is terminating."""
+    async def _is_allowed(self, cluster: Obj | None, namespace: str) -> bool:
+        """Whether the cluster allows KafkaTopics of a namespace. Raises ApiError when its labels cannot be read."""
+        if cluster is None or namespace == self.key[0]:
+            return True
+        allowed = parse_topic_namespaces(Fields(dig(cluster, "spec", "topics") or {}, "spec.topics", []))
+        if allowed.selector is None or namespace in allowed.names:
+            return allowed.allows(namespace, {})
+        there = self._cache.get(NAMESPACE, "", namespace)
+        if there is None:
+            there = await self._api.get(NAMESPACE, "", namespace)
+        return there is not None and allowed.allows(namespace, dig(there, "metadata", "labels") or {})
+
+    async def _list_all(self, cluster: Obj | None) -> list[Obj]:
+        """Every KafkaTopic of the cluster, read now, from all namespaces that it may allow. Raises ApiError."""
+        allowed = parse_topic_namespaces(Fields(dig(cluster, "spec", "topics") or {}, "spec.topics", []))
+        places: set[str | None] = {self.key[0], *allowed.names}
+        if allowed.selector is not None:
+            places = {self.key[0], *self._served} if self._served else {None}
+        elif self._served:
+            places.intersection_update({self.key[0], *self._served})
+        listed = [obj for place in sorted(places, key=str) for obj in await self._api.list(KAFKA_TOPIC, place, "")]
+        return [obj for obj in listed if cluster_of(obj) == self.key]
+
+    def _name(self, document: Obj) -> str:
+        return name_in_cluster(self.key, document)
+
+    def _document(self, name: str) -> Obj | None:
+        namespace, _, short = name.rpartition("/")
+        return self._cache.get(KAFKA_TOPIC, namespace or self.key[0], short)
+
+    async def _read_cluster(self, documents: Sequence[Obj]) -> _ClusterState:
+        """The cluster now. The namespaces of terminating documents are read, and no others."""
         cluster = self._cache.get(KAFKA_CLUSTER, *self.key)
-        if cluster is None or is_terminating(cluster) or not is_any_terminating:
-            return _ClusterState(cluster, False)
-        try:
-            namespace = await self._api.get(NAMESPACE, "", self.key[0])
-        except ApiError as error:
-            return _ClusterState(cluster, False if error.status == 403 else None)
-        return _ClusterState(cluster, namespace is None or is_terminating(namespace))
+        if cluster is None or is_terminating(cluster):
+            return _ClusterState(cluster)
+        found: dict[str, bool | None] = {}
+        for name in sorted({namespace_of(document) for document in documents if is_terminating(document)}):
+            try:
+                namespace = await self._api.get(NAMESPACE, "", name)
+                found[name] = namespace is None or is_terminating(namespace)
+            except ApiError as error:
+                found[name] = False if error.status == 403 else None
+        return _ClusterState(cluster, found)
 
     async def _client(self) -> KafkaAdmin:
         cluster = self._cache.get(KAFKA_CLUSTER, *self.key)

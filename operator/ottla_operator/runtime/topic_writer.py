@@ -14,6 +14,7 @@ from ottla_operator.api.objects import (
     dig,
     is_terminating,
     name_of,
+    namespace_of,
     uid_of,
 )
 from ottla_operator.effects.ports import ApiError, Environment, KubernetesApi
@@ -71,7 +72,7 @@ class TopicWriter:
 
     async def write_status(self, resource: Obj, status: Obj | None) -> Obj:
         """Writes the status if it differs. Returns the KafkaTopic as it is then."""
-        current = self._cache.get(KAFKA_TOPIC, self._key[0], name_of(resource))
+        current = self._cache.get(KAFKA_TOPIC, namespace_of(resource), name_of(resource))
         if status is None or current is None or uid_of(current) != uid_of(resource):
             return resource
         before = current.get("status") or {}

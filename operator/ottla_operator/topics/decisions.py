@@ -14,6 +14,9 @@ Example, a rename under GitOps: KafkaTopic b (topicName: t) is applied while Kaf
 ConflictingTopic. a is deleted: its finalizer is removed, and t stays. b gets the topic: for b it existed before, so b
 adopts it, and t is deleted with b only if b has `deletionPolicy: Delete`.
 
+A KafkaTopic of another namespace counts only while the KafkaCluster allows that namespace (spec.topics.namespaces). One
+that is no longer allowed has no topic, and its topic stays in Kafka; allowed again, it is what it was before.
+
 A KafkaTopic has our finalizer only while its topic would be deleted with it, and loses it with its cluster or
 namespace: nothing could delete topics then. What needs no answer of a broker does not wait for one.
 """
@@ -26,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from ottla_operator.api.condition_reasons import KAFKA_ERROR, READY, reason_of_kafka_error
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec, merged
 from ottla_operator.api.names import CREATED, TOPIC_FINALIZER
-from ottla_operator.api.objects import Obj, annotation, dig, is_terminating, name_of, uid_of
+from ottla_operator.api.objects import Obj, annotation, dig, is_terminating, name_of, namespace_of, uid_of
 from ottla_operator.model.fields import Problem
 from ottla_operator.model.kafka_topic import KafkaTopic, has_unusable_name
 from ottla_operator.model.topic_config import is_same_value
@@ -34,6 +37,7 @@ from ottla_operator.topics.partition_limits import NO_LIMITS, PartitionLimits, w
 
 NOT_MANAGED_KEYS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 """Topic keys that are not changed back: tools set them while they reassign replicas."""
+NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
 
 _CONFIG_FIELDS = ("spec.config", "spec.unmanagedConfig")
 _OBSERVED = ("topicName", "topicId", "partitions", "replicas", "adopted")
@@ -95,6 +99,7 @@ class TopicFacts:
     `cluster_is_terminating`: the KafkaCluster is absent, or it or the namespace is terminating. `topic_owner`: the name
     of another KafkaTopic that has the topic, "" when there is none. `is_asked`: whether brokers have answered; without
     that, `live` and `brokers` (the number of registered brokers) have no meaning. `limits`: of the KafkaCluster.
+    `is_allowed`: whether the KafkaCluster allows KafkaTopics of this namespace.
     `bytes_to_go`: what the batch of the rebalance still has to copy of the topic; None when no partition is in it.
     """
 
@@ -107,6 +112,7 @@ class TopicFacts:
     now: str
     limits: PartitionLimits = NO_LIMITS
     rebalance_mode: str = "Auto"
+    is_allowed: bool = True
     is_asked: bool = False
     live: TopicDescription | None = None
     brokers: int = 0
@@ -146,11 +152,17 @@ def decide_topic(facts: TopicFacts) -> TopicDecision:
     has_finalizer = _has_finalizer(facts.resource)
     off = False if has_finalizer else None
     if facts.cluster_is_terminating:
-        name = facts.topic.cluster
-        condition = condition_false(
-            READY, "ClusterNotFound", f"spec.clusterRef.name: there is no KafkaCluster {name} in this namespace"
+        namespace = facts.topic.cluster_namespace
+        place = f"namespace {namespace}" if namespace else "this namespace"
+        message = f"spec.clusterRef.name: there is no KafkaCluster {facts.topic.cluster} in {place}"
+        return TopicDecision((), off, _status(facts, condition_false(READY, "ClusterNotFound", message)))
+    if not facts.is_allowed:
+        topic = facts.topic
+        message = (
+            f"spec.clusterRef: KafkaCluster {topic.cluster} of namespace {topic.cluster_namespace} does not allow "
+            f"KafkaTopics of namespace {topic.namespace}; its spec.topics.namespaces would have to"
         )
-        return TopicDecision((), off, _status(facts, condition))
+        return TopicDecision((), off, _status(facts, condition_false(READY, NAMESPACE_NOT_ALLOWED, message)))
     if has_unusable_name(facts.problems):
         return TopicDecision((), off, _status(facts, invalid_spec(READY, facts.problems), has_topic=False))
     if facts.topic_owner:
@@ -245,6 +257,8 @@ def found_existing(facts: TopicFacts) -> Obj:
 
 def partitions_held(resource: Obj, limits: PartitionLimits) -> int:
     """The partitions that a KafkaTopic counts for in its cluster: those of its topic, or those being created."""
+    if is_refused_here(resource):
+        return 0
     status = resource.get("status") or {}
     if "partitions" in status:
         return int(status["partitions"])
@@ -265,10 +279,18 @@ def topic_owner_of(resource: Obj, documents: Sequence[Obj]) -> str:
     """The KafkaTopic that has the topic of `resource`; "" when that is `resource` or there is none.
 
     Args:
-        documents: all KafkaTopics of the cluster that name the topic. A terminating one does not have it.
+        documents: all KafkaTopics that name the topic and that the cluster allows. A terminating one does not have it.
     """
     first = next((obj for obj in oldest_first(documents) if not is_terminating(obj)), None)
-    return "" if first is None or uid_of(first) == uid_of(resource) else name_of(first)
+    if first is None or uid_of(first) == uid_of(resource):
+        return ""
+    is_near = namespace_of(first) == namespace_of(resource)
+    return name_of(first) if is_near else f"{namespace_of(first)}/{name_of(first)}"
+
+
+def is_refused_here(resource: Obj) -> bool:
+    """Whether status says that the KafkaCluster does not allow KafkaTopics of this namespace."""
+    return bool(dig(resource, "status", "conditions", 0, "reason") == NAMESPACE_NOT_ALLOWED)
 
 
 _HOW_TO_KEEP = "spec.deletionPolicy: Retain deletes the KafkaTopic and keeps the topic"
@@ -283,6 +305,7 @@ def _was_served(facts: TopicFacts) -> bool:
         None,
         "ConflictingTopic",
         "ClusterNotFound",
+        NAMESPACE_NOT_ALLOWED,
         "Paused",
     )
 
@@ -329,6 +352,7 @@ def _release(facts: TopicFacts) -> TopicDecision:
         return TopicDecision(status=_terminating(facts, f"waits for the finalizers {others}") if others else None)
     if (
         facts.cluster_is_terminating
+        or not facts.is_allowed
         or facts.topic_owner
         or has_unusable_name(facts.problems)
         or _recorded(facts) is None

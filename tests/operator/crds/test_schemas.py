@@ -198,7 +198,10 @@ def test_cluster_fields_are_the_ones_the_model_reads() -> None:
                 "logging": {"x": 1},
             },
             "zookeeper": {"x": 1, "disk": disk, "logDisk": disk, "resources": {"x": 1}, "template": template},
-            "topics": {"x": 1},
+            "topics": {
+                "x": 1,
+                "namespaces": {"x": 1, "selector": {"x": 1, "matchExpressions": [{"x": 1}]}},
+            },
             "maintenanceWindows": [{"x": 1}],
         },
     }
@@ -223,7 +226,7 @@ def test_only_identity_is_immutable_with_one_rule_each() -> None:
     """Every other change can be undone, so that no typo forces anybody to delete and create an object."""
     found = [*rules(schema_of("kafkaclusters")), *rules(schema_of("kafkatopics"))]
     immutable = [path for path, rule in found if "oldSelf" in rule]
-    assert immutable == [".spec", ".spec", ".spec.zookeeper.connect", "", ".spec.clusterRef.name"]
+    assert immutable == [".spec", ".spec", ".spec.zookeeper.connect", "", ".spec.clusterRef", ".spec.clusterRef.name"]
     assert [path for path, rule in found if "oldSelf" not in rule] == [".spec.zookeeper", ".spec.topicName"]
 
 

@@ -131,5 +131,10 @@ def test_two_documents_that_name_one_topic_are_refused() -> None:
     other = topic("topicName: t").replace("{name: t}", "{name: other}", 1)
     with pytest.raises(DocumentError, match="KafkaTopics t and other name one topic, t"):
         load(topic("") + "\n---\n" + other)
+    from_afar = other.replace("{name: other}", "{name: t, namespace: team-a}").replace(
+        "{name: c}", "{name: c, namespace: default}"
+    )
+    with pytest.raises(DocumentError, match="KafkaTopics t and team-a/t name one topic, t"):
+        load(topic("") + "\n---\n" + from_afar)
     elsewhere = other.replace("clusterRef: {name: c}", "clusterRef: {name: d}")
     assert len(load(topic("") + "\n---\n" + elsewhere).topics) == 2

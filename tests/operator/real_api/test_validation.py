@@ -98,9 +98,11 @@ def test_a_topic_that_has_the_wrong_shape_is_refused(api: Kubernetes, path: str,
             "chroot",
         ),
         (TOPIC, "spec.clusterRef.name", "other", "clusterRef"),
+        (TOPIC, "spec.clusterRef.namespace", "other", "clusterRef"),
+        (_with(TOPIC, "spec.clusterRef.namespace", "other"), "spec.clusterRef.namespace", "third", "clusterRef"),
         (TOPIC, "spec.topicName", "other", "topicName"),
     ],
-    ids=("rackKey", "zookeeper", "chroot", "clusterRef", "topicName"),
+    ids=("rackKey", "zookeeper", "chroot", "clusterRef", "other namespace", "third namespace", "topicName"),
 )
 def test_identity_cannot_change(api: Kubernetes, before: Obj, path: str, value: Any, named: str) -> None:
     kind = KAFKA_CLUSTER if before["kind"] == "KafkaCluster" else KAFKA_TOPIC

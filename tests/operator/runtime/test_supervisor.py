@@ -204,6 +204,31 @@ async def test_a_kafka_topic_without_cluster_reference_leaves_its_topic_to_the_n
     await world.supervisor.close()
 
 
+async def test_a_label_of_a_namespace_allows_its_topics_and_takes_them_back_as_soon_as_it_changes() -> None:
+    world = World()
+    world.allowed.set()
+    cluster = copy.deepcopy(CLUSTER)
+    cluster["spec"]["topics"] = {"namespaces": {"selector": {"matchLabels": {"kafka": "orders"}}}}
+    world.kubernetes.put(cluster)
+    world.kubernetes.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}})
+    await world.until(lambda: world.is_ready("orders"))
+    afar = document("flights", clusterRef={"name": "orders", "namespace": "default"})
+    afar["metadata"]["namespace"] = "team-a"
+    world.kubernetes.put(afar)
+
+    def reason() -> object:
+        return dig(world.kubernetes.objects["KafkaTopic", "team-a", "flights"], "status", "conditions", 0, "reason")
+
+    await world.until(lambda: reason() == "NamespaceNotAllowed")
+    labelled = {"name": "team-a", "labels": {"kafka": "orders"}}
+    world.kubernetes.put({"apiVersion": "v1", "kind": "Namespace", "metadata": labelled})
+    await world.until(lambda: reason() == "AsDeclared")
+    world.kubernetes.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}})
+    await world.until(lambda: reason() == "NamespaceNotAllowed")
+    assert "flights" in world.kafka.topics_there
+    await world.supervisor.close()
+
+
 async def test_a_finalizer_is_removed_while_no_broker_answers_and_hundreds_of_topics_wait() -> None:
     world = World()
     world.allowed.set()
