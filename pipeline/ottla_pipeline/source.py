@@ -25,11 +25,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ottla_pipeline import fetch
-from ottla_pipeline.cluster import Cluster
 from ottla_pipeline.errors import OptionError, PipelineError
-from ottla_pipeline.options import ReadOptions, parse
-from ottla_pipeline.plan import OffsetRange, plan
+from ottla_pipeline.reading import fetch
+from ottla_pipeline.reading.options import ReadOptions, parse
+from ottla_pipeline.reading.plan import OffsetRange, plan
+from ottla_pipeline.wire.cluster import Cluster
 
 P = ParamSpec("P")
 T = TypeVar("T")

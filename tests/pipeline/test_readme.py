@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ottla_pipeline import options
+from ottla_pipeline.reading import options
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from ottla_broker.records.batch import HEADER_BYTES
 from ottla_broker.records.compression import Codec
 from ottla_pipeline.errors import ColumnError, RecordError
-from ottla_pipeline.options import TopicPartition
 from ottla_pipeline.sink.partitioner import partitions_of_keys
 from ottla_pipeline.sink.record_encoding import Int64s, PlainBatch, Rows, encode, octets_of, sizes
 from ottla_pipeline.sink.row_columns import Destinations
+from ottla_pipeline.topic_partition import TopicPartition
 
 MIN_BYTES = 8 * 1024 * 1024
 """So many bytes of rows are collected before they are made batches: with 16 partitions half a megabyte each."""

@@ -14,10 +14,10 @@ import pyarrow as pa
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.record import Record, decode_records
 from ottla_pipeline.errors import ColumnError, RecordError
-from ottla_pipeline.options import TopicPartition
 from ottla_pipeline.sink.batching import Batching, Limits
 from ottla_pipeline.sink.record_encoding import WritingProducer, header_of
 from ottla_pipeline.sink.row_columns import check_columns, normalized
+from ottla_pipeline.topic_partition import TopicPartition
 
 COUNTS = {"a": 3, "b": 5}
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla_pipeline.errors import DataLoss, OptionError, PipelineError, UnknownTopic
-from ottla_pipeline.options import EARLIEST, LATEST, TopicPartition, parse
-from ottla_pipeline.plan import OffsetRange, plan, split
+from ottla_pipeline.reading.options import parse
+from ottla_pipeline.reading.plan import OffsetRange, plan, split
+from ottla_pipeline.topic_partition import EARLIEST, LATEST, TopicPartition
 
 
 class Topics:

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ottla_pipeline.errors import DataLoss, OptionError, UnknownTopic
-from ottla_pipeline.options import (
-    EARLIEST,
-    LATEST,
+from ottla_pipeline.reading.options import (
     Assign,
     AtEnd,
     AtOffsets,
@@ -23,8 +21,8 @@ from ottla_pipeline.options import (
     ReadOptions,
     Subscribe,
     SubscribePattern,
-    TopicPartition,
 )
+from ottla_pipeline.topic_partition import EARLIEST, LATEST, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,13 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla_broker.records.batch import LOG_OVERHEAD, PREFIX, PREFIX_BYTES
 from ottla_broker.records.errors import RecordsError
-from ottla_pipeline.cluster import Cluster, NotYet
-from ottla_pipeline.columns import AbortedTransaction, Wanted, choose, columns
-from ottla_pipeline.connection import Connection, error_of
 from ottla_pipeline.errors import ClusterUnreachable, DataLoss, RequestRefused, UnreadableRecords
-from ottla_pipeline.options import EARLIEST, LATEST, ReadOptions
-from ottla_pipeline.plan import OffsetRange
+from ottla_pipeline.reading.columns import AbortedTransaction, Wanted, choose, columns
+from ottla_pipeline.reading.options import ReadOptions
+from ottla_pipeline.reading.plan import OffsetRange
+from ottla_pipeline.topic_partition import EARLIEST, LATEST
+from ottla_pipeline.wire.cluster import Cluster, NotYet
+from ottla_pipeline.wire.connection import Connection, error_of
 
 _log = logging.getLogger(__name__)
 

@@ -7,9 +7,7 @@ import re
 import pytest
 
 from ottla_pipeline.errors import OptionError
-from ottla_pipeline.options import (
-    EARLIEST,
-    LATEST,
+from ottla_pipeline.reading.options import (
     Assign,
     AtEnd,
     AtOffsets,
@@ -17,9 +15,9 @@ from ottla_pipeline.options import (
     NoMatch,
     Subscribe,
     SubscribePattern,
-    TopicPartition,
     parse,
 )
+from ottla_pipeline.topic_partition import EARLIEST, LATEST, TopicPartition
 
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 TOPIC = {**BROKER, "subscribe": "flights"}

@@ -13,14 +13,15 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from ottla_broker.testing import RunningCluster, cluster
-from ottla_pipeline.cluster import Cluster as Brokers
 from ottla_pipeline.errors import ClusterUnreachable, DataLoss, UnknownTopic
-from ottla_pipeline.options import TopicPartition, parse
-from ottla_pipeline.plan import OffsetRange, plan
+from ottla_pipeline.reading.options import parse
+from ottla_pipeline.reading.plan import OffsetRange, plan
+from ottla_pipeline.topic_partition import TopicPartition
+from ottla_pipeline.wire.cluster import Cluster as Brokers
 
 pytest.importorskip("pyarrow")
 
-from ottla_pipeline import fetch
+from ottla_pipeline.reading import fetch
 
 RECORDS = 3000
 PARTITIONS = 3

@@ -7,26 +7,16 @@ stock connector ignores, is an error here: with a typo the wrong rows would be r
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ottla_pipeline.errors import OptionError
-
-LATEST = -1
-EARLIEST = -2
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
+from ottla_pipeline.option_values import boolean, by_partition, choice, is_int, json_object, number, required_number
+from ottla_pipeline.topic_partition import EARLIEST, LATEST, TopicPartition
+from ottla_pipeline.wire.connecting import Connecting, parse_connecting
 
 # -- which topics
 
@@ -87,27 +77,6 @@ class NoMatch(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Connecting:
-    """How brokers are reached and what a fetch asks for: the `kafka.` options."""
-
-    bootstrap: tuple[tuple[str, int], ...]
-    client_id: str = "ottla-pipeline"
-    request_timeout_ms: int = 30_000
-    read_committed: bool = False
-    check_crcs: bool = True
-    fetch_max_wait_ms: int = 500
-    fetch_min_bytes: int = 1
-    partition_fetch_bytes: int = 4 * 1024 * 1024
-    retries: int = 3
-    retry_interval_ms: int = 1000
-    poll_timeout_ms: int = 120_000
-
-    @property
-    def addresses(self) -> str:
-        return ",".join(f"{host}:{port}" for host, port in self.bootstrap)
-
-
-@dataclass(frozen=True, slots=True)
 class ReadOptions:
     """A checked set of options for a batch read."""
 
@@ -142,14 +111,14 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
                     raise OptionError(option, f"{offset} ({word}) for {partition}: a batch read cannot use it")
     return ReadOptions(
         topics=_topics(given),
-        connecting=_connecting(given),
+        connecting=parse_connecting(given),
         starting=starting,
         ending=ending,
-        no_match=_choice(given, "startingOffsetsByTimestampStrategy", NoMatch, NoMatch.ERROR),
-        min_partitions=_number(given, "minPartitions", None, 1),
-        max_records_per_partition=_number(given, "maxRecordsPerPartition", None, 1),
-        include_headers=_boolean(given, "includeHeaders", False),
-        fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
+        no_match=choice(given, "startingOffsetsByTimestampStrategy", NoMatch, NoMatch.ERROR),
+        min_partitions=number(given, "minPartitions", None, 1),
+        max_records_per_partition=number(given, "maxRecordsPerPartition", None, 1),
+        include_headers=boolean(given, "includeHeaders", False),
+        fail_on_data_loss=boolean(given, "failOnDataLoss", True),
         ignored=tuple(name for name in _STREAMING_ONLY if name.lower() in given),
     )
 
@@ -236,8 +205,8 @@ def _topics(given: Mapping[str, str]) -> Topics:
             raise OptionError(name, f"{value!r} is no regular expression: {error}") from None
     found: list[TopicPartition] = []
     form = 'must be JSON such as {"topic": [0, 1]}'
-    for topic, partitions in _json_object(name, value, form).items():
-        if not isinstance(partitions, list) or not all(_is_int(number) and number >= 0 for number in partitions):
+    for topic, partitions in json_object(name, value, form).items():
+        if not isinstance(partitions, list) or not all(is_int(number) and number >= 0 for number in partitions):
             raise OptionError(name, f"{form}, not {partitions!r} for {topic}")
         found += [TopicPartition(topic, number) for number in partitions]
     if not found:
@@ -249,9 +218,9 @@ def _bound(given: Mapping[str, str], side: str) -> Bound:
     """One time for all wins over times by partition, those over offsets."""
     one_time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     if one_time.lower() in given:
-        return AtTimestamps(None, _required_number(given, one_time, 0), one_time)
+        return AtTimestamps(None, required_number(given, one_time, 0), one_time)
     if times.lower() in given:
-        found = _by_partition(times, given[times.lower()])
+        found = by_partition(times, given[times.lower()])
         for partition, timestamp in found.items():
             if timestamp < 0:
                 raise OptionError(times, f"{timestamp} for {partition} is no time in milliseconds")
@@ -262,119 +231,8 @@ def _bound(given: Mapping[str, str], side: str) -> Bound:
     word = value.strip().lower()
     if word in ("earliest", "latest"):
         return AtEnd(EARLIEST if word == "earliest" else LATEST)
-    found = _by_partition(offsets, value, 'must be earliest, latest or JSON such as {"topic": {"0": 23, "1": -2}}')
+    found = by_partition(offsets, value, 'must be earliest, latest or JSON such as {"topic": {"0": 23, "1": -2}}')
     for partition, offset in found.items():
         if offset < EARLIEST:
             raise OptionError(offsets, f"{offset} for {partition} is no offset (-1: latest, -2: earliest)")
     return AtOffsets(found, offsets)
-
-
-def _connecting(given: Mapping[str, str]) -> Connecting:
-    protocol = given.get("kafka.security.protocol", "PLAINTEXT")
-    if protocol != "PLAINTEXT":
-        raise OptionError("kafka.security.protocol", f"{protocol}: only PLAINTEXT is served yet")
-    isolation = given.get("kafka.isolation.level", "read_uncommitted").lower()
-    if isolation not in ("read_committed", "read_uncommitted"):
-        raise OptionError("kafka.isolation.level", f"must be read_committed or read_uncommitted, not {isolation!r}")
-    default = Connecting(())
-    by_partition = _required_number(given, "kafka.max.partition.fetch.bytes", 1, default.partition_fetch_bytes)
-    in_all = _required_number(given, "kafka.fetch.max.bytes", 1, 2**31 - 1)
-    return Connecting(
-        bootstrap=_bootstrap(given),
-        client_id=given.get("kafka.client.id", default.client_id),
-        request_timeout_ms=_required_number(given, "kafka.request.timeout.ms", 1, default.request_timeout_ms),
-        read_committed=isolation == "read_committed",
-        check_crcs=_boolean(given, "kafka.check.crcs", True),
-        fetch_max_wait_ms=_required_number(given, "kafka.fetch.max.wait.ms", 0, default.fetch_max_wait_ms),
-        fetch_min_bytes=_required_number(given, "kafka.fetch.min.bytes", 0, default.fetch_min_bytes),
-        partition_fetch_bytes=min(by_partition, in_all),  # a task asks for one partition
-        retries=_required_number(given, "fetchOffset.numRetries", 0, default.retries),
-        retry_interval_ms=_required_number(given, "fetchOffset.retryIntervalMs", 0, default.retry_interval_ms),
-        poll_timeout_ms=_required_number(given, "kafkaConsumer.pollTimeoutMs", 1, default.poll_timeout_ms),
-    )
-
-
-def _bootstrap(given: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
-    name = "kafka.bootstrap.servers"
-    if not given.get(name, "").strip():
-        raise OptionError(name, 'is needed: the addresses of brokers, "host:port,host:port"')
-    found: list[tuple[str, int]] = []
-    for address in given[name].split(","):
-        host, colon, port = address.strip().rpartition(":")
-        if not address.strip():
-            continue
-        if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
-            raise OptionError(name, f"{address.strip()!r} is not host:port")
-        found.append((host.removeprefix("[").removesuffix("]"), int(port)))
-    return tuple(found)
-
-
-# -- kinds of values
-
-
-def _by_partition(
-    name: str, value: str, form: str = 'must be JSON such as {"topic": {"0": 23}}'
-) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
-    for topic, partitions in _json_object(name, value, form).items():
-        if not isinstance(partitions, dict):
-            raise OptionError(name, f"{form}, not {partitions!r} for {topic}")
-        for partition, number in partitions.items():
-            if not partition.isdecimal() or not _is_int(number):
-                raise OptionError(name, f"{form}, not {partition!r}: {number!r} for {topic}")
-            found[TopicPartition(topic, int(partition))] = number
-    if not found:
-        raise OptionError(name, "names no partition")
-    return found
-
-
-def _json_object(name: str, value: str, form: str) -> dict[str, Any]:
-    try:
-        found = json.loads(value)
-    except ValueError:
-        raise OptionError(name, f"{form}, not {value!r}") from None
-    if not isinstance(found, dict):
-        raise OptionError(name, f"{form}, not {value!r}")
-    return found
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
-    value = given.get(name.lower())
-    if value is None:
-        return default
-    if value.lower() not in ("true", "false"):
-        raise OptionError(name, f"must be true or false, not {value!r}")
-    return value.lower() == "true"
-
-
-def _number(given: Mapping[str, str], name: str, default: int | None, least: int) -> int | None:
-    value = given.get(name.lower())
-    if value is None:
-        return default
-    try:
-        number = int(value)
-    except ValueError:
-        raise OptionError(name, f"must be a whole number, not {value!r}") from None
-    if number < least:
-        raise OptionError(name, f"must be at least {least}, not {number}")
-    return number
-
-
-def _required_number(given: Mapping[str, str], name: str, least: int, default: int | None = None) -> int:
-    number = _number(given, name, default, least)
-    assert number is not None, f"{name} has no default"
-    return number
-
-
-def _choice(given: Mapping[str, str], name: str, kind: type[NoMatch], default: NoMatch) -> NoMatch:
-    value = given.get(name.lower())
-    if value is None:
-        return default
-    try:
-        return kind(value.lower())
-    except ValueError:
-        raise OptionError(name, f"must be {' or '.join(item.value for item in kind)}, not {value!r}") from None

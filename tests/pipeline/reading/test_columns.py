@@ -19,7 +19,7 @@ from ottla_broker.records.record import Record, build_batch
 
 pytest.importorskip("pyarrow")
 
-from ottla_pipeline.columns import ROWS, AbortedTransaction, Wanted, choose, columns
+from ottla_pipeline.reading.columns import ROWS, AbortedTransaction, Wanted, choose, columns
 
 EVERYTHING = Wanted("flights", 3, 0, 2**60, with_headers=True)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

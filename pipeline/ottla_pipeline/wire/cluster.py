@@ -14,9 +14,10 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla_broker.protocol.generated.metadata import MetadataRequest, MetadataRequestTopic
-from ottla_pipeline.connection import Connection, error_of
 from ottla_pipeline.errors import ClusterUnreachable, RequestRefused
-from ottla_pipeline.options import Connecting, TopicPartition
+from ottla_pipeline.topic_partition import TopicPartition
+from ottla_pipeline.wire.connecting import Connecting
+from ottla_pipeline.wire.connection import Connection, error_of
 
 T = TypeVar("T")
 Address: TypeAlias = tuple[str, int]
