@@ -31,29 +31,29 @@ PRODUCE_VERSION = 9
 TOPIC = "requests"
 
 
-def request(record_bytes: int, topic: str = TOPIC) -> Any:
-    """Produce with acks=all of one batch with one record of `record_bytes` that nothing compresses."""
+def request(record_bytes: int, partitions: int = 1, topic: str = TOPIC) -> Any:
+    """Produce with acks=all: for each partition one batch with one record of `record_bytes` that nothing compresses."""
     module = codec.module(ApiKey.PRODUCE)
     batch = build_batch([Record(0, 1_000, None, os.urandom(record_bytes))])
-    partition = module.PartitionProduceData(index=0, records=memoryview(batch))
+    data = [module.PartitionProduceData(index=index, records=memoryview(batch)) for index in range(partitions)]
     return module.ProduceRequest(
         transactional_id=None,
         acks=-1,
         timeout_ms=30_000,
-        topic_data=[module.TopicProduceData(name=topic, partition_data=[partition])],
+        topic_data=[module.TopicProduceData(name=topic, partition_data=data)],
     )
 
 
-def drive(port: int, record_bytes: int, in_flight: int, requests: int) -> float:
+def drive(port: int, record_bytes: int, partitions: int, in_flight: int, requests: int) -> float:
     """Sends `requests` of them; seconds from the first to the last answer. ValueError when one is refused."""
-    message = request(record_bytes)
+    message = request(record_bytes, partitions)
     chunks = codec.frame_request(ApiKey.PRODUCE, PRODUCE_VERSION, 1, "bench", message)
     frame = b"".join(chunk for chunk in chunks if isinstance(chunk, bytes | bytearray | memoryview))
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         answer = ask(connection, ApiKey.PRODUCE, PRODUCE_VERSION, message)
-        error = answer.responses[0].partition_responses[0].error_code
-        if error:
+        errors = {partition.error_code for partition in answer.responses[0].partition_responses}
+        if error := max(errors):
             raise ValueError(f"the broker refuses the request with error code {error}")
         connection.sendall(frame)
         answer_bytes = 4 + struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))[0]
@@ -76,7 +76,8 @@ def drive(port: int, record_bytes: int, in_flight: int, requests: int) -> float:
 
 def main(
     in_flight: Annotated[list[int] | None, typer.Option(help="requests without an answer; may be repeated")] = None,
-    record_bytes: Annotated[int, typer.Option("--bytes", help="of the one record in a request")] = 100,
+    record_bytes: Annotated[int, typer.Option("--bytes", help="of the one record for a partition")] = 100,
+    partitions: Annotated[int, typer.Option(help="in a request, each with a batch of one record")] = 1,
     requests: Annotated[int, typer.Option(help="per round")] = 100_000,
     rounds: Annotated[int, typer.Option(help="alternating between the systems; the first is a warm-up")] = 4,
     system: Annotated[list[str] | None, typer.Option(help="ours, null_broker, apache_kafka; default: all")] = None,
@@ -90,12 +91,12 @@ def main(
     try:
         for one in systems:
             one.start()
-            one.create_topic(TOPIC, 1, 1)
+            one.create_topic(TOPIC, partitions, 1)
         turns = [(depth, number, one) for depth in depths for number in range(rounds) for one in systems]
         for depth, number, one in track(turns, "rounds", console=Console(stderr=True)):
             before = one.cpu_seconds()
             line = [sys.executable, "-m", "bench.requests", "drive", str(one.ports[0])]
-            numbers = [str(record_bytes), str(depth), str(requests)]
+            numbers = [str(record_bytes), str(partitions), str(depth), str(requests)]
             driven = subprocess.run([*line, *numbers], check=True, capture_output=True, text=True)
             cpu = (one.cpu_seconds() - before) / requests * 1e6
             if number:
@@ -109,7 +110,7 @@ def main(
         "CPU µs a request",
         "lowest–highest",
         "requests/s",
-        title=f"{record_bytes} bytes, acks=all",
+        title=f"{partitions} x {record_bytes} bytes, acks=all",
     )
     for (name, depth), found in values.items():
         cpus = sorted(cpu for cpu, _ in found)
@@ -119,7 +120,14 @@ def main(
         table.add_row(name, str(depth), f"{cpus[middle]:.0f}", spread, f"{rates[middle]:.0f}")
     Console().print(table)
     rows = [
-        {"system": name, "in_flight": depth, "bytes": record_bytes, "cpu_us": cpu, "requests_s": rate}
+        {
+            "system": name,
+            "in_flight": depth,
+            "bytes": record_bytes,
+            "partitions": partitions,
+            "cpu_us": cpu,
+            "requests_s": rate,
+        }
         for (name, depth), found in values.items()
         for cpu, rate in found
     ]

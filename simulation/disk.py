@@ -19,7 +19,7 @@ import os
 import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ottla_broker.ports.disk import Buffer, Contents, File
 from simulation.filesystem import DirectoryNode, DiskImage, FileNode, joined
@@ -65,6 +65,15 @@ class _Group:
         self.error: OSError | None = None
 
 
+class _Joinable(NamedTuple):
+    """An append that later ones of the turn join, as those of the production Disk do."""
+
+    file: SimulatedFile
+    on_done: Callable[[asyncio.Future[int]], None]
+    buffers: list[Buffer]
+    future: asyncio.Future[int]
+
+
 class SimulatedDisk:
     """See `ottla_broker.ports.disk.Disk`."""
 
@@ -75,10 +84,13 @@ class SimulatedDisk:
         self._image = image
         self._random = self._world.stream(f"disk/{process.name}/{image.name}/{self._world.trace.events}")
         self._posts = self._world.stream(f"posts/{process.name}/{image.name}/{self._world.trace.events}")
+        self._on_loop = self._world.stream(f"on loop/{process.name}/{image.name}/{self._world.trace.events}")
         self._lane: deque[_Call] = deque()
         self._served: list[tuple[_Call, Any, OSError | None]] = []
         """What has taken effect and has not completed yet."""
         self._most_served = 1
+        self._joinable: _Joinable | None = None
+        """The append of this turn of the loop that was made last."""
         self._is_serving = False
         self._is_closed = False
         self._append_error: OSError | None = None
@@ -373,8 +385,35 @@ class SimulatedDisk:
                 if call.on_done is not None:
                     call.future.add_done_callback(call.on_done, context=call.context)
             return
+        self._joinable = None
         self._lane.append(call)
         self._schedule()
+
+    def joined(
+        self, file: SimulatedFile, buffers: Sequence[Buffer], on_done: Callable[[asyncio.Future[int]], None] | None
+    ) -> asyncio.Future[int] | None:
+        """The future of the append that this one joins, if there is one."""
+        found = self._joinable
+        if found is None or found.file is not file or found.on_done is not on_done:
+            return None
+        found.buffers.extend(buffers)
+        return found.future
+
+    def may_be_joined(self, append: _Joinable) -> None:
+        """Until the end of this turn, and until another call is made."""
+        if self._world.is_writing_on_loop and self._process.alive and not self._is_closed:
+            self._joinable = append
+            self._world.loop.call_soon(self._end_turn, append, context=self._world.context)
+
+    def _end_turn(self, append: _Joinable) -> None:
+        if self._joinable is append:
+            self._joinable = None
+
+    def append_seconds(self) -> float:
+        """How long an append takes: none where the production Disk writes on the loop."""
+        seconds = self._short()
+        is_on_loop = self._world.is_writing_on_loop and not self._lane and self._on_loop.random() < 0.7
+        return 0.0 if is_on_loop else seconds
 
     def _schedule(self) -> None:
         if not self._lane or self._is_serving or self._is_waiting_for_wake:
@@ -500,6 +539,10 @@ class SimulatedFile:
         self, buffers: Sequence[Buffer], on_done: Callable[[asyncio.Future[int]], None] | None = None
     ) -> asyncio.Future[int]:
         disk = self._disk
+        joined_to = disk.joined(self, buffers, on_done)
+        if joined_to is not None:
+            return joined_to
+        pieces = list(buffers)
 
         def act() -> int:
             self._check_open()
@@ -508,16 +551,22 @@ class SimulatedFile:
             if self._lack_of_room is not None:
                 raise self._lack_of_room
             try:
-                return self.append_now(buffers)
+                return self.append_now(pieces)
             except OSError as error:
                 self._lack_of_room = error
                 raise
 
         def part(fraction: float) -> None:
-            data = joined(buffers)
+            data = joined(pieces)
             self._node.append(data[: int(len(data) * fraction)])
 
-        return disk.call("append " + self.name, act, partial=part, on_done=on_done)
+        seconds = disk.append_seconds()
+        future: asyncio.Future[int] = disk.call(
+            "append " + self.name, act, seconds=seconds, partial=part, on_done=on_done
+        )
+        if on_done is not None:
+            disk.may_be_joined(_Joinable(self, on_done, pieces, future))
+        return future
 
     def append_now(self, buffers: Sequence[Buffer]) -> int:
         """The effect of an append; gives the new size. OSError ENOSPC: there is no room, and nothing has been done."""

@@ -104,6 +104,8 @@ class World:
         self.has_failed_disk = False
         self.is_posting_together = False
         """Calls to a disk may complete several in one turn."""
+        self.is_writing_on_loop = False
+        """Appends of one turn are joined, and an idle disk has them written at its end."""
         self.coverage: dict[tuple[str, str], int] = {}
         """(fault, what the fleet was doing) → how often."""
         self.faults = 0
@@ -122,8 +124,9 @@ class World:
         return random.Random(f"{self.seed}/{name}")
 
     def draw_posting(self) -> None:
-        """In 3 of 10 runs calls to a disk may complete several in one turn."""
+        """In 3 of 10 runs calls to a disk may complete several in one turn; in half of them it writes on the loop."""
         self.is_posting_together = self.stream("posts").random() < 0.3
+        self.is_writing_on_loop = self.stream("writes on the loop").random() < 0.5
 
     def machine(self, name: str, host: str) -> Machine:
         machine = Machine(self, name, host)

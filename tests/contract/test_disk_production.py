@@ -14,7 +14,7 @@ import pytest
 from ottla_broker.adapters import disk_calls
 from ottla_broker.adapters.direct_disk import DirectDisk
 from ottla_broker.adapters.disk import DirectoryDisk
-from ottla_broker.adapters.lane import POST_BYTES
+from ottla_broker.adapters.lane_calls import POST_BYTES
 from ottla_broker.ports.disk import Buffer
 from tests.contract.disk_contract import DiskContract, HeldWriteOut
 
@@ -138,6 +138,30 @@ class TestDirectoryDisk(DiskContract):
         kept = sum(isinstance(result, int) for result in results)
         assert all(isinstance(result, int) for result in results[:kept])
         assert all(isinstance(result, asyncio.CancelledError) for result in results[kept:])
+
+
+class _Here:
+    """A loop on which no call is ever stuck."""
+
+    def begin_call(self) -> int:
+        return 0
+
+    def end_call(self, token: int) -> bool:
+        return True
+
+
+class TestDirectoryDiskThatWritesOnTheLoop(DiskContract):
+    @pytest.fixture
+    async def disk(self, tmp_path: Path) -> Iterator[DirectoryDisk]:
+        disk = DirectoryDisk(str(tmp_path), guard=_Here())
+        yield disk
+        disk.close()
+
+    @pytest.fixture
+    async def other_disk(self, tmp_path: Path) -> Iterator[DirectoryDisk]:
+        disk = DirectoryDisk(str(tmp_path), guard=_Here())
+        yield disk
+        disk.close()
 
 
 class TestDirectDisk(DiskContract):

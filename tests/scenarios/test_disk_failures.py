@@ -280,8 +280,15 @@ def test_a_disk_that_answers_eio_goes_offline_alone_and_comes_back(tmp_path: Pat
         _comes_back(disks)
 
 
-def test_a_disk_that_hangs_goes_offline_alone_and_comes_back(tmp_path: Path) -> None:
-    quickly = {"ottla_log_dir_io_timeout_ms": "5000"}
+WHERE_IT_HANGS = pytest.mark.parametrize(
+    "flush_messages",
+    [pytest.param("1", id="in a sync, on its thread"), pytest.param("1000000000", id="in a write, on the loop")],
+)
+
+
+@WHERE_IT_HANGS
+def test_a_disk_that_hangs_goes_offline_alone_and_comes_back(tmp_path: Path, flush_messages: str) -> None:
+    quickly = {"ottla_log_dir_io_timeout_ms": "5000", "log_flush_interval_messages": flush_messages}
     with fuse_mount(tmp_path / "fuse") as mount, broker_on(mount, tmp_path, **quickly) as disks:
         mount.say("hang")
         _outlives(disks, " s (ottla.log.dir.io.timeout.ms), a probe of ")
@@ -289,8 +296,10 @@ def test_a_disk_that_hangs_goes_offline_alone_and_comes_back(tmp_path: Path) -> 
         _comes_back(disks)
 
 
-def test_a_disk_that_only_pauses_stays_online(tmp_path: Path) -> None:
-    with fuse_mount(tmp_path / "fuse") as mount, broker_on(mount, tmp_path) as disks:
+@WHERE_IT_HANGS
+def test_a_disk_that_only_pauses_stays_online(tmp_path: Path, flush_messages: str) -> None:
+    often = {"log_flush_interval_messages": flush_messages}
+    with fuse_mount(tmp_path / "fuse") as mount, broker_on(mount, tmp_path, **often) as disks:
         mount.say("hang")
         disks.goes_on(disks.good)
         mount.say("ok")

@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 
 from ottla_broker.adapters import disk_calls, disk_probe
 from ottla_broker.adapters.descriptors import RESERVE
-from ottla_broker.adapters.lane import Lane, LaneFile
+from ottla_broker.adapters.lane import BlockingCallGuard, Lane
+from ottla_broker.adapters.lane_calls import LaneFile
 from ottla_broker.adapters.pinned_range import FileTruncations, PinnedRange, Truncations
 from ottla_broker.ports.disk import Buffer, Contents, File
 
@@ -167,13 +168,20 @@ class DiskFile:
 class DirectoryDisk:
     """See `ottla_broker.ports.disk.LogDisk`. Used on one loop; the thread starts with the first call."""
 
-    def __init__(self, path: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """`path` is kept as given, for messages; a relative path needs the same working directory."""
+    def __init__(
+        self,
+        path: str,
+        loop: asyncio.AbstractEventLoop | None = None,
+        guard: BlockingCallGuard | None = None,
+    ) -> None:
+        """`path` is kept as given, for messages; a relative path needs the same working directory. `guard`: as of
+        `Lane`."""
         self.path = path
         self.loop = loop or asyncio.get_running_loop()
+        self._guard = guard
         self.can_probe = True
         self._root = os.path.abspath(path)
-        self._lane = Lane(self.loop, path)
+        self._lane = Lane(self.loop, path, guard)
         self._writing_out = Lane(self.loop, f"{path}, writing out")
         """For `write_out`: no other call waits for it."""
         self.pinned: dict[int, None] = {}
@@ -263,7 +271,7 @@ class DirectoryDisk:
         return self._lane.has_ended and self._writing_out.has_ended
 
     def reopened(self) -> DirectoryDisk:
-        return DirectoryDisk(self.path, self.loop)
+        return DirectoryDisk(self.path, self.loop, self._guard)
 
     def close(self) -> None:
         """Cancels queued calls, as a crash would: a clean shutdown awaits what it needs first."""

@@ -8,13 +8,14 @@ import logging
 import os
 import resource
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from ottla_broker.adapters import descriptors
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.adapters.divided_workers import DividedWorkers
+from ottla_broker.adapters.event_loop import TakeoverLoop
 from ottla_broker.adapters.network import SocketNetwork
 from ottla_broker.adapters.process_logging import zookeeper_logger
 from ottla_broker.config import BrokerConfig
@@ -31,14 +32,19 @@ _YOUNG_THRESHOLD = 50_000
 logger = logging.getLogger("ottla.process")
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """Runs `main` on uvloop if it is installed, else on the standard loop."""
+def run(main: Coroutine[Any, Any, T], *, writes_on_loop: bool = True) -> T:
+    """Runs `main` on the loop that suits the writes: see `make_ports`, and `ottla.log.write.on.loop`.
+
+    uvloop, where nothing is written on the loop, may be absent: then asyncio's own.
+    """
     prepare()
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(main)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    factory: Callable[[], asyncio.AbstractEventLoop] = TakeoverLoop
+    if not writes_on_loop:
+        try:
+            from uvloop import new_event_loop as factory
+        except ImportError:
+            factory = asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(main)
 
 
@@ -78,6 +84,8 @@ def make_ports(config: BrokerConfig, coordination: Coordination, *, brokers: int
     loop = asyncio.get_running_loop()
     open_files = descriptors.limit()
 
+    guard = loop if isinstance(loop, TakeoverLoop) and config.ottla_log_write_on_loop == "auto" else None
+
     def given(name: str, value: int) -> int:
         return value if config.is_given(name) else -1
 
@@ -91,7 +99,7 @@ def make_ports(config: BrokerConfig, coordination: Coordination, *, brokers: int
             receive_buffer_bytes=given("socket.receive.buffer.bytes", config.socket_receive_buffer_bytes),
             backlog=config.socket_listen_backlog_size,
         ),
-        disks={path: DirectoryDisk(path, loop) for path in config.log_dirs},
+        disks={path: DirectoryDisk(path, loop, guard) for path in config.log_dirs},
         coordination=coordination,
         workers=DividedWorkers(JOBS, PROMPT_JOBS, max_processes=_worker_processes(config)),
         open_files=None if open_files is None else open_files // brokers,

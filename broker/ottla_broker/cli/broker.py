@@ -75,7 +75,7 @@ def run(
             "%s: read as ISO 8859-1, as Java does, but these values look like UTF-8 and are decoded wrongly "
             "(write characters beyond ASCII as \\uXXXX): %s", properties, ", ".join(in_utf_8),
         )  # fmt: skip
-    raise typer.Exit(process.run(_serve(config)))
+    raise typer.Exit(process.run(_serve(config), writes_on_loop=config.ottla_log_write_on_loop == "auto"))
 
 
 def _refuse(message: str) -> NoReturn:

@@ -140,6 +140,7 @@ class BrokerValues:
     ottla_log_dir_io_timeout_ms: int
     ottla_log_dir_reserve_bytes: int
     ottla_log_dirs_forgotten: tuple[str, ...]
+    ottla_log_write_on_loop: str
     ottla_max_partition_replicas: int
     ottla_replica_recreate_max_bytes_per_second: int
     ottla_shutdown_serve_ms: int

@@ -59,6 +59,9 @@ class File(Protocol):
     ) -> asyncio.Future[int]:
         """Appends the buffers in one vectored write; completes with the new `size`.
 
+        Appends with the same `on_done` in one turn of the loop may be joined. Then they succeed or fail together, share
+        one future, which completes with the size behind the last of them, and `on_done` is called once.
+
         Args:
             buffers: must not change until the future is done.
             on_done: called with the future once it is done, never within this call; if the adapter can, in the same

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ottla_broker.adapters.event_loop import TakeoverLoop
 from ottla_broker.adapters.process import prepare
 from ottla_broker.local.fleet import Fleet
 from ottla_broker.local.layout import Layout
@@ -104,7 +105,7 @@ class RunningCluster:
         started = threading.Event()
 
         def serve() -> None:
-            self._loop = asyncio.new_event_loop()
+            self._loop = TakeoverLoop()
             asyncio.set_event_loop(self._loop)
             self._loop.call_soon(started.set)
             self._loop.run_forever()

@@ -77,6 +77,18 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         known=_OWN,
     ),
     key(
+        "ottla.log.write.on.loop",
+        STRING,
+        "auto",
+        LOW,
+        READ_ONLY,
+        "auto: small appends are written on the event loop while the log directory has nothing else to do, which saves "
+        "a lone request the way to the directory's thread and back; a thread goes on with the loop when a disk is "
+        "slow. never: the directory's thread makes every write.",
+        one_of("auto", "never"),
+        known=_OWN,
+    ),
+    key(
         "ottla.log.dir.reserve.bytes",
         LONG,
         64 * 1024 * 1024,

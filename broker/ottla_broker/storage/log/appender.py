@@ -398,7 +398,12 @@ class LogAppender:
         """Remembers the write of the active segment's last append; queues a sync when flush.messages is reached."""
         state = self._state
         if state.assigned_offset - state.flush_requested_offset < state.config.flush_messages:
-            state.unfinished_writes.append((write, segment, segment.size, segment.next_offset, None))
+            unfinished = state.unfinished_writes
+            entry = (write, segment, segment.size, segment.next_offset, None)
+            if unfinished and unfinished[-1][0] is write:
+                unfinished[-1] = entry  # the Disk has joined the appends
+            else:
+                unfinished.append(entry)
         else:
             self._sync(segment, write)
 

@@ -41,8 +41,8 @@ async def test_a_write_that_fails_with_another_exception_marks_the_log_directory
     """Else a broker whose disk thread ended leads, is in the ISR, and never answers."""
     disk = DirectoryDisk(str(tmp_path))
     file = await disk.open("f", create=True)
-    nothing: Any = None
-    for buffers in ([nothing], [b"x"]):
+    text: Any = "no bytes"
+    for buffers in ([text], [b"x"]):
         async with asyncio.timeout(60):
             with pytest.raises(OSError):
                 await file.append(buffers)
