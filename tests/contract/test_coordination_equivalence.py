@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
@@ -134,6 +134,18 @@ async def record(new: Any, steps: list[tuple[int, Any]]) -> tuple[list[list[Any]
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=steps)
+@example(
+    steps=[
+        (
+            0,
+            [
+                Create("/a", b"", False, True),
+                Create("/b", b"", True, False),
+                Create("/b/x", b"", False, True),
+            ],
+        )
+    ]
+)
 def test_the_embedded_store_does_what_zookeeper_does(
     steps: list[tuple[int, Any]], zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -185,10 +185,11 @@ class Tree:
         if above is None:
             raise NoNode(operation.path)
         path = f"{operation.path}{above.creates:010d}" if operation.sequence else operation.path
+        # A refusal names the path of the operation, as ZooKeeper's clients do: the server sends a code alone.
         if path in self._nodes:
-            raise NodeExists(path)
+            raise NodeExists(operation.path)
         if above.ephemeral_owner:
-            raise NoChildrenForEphemerals(path)
+            raise NoChildrenForEphemerals(operation.path)
         return path, parent
 
     def _expect(self, path: str, version: int) -> Node:
