@@ -48,6 +48,8 @@ REPLACED_BY = f"{GROUP}/replaced-by"
 """Annotation of a claim: the claim that takes its place. It is written before that claim is created."""
 REPLACED_BECAUSE = f"{GROUP}/replaced-because"
 """Annotation of a claim: why it is replaced, a `planning.disk_replacement.Cause` and a text."""
+ACCEPTED_LOSS = f"{GROUP}/accepted-loss"
+"""Annotation of a claim that is replaced: partitions that only it had, and whose loss spec accepts."""
 RETIRED = f"{GROUP}/retired"
 """Label of a claim that its broker has no more: "replaced" once the broker has served with the claim in its place,
 "removed" once it runs without the disk."""

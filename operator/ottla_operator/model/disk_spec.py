@@ -47,12 +47,14 @@ class DiskOverride:
     """What is declared of one disk of one broker.
 
     `generation`: the lowest generation that its claim may have: a larger one than it has drains the disk and replaces
-    its volume.
+    its volume. `accept_data_loss`: where the volume of the claim of the generation before has failed, what only it has
+    is given up.
     """
 
     name: str
     state: DiskState = "Active"
     generation: int = 1
+    accept_data_loss: bool = False
 
 
 def parse_disk_overrides(override: Fields) -> tuple[DiskOverride, ...]:
@@ -60,17 +62,20 @@ def parse_disk_overrides(override: Fields) -> tuple[DiskOverride, ...]:
 
     >>> problems = []
     >>> parse_disk_overrides(Fields({"disks": [{"name": "d1", "state": "Drain"}]}, "spec", problems)), problems
-    ((DiskOverride(name='d1', state='Drain', generation=1),), [])
+    ((DiskOverride(name='d1', state='Drain', generation=1, accept_data_loss=False),), [])
     """
     found: dict[str, DiskOverride] = {}
     for item in override.items("disks"):
         name = item.text("name", None, pattern=DISK_NAME)
         state = cast(DiskState, item.choice("state", DISK_STATES, "Active"))
         generation = item.whole("generation", 1, lowest=1, highest=HIGHEST_GENERATION)
+        accepts = item.flag("acceptDataLoss")
         item.finish()
+        if accepts and generation == 1:
+            item.problem("acceptDataLoss", "needs generation: one more than that of the claim that is lost")
         if name in found:
             item.problem("name", f"{name!r} has two entries")
-        found[name] = DiskOverride(name, state, generation)
+        found[name] = DiskOverride(name, state, generation, accepts)
     return tuple(found.values())
 
 

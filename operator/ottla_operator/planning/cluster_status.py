@@ -24,10 +24,12 @@ from ottla_operator.planning.disks import DISK_FIELDS, DisksDecision
 from ottla_operator.planning.dynamic_config import dynamic_keys
 from ottla_operator.planning.identity import Identities
 from ottla_operator.planning.kstatus import decide_kstatus
+from ottla_operator.planning.last_copies import LastCopies
 from ottla_operator.planning.services import SERVICE_FIELDS, bootstrap_address, selector_text
 from ottla_operator.planning.snapshot import Snapshot
 from ottla_operator.roller.state import Roll, from_status
 
+MOST_LAST_COPIES = 100
 _FIELDS_OF = {
     ZOOKEEPER_READY: ("spec.zookeeper",),
     RACKS_READY: ("spec.brokers.racks", "spec.brokers.rackKey"),
@@ -89,6 +91,8 @@ def cluster_status(
         status["clusterId"] = cluster_id
     if roll is not None:
         status["roll"] = roll.to_status()
+    if disks.last_copies:
+        status["lastCopies"] = [_last_copies(one) for one in disks.last_copies]
     return status
 
 
@@ -104,6 +108,15 @@ def _dynamic_keys(snapshot: Snapshot, broker_id: int) -> list[str]:
 def _drain(disks: DisksDecision, broker_id: int, disk: str) -> Obj:
     state = disks.drains.states.get((broker_id, disk))
     return {"drain": state} if state else {}
+
+
+def _last_copies(found: LastCopies) -> Obj:
+    return {
+        "broker": found.broker_id,
+        "count": len(found.partitions),
+        "partitions": list(found.partitions[:MOST_LAST_COPIES]),
+        "accepted": found.is_accepted,
+    }
 
 
 def _one_of_each(conditions: Iterable[Condition]) -> list[Condition]:

@@ -8,18 +8,19 @@
     it stays, or is deleted  spec.brokers.claimDeletionPolicy
 
 Each line is written before the next begins, so an operator that crashes reads from the claims how far it was. A volume
-is replaced only while `obstacle` finds nothing: one broker at a time, nothing on it is the last copy of anything, and
-all replicas of the other brokers are in sync. When the old log directory serves again before the broker has restarted,
-the replacement is called off: records may be in it by then that are nowhere else.
+is replaced only while `obstacle` finds nothing: one broker at a time, nothing on it is the last copy of anything that
+spec does not give up (`last_copies`), and all replicas of the other brokers are in sync. When the old log directory
+serves again before the broker has restarted, the replacement is called off: records may be in it by then that are
+nowhere else.
 
-Nothing that has failed is replaced unless spec.brokers.disks[].onFailure is Replace. A volume that works is replaced
-the same way once its log directory is cordoned and empty (`disk_drains`), when spec asks for another generation or
-class.
+Nothing that has failed is replaced unless spec.brokers.disks[].onFailure is Replace, or spec accepts the loss of what
+only it has. A volume that works is replaced the same way once its log directory is cordoned and empty (`disk_drains`),
+when spec asks for another generation or class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -27,15 +28,12 @@ from typing import Literal
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import DISKS_READY
 from ottla_operator.api.conditions import Condition, condition_false
-from ottla_operator.api.fleet import PartitionReport
 from ottla_operator.api.objects import (
     CLAIM,
-    POD,
     STATEFUL_SET,
     Obj,
     annotation,
     dig,
-    has_condition,
     is_terminating,
     label,
     name_of,
@@ -52,6 +50,15 @@ from ottla_operator.planning.broker_claims import (
     named_claim,
 )
 from ottla_operator.planning.disk_drains import REQUESTED, Drain, find_drains
+from ottla_operator.planning.last_copies import (
+    LastCopies,
+    accepted_losses,
+    accepts_loss,
+    broker_pod,
+    last_copies,
+    obstacle,
+    shortened,
+)
 from ottla_operator.planning.lost_nodes import (
     NODE_GONE_AFTER_S,
     fits,
@@ -66,6 +73,8 @@ REPLACE_AFTER_S = 300.0
 """How long a log directory has to be offline: until then it may come back, as when a path to the storage was lost."""
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 SHOWN = 5
+RECORDED = 100
+"""How many partitions the mark of an accepted loss names."""
 
 Cause = Literal["LogDirOffline", "NodeGone", "Requested"]
 Phase = Literal["create", "wait for volume", "restart", "retire", "call off"]
@@ -97,6 +106,13 @@ class Candidate:
     claims: Mapping[str, str]
     keeps: tuple[str, ...] = ()
     """Claims that have failed and whose policy is Keep."""
+    accepts_loss: bool = False
+    """Whether spec accepts, for each of its failed claims, to lose what only they have."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the broker serves its other log directories; else all that it has may be lost."""
+        return self.cause != "NodeGone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +128,8 @@ class ReplacementDecision:
     delete: Deletion | None = None
     waits: tuple[str, ...] = ()
     """What waits for a maintenance window."""
+    last_copies: tuple[LastCopies, ...] = ()
+    """What would be lost with the volumes that have failed."""
 
 
 def decide_replacements(
@@ -123,7 +141,7 @@ def decide_replacements(
         drained: the disks that are cordoned and empty, by broker id and disk.
     """
     under_way = {(one.broker_id, one.disk): one for number in broker_ids for one in _under_way(snapshot, number)}
-    begin: dict[str, Mapping[str, str]] = {}
+    begin: Mapping[str, Mapping[str, str]] = {}
     condition = _progress(under_way)
     requested = [
         Candidate(one.broker_id, "Requested", {name_of(one.claim): one.successor})
@@ -134,13 +152,22 @@ def decide_replacements(
     if requested and decide_maintenance(snapshot).waits_for:
         waits = tuple(f"replacement of claim {name}" for one in requested for name in one.claims)
         requested = []
-    for candidate in [*_candidates(snapshot, broker_ids, under_way), *requested]:
-        why = _not_yet(snapshot, candidate, broker_ids, under_way)
+    failed = _candidates(snapshot, broker_ids, under_way)
+    accepted = frozenset(one.broker_id for one in failed if one.accepts_loss)
+    shown = [
+        LastCopies(one.broker_id, tuple(lost), one.accepts_loss)
+        for one in failed
+        if (lost := last_copies(snapshot, one.broker_id, broker_ids, is_running=one.is_running))
+    ]
+    for candidate in [*failed, *requested]:
+        why = _not_yet(snapshot, candidate, broker_ids, under_way, accepted)
         if why is None:
-            begin = _marks(snapshot, candidate)
+            lost = accepted_losses(snapshot, candidate.broker_id, broker_ids, accepted, is_running=candidate.is_running)
+            begin = _marks(snapshot, candidate, lost)
             break
         condition = condition or why
-    return ReplacementDecision(under_way, begin, condition, _deletion(snapshot, broker_ids, under_way), waits)
+    deletion = _deletion(snapshot, broker_ids, under_way)
+    return ReplacementDecision(under_way, begin, condition, deletion, waits, tuple(shown))
 
 
 def replaces_failed_volume(snapshot: Snapshot, broker_id: int) -> bool:
@@ -151,80 +178,6 @@ def replaces_failed_volume(snapshot: Snapshot, broker_id: int) -> bool:
         and not (annotation(claim, names.REPLACED_BECAUSE) or "").startswith(REQUESTED)
         for claim in claims_of(snapshot, broker_id)
     )
-
-
-def obstacle(snapshot: Snapshot, broker_id: int, broker_ids: Sequence[int], *, is_running: bool) -> str:
-    """Why a volume of this broker must not be replaced now; "" when it may. Ordered checks.
-
-    Args:
-        is_running: whether the broker serves its other log directories; else all that it has may be lost.
-    """
-    batch = snapshot.status("roll", "batch") or []
-    if snapshot.is_rolling() and (is_running or set(batch) - {broker_id}):
-        return "a roll is under way"
-    if snapshot.kafka is None:
-        return "no broker answers which replicas are in sync"
-    gone = set() if is_running else _gone_too(snapshot, broker_id, broker_ids)
-    if lost := _last_copies(snapshot, broker_id, gone, is_running=is_running):
-        more = ", …" if len(lost) > SHOWN else ""
-        return f"it has the last copy of {', '.join(lost[:SHOWN])}{more}"
-    for other in broker_ids:
-        if other == broker_id or other in gone:
-            continue
-        if not _is_ready(snapshot, other):
-            return f"broker {other} is not ready"
-        if other not in snapshot.kafka.brokers:
-            return f"broker {other} is not registered"
-    for partition in snapshot.kafka.partitions:
-        away = {broker_id, *gone}
-        missing = [str(r) for r in partition.replicas if r not in away and r not in partition.in_sync]
-        if missing:
-            return f"{partition}: replica {', '.join(missing)} is not in sync"
-        if not is_running and broker_id in partition.in_sync:
-            return f"{partition}: broker {broker_id} still counts as in sync"
-    report = snapshot.reports.get(broker_id)
-    if report is not None and report.recreation.catching_up:
-        return f"{report.recreation.catching_up} replicas that broker {broker_id} has recreated catch up"
-    return ""
-
-
-def _gone_too(snapshot: Snapshot, broker_id: int, broker_ids: Sequence[int]) -> set[int]:
-    """The other brokers whose node is gone with volumes of theirs: waiting for them would be for ever, and each would
-    wait for the other."""
-    pods = [(number, _pod(snapshot, number)) for number in broker_ids if number != broker_id]
-    return {
-        number
-        for number in pods_without_node(snapshot, pods)
-        if any(
-            why_out_of_reach(snapshot, live)
-            for disk in snapshot.cluster.brokers.disks
-            if (live := live_claim(snapshot, number, disk.name)) is not None
-        )
-    }
-
-
-def _last_copies(snapshot: Snapshot, broker_id: int, gone: Collection[int], *, is_running: bool) -> list[str]:
-    """The partitions that would lose all that was acknowledged, with what has failed on this broker and on `gone`.
-
-    A running broker leads what it alone has on its good disks; nobody leads what was on the dead one.
-    """
-    assert snapshot.kafka is not None, "the caller has looked"
-    alone = [
-        str(partition)
-        for partition in snapshot.kafka.partitions
-        if _is_only_on(partition, broker_id, gone) and not (is_running and partition.leader == broker_id)
-    ]
-    only = [str(part) for part in snapshot.kafka.partitions if not part.in_sync and broker_id in part.replicas]
-    report = snapshot.reports.get(broker_id)
-    reported = list(report.recreation.lost_partitions) if report is not None else []
-    if report is not None and report.recreation.lost and not reported:
-        reported = [f"{report.recreation.lost} partitions"]
-    return list(dict.fromkeys([*alone, *only, *reported]))
-
-
-def _is_only_on(partition: PartitionReport, broker_id: int, gone: Collection[int]) -> bool:
-    """Whether nobody is in sync but brokers that are gone, this one or one that it could have been copied to."""
-    return broker_id in partition.replicas and bool(partition.in_sync) and {*partition.in_sync} <= {broker_id, *gone}
 
 
 def _under_way(snapshot: Snapshot, broker_id: int) -> list[Replacement]:
@@ -267,21 +220,12 @@ def _binds_with_pod(snapshot: Snapshot, claim: Obj) -> bool:
     return not storage_class or storage_class.get("volumeBindingMode") == "WaitForFirstConsumer"
 
 
-def _is_ready(snapshot: Snapshot, broker_id: int) -> bool:
-    pod = _pod(snapshot, broker_id)
-    return pod is not None and has_condition(pod, "Ready") and not is_terminating(pod)
-
-
-def _pod(snapshot: Snapshot, broker_id: int) -> Obj | None:
-    return snapshot.get(POD, names.pod_of(names.broker_name(snapshot.cluster.name, broker_id)))
-
-
 def _candidates(
     snapshot: Snapshot, broker_ids: Sequence[int], under_way: Mapping[tuple[int, str], Replacement]
 ) -> list[Candidate]:
     """The brokers with failed volumes that are not being replaced yet; those whose node is gone first."""
     gone, offline = [], []
-    pods = [(number, _pod(snapshot, number)) for number in broker_ids]
+    pods = [(number, broker_pod(snapshot, number)) for number in broker_ids]
     for number in pods_without_node(snapshot, pods):
         gone += _candidate(snapshot, number, "NodeGone", under_way)
     for number in broker_ids:
@@ -293,7 +237,7 @@ def _candidates(
 def _candidate(
     snapshot: Snapshot, number: int, cause: Cause, under_way: Mapping[tuple[int, str], Replacement]
 ) -> list[Candidate]:
-    failed, keeps = {}, []
+    failed, keeps, refused = {}, [], False
     for disk in snapshot.cluster.brokers.disks:
         live = live_claim(snapshot, number, disk.name)
         if live is None or (number, disk.name) in under_way or is_terminating(live):
@@ -301,11 +245,13 @@ def _candidate(
         wrong = why_out_of_reach(snapshot, live) if cause == "NodeGone" else _offline(snapshot, number, disk, live)
         if not wrong:
             continue
-        if disk.on_failure == "Keep":
+        accepts = accepts_loss(snapshot, number, disk.name, live)
+        refused = refused or not accepts
+        if disk.on_failure == "Keep" and not accepts:
             keeps.append(name_of(live))
-        if disk.on_failure == "Replace" or cause == "NodeGone":  # that of a kept one is reported all the same
+        if disk.on_failure == "Replace" or accepts or cause == "NodeGone":  # a kept one is reported all the same
             failed[name_of(live)] = wrong
-    return [Candidate(number, cause, failed, tuple(keeps))] if failed else []
+    return [Candidate(number, cause, failed, tuple(keeps), accepts_loss=not refused)] if failed else []
 
 
 def _offline(snapshot: Snapshot, number: int, disk: DiskSpec, live: Obj) -> str:
@@ -323,6 +269,7 @@ def _not_yet(
     candidate: Candidate,
     broker_ids: Sequence[int],
     under_way: Mapping[tuple[int, str], Replacement],
+    accepted: frozenset[int],
 ) -> Condition | None:
     """Why the claims of a candidate are not marked in this reconciliation; None when they are."""
     number = candidate.broker_id
@@ -344,7 +291,7 @@ def _not_yet(
         return condition_false(DISKS_READY, "ReplacementBlocked", text)
     others = sorted({broker for broker, _ in under_way} - {number})
     why = f"a disk of broker {others[0]} is being replaced" if others else ""
-    why = why or obstacle(snapshot, number, broker_ids, is_running=candidate.cause != "NodeGone")
+    why = why or obstacle(snapshot, number, broker_ids, accepted, is_running=candidate.is_running)
     why = why or _no_volume(snapshot, candidate)
     if not why:
         return None
@@ -374,7 +321,7 @@ def _no_volume(snapshot: Snapshot, candidate: Candidate) -> str:
     """
     if candidate.cause == "NodeGone":
         return ""
-    node = dig(_pod(snapshot, candidate.broker_id), "spec", "nodeName")
+    node = dig(broker_pod(snapshot, candidate.broker_id), "spec", "nodeName")
     taken: set[str] = set()
     for disk in snapshot.cluster.brokers.disks:
         live = live_claim(snapshot, candidate.broker_id, disk.name)
@@ -425,14 +372,17 @@ def _is_on(snapshot: Snapshot, volume: Obj, node: str) -> bool:
     return not terms or snapshot.nodes is None or any(fits(term, one) for term in terms for one in nodes)
 
 
-def _marks(snapshot: Snapshot, candidate: Candidate) -> dict[str, Mapping[str, str]]:
-    found: dict[str, Mapping[str, str]] = {}
+def _marks(snapshot: Snapshot, candidate: Candidate, lost: Sequence[str]) -> dict[str, dict[str, str]]:
+    """The annotations of the claims to replace. `lost`: the partitions whose loss spec accepts."""
+    found: dict[str, dict[str, str]] = {}
     for name, text in candidate.claims.items():
         claim = snapshot.get(CLAIM, name)
         assert claim is not None, "candidates are existing claims"
         disk, generation = label(claim, names.DISK) or "", generation_of(claim) + 1
         successor = names.broker_claim(snapshot.cluster.name, candidate.broker_id, disk, generation)
         found[name] = {names.REPLACED_BY: successor, names.REPLACED_BECAUSE: f"{candidate.cause}: {text}"}
+        if lost:
+            found[name] |= {names.ACCEPTED_LOSS: shortened(lost, RECORDED)}
     return found
 
 

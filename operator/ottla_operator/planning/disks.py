@@ -46,6 +46,7 @@ from ottla_operator.planning.broker_claims import (
 from ottla_operator.planning.disk_drains import NO_DRAINS, DrainDecision, decide_drains, removable, template_names
 from ottla_operator.planning.disk_replacement import NO_PROVISIONER, Replacement, decide_replacements
 from ottla_operator.planning.identity import Identities
+from ottla_operator.planning.last_copies import LastCopies
 from ottla_operator.planning.snapshot import ConcernDecision, Snapshot
 from ottla_operator.planning.volume_expansion import (
     VolumeExpansion,
@@ -78,6 +79,7 @@ class DisksDecision:
     drains: DrainDecision = NO_DRAINS
     waits: tuple[str, ...] = ()
     """What waits for a maintenance window."""
+    last_copies: tuple[LastCopies, ...] = ()
 
 
 def decide_disks(snapshot: Snapshot, identities: Identities, released: Collection[int] = ()) -> DisksDecision:
@@ -159,7 +161,7 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
     conditions = (condition, space_condition(snapshot))
     decision = ConcernDecision(conditions, tuple(desired), replacing.delete, requeue_after_s=wake)
     waits = (*drains.waits, *replacing.waits)
-    return DisksDecision(decision, claims, True, frozenset(kept), drains, waits)
+    return DisksDecision(decision, claims, True, frozenset(kept), drains, waits, replacing.last_copies)
 
 
 def _removed(snapshot: Snapshot, number: int, drains: DrainDecision) -> tuple[list[Obj], bool]:

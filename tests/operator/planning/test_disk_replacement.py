@@ -10,7 +10,19 @@ import pytest
 
 from ottla_operator.api import names
 from ottla_operator.api.fleet import RecreationReport
-from ottla_operator.api.objects import CLAIM, CONFIG_MAP, NODE, POD, STORAGE_CLASS, VOLUME, annotation, dig, label, new
+from ottla_operator.api.objects import (
+    CLAIM,
+    CONFIG_MAP,
+    KAFKA_CLUSTER,
+    NODE,
+    POD,
+    STORAGE_CLASS,
+    VOLUME,
+    annotation,
+    dig,
+    label,
+    new,
+)
 from tests.operator.fleet import CLUSTER, Fleet
 from tests.operator.kubernetes import Killed, node
 
@@ -400,3 +412,105 @@ async def _with_two_brokers_on_a_node() -> Fleet:
     fleet.kubernetes.put(node("n4", "zone-a"))
     await fleet.converge()
     return fleet
+
+
+def _accept(fleet: Fleet, *brokers: int, generation: int = 2, disks: tuple[str, ...] = ("d0", "d1")) -> None:
+    entries = [{"name": disk, "generation": generation, "acceptDataLoss": True} for disk in disks]
+    fleet.edit("spec.brokers.overrides", [{"id": number, "disks": entries} for number in brokers])
+
+
+def _last_copies(fleet: Fleet) -> list[dict[str, Any]]:
+    return dig(fleet.kubernetes.there(KAFKA_CLUSTER, "orders"), "status", "lastCopies") or []
+
+
+@pytest.mark.parametrize("policy", ["Replace", "Keep"])
+async def test_a_node_lost_with_an_only_replica_is_replaced_once_that_loss_is_accepted(policy: str) -> None:
+    fleet = await _with_spare_node(policy)
+    fleet.kafka.partitions.append(("alone", 0, (1,)))
+    _lose_node(fleet)
+    await _until_replaced(fleet)
+    said = {"broker": 1, "count": 1, "partitions": ["alone-0"], "accepted": False}
+    assert _last_copies(fleet) == [said] and "orders-broker-1-d0-2" not in fleet.claims()
+    if policy == "Replace":
+        assert "acceptDataLoss gives it up (broker 1)" in fleet.condition("DisksReady")[2]
+    fleet.kubernetes.writes.clear()
+    _accept(fleet, 1)
+    await _until_replaced(fleet)
+    assert _pod_claims(fleet, 1) == ["orders-broker-1-d0-2", SUCCESSOR]
+    assert fleet.condition("DisksReady")[0] == "True" and _last_copies(fleet) == []
+    old = fleet.kubernetes.there(CLAIM, FAILED)
+    assert annotation(old, names.ACCEPTED_LOSS) == "alone-0" and label(old, names.RETIRED) == "replaced"
+    claims = [name for _, kind, name in fleet.kubernetes.writes if kind == "PersistentVolumeClaim"]
+    assert claims.index(FAILED) < claims.index(SUCCESSOR), "what is given up is recorded before anything is done"
+    assert _deleted(fleet) == [("Pod", "orders-broker-1-0")]
+    fleet.kubernetes.writes.clear()
+    await fleet.converge()
+    assert fleet.kubernetes.writes == []
+
+
+async def test_an_accepted_loss_counts_for_no_later_one() -> None:
+    fleet = await _with_spare_node()
+    fleet.kafka.partitions.append(("alone", 0, (1,)))
+    _lose_node(fleet)
+    _accept(fleet, 1)
+    await _until_replaced(fleet)
+    assert SUCCESSOR in _pod_claims(fleet, 1)
+    fleet.kubernetes.put(node("n5", "zone-b"))
+    _lose_node(fleet, "n4")
+    await _until_replaced(fleet)
+    fleet.environment.passed_s += 600
+    await fleet.converge()
+    assert "orders-broker-1-d1-3" not in fleet.claims() and _last_copies(fleet)[0]["accepted"] is False
+
+
+async def test_one_disk_whose_loss_is_not_accepted_keeps_the_broker() -> None:
+    fleet = await _with_spare_node()
+    fleet.kafka.partitions.append(("alone", 0, (1,)))
+    _accept(fleet, 1, disks=("d0",))
+    _lose_node(fleet)
+    await _until_replaced(fleet)
+    assert "it has the last copy of alone-0" in fleet.condition("DisksReady")[2]
+    assert "orders-broker-1-d0-2" not in fleet.claims() and _deleted(fleet) == []
+
+
+async def test_a_partition_with_a_copy_that_lags_is_not_given_up() -> None:
+    fleet = await _with_spare_node()
+    fleet.kafka.partitions.append(("t", 3, (1, 2)))
+    fleet.kafka.behind = {2}
+    _accept(fleet, 1)
+    _lose_node(fleet)
+    await _until_replaced(fleet)
+    message = fleet.condition("DisksReady")[2]
+    assert "broker 2 has a copy of t-3 that lags, and an unclean election saves that" in message
+    assert "orders-broker-1-d0-2" not in fleet.claims()
+
+
+async def test_what_two_lost_brokers_had_is_given_up_when_it_is_accepted_for_both() -> None:
+    fleet = await _with_two_brokers_on_a_node()
+    fleet.kafka.partitions.append(("alone", 0, (0, 3)))
+    _lose_node(fleet, "n1")
+    _accept(fleet, 0)
+    await _until_replaced(fleet)
+    assert "gives it up (broker 3)" in fleet.condition("DisksReady")[2]
+    assert not [name for name in fleet.claims() if name.startswith("orders-broker") and name.endswith("-2")]
+    _accept(fleet, 0, 3)
+    for _ in range(4):
+        await _until_replaced(fleet)
+    assert fleet.condition("DisksReady")[0] == "True"
+    assert _pod_claims(fleet, 0)[0] == "orders-broker-0-d0-2"
+
+
+async def test_a_failed_disk_of_a_running_broker_is_replaced_once_its_loss_is_accepted() -> None:
+    fleet = await _running("Keep")
+    _a_replica_is_lost(fleet)
+    _accept(fleet, 1, disks=("d1",))
+    fleet.environment.offline = {FAILED}
+    fleet.environment.passed_s += 301
+    for _ in range(60):
+        await fleet.step()
+        if _pod_claims(fleet, 1)[1] == SUCCESSOR:
+            fleet.environment.recreation = {}
+    await fleet.converge()
+    assert _pod_claims(fleet, 1) == ["orders-broker-1-d0-1", SUCCESSOR]
+    assert annotation(fleet.kubernetes.there(CLAIM, FAILED), names.ACCEPTED_LOSS) == "only-here-0"
+    assert fleet.condition("DisksReady")[0] == "True"
