@@ -61,6 +61,8 @@ class InMemoryKubernetes:
         """Why no pod is admitted."""
         self.not_starting: set[str] = set()
         """ConfigMaps with which a broker does not become ready."""
+        self.dates_readiness = False
+        """Whether pods say since when they are ready, as a kubelet does: the test has to let time pass then."""
         self.container_status: Callable[[Obj], Obj | None] | None = None
         """The status of a pod's only container that is not ready; None when it is. Called at each `settle`."""
         self.webhook: Callable[[Obj], Obj] | None = None
@@ -390,7 +392,7 @@ class InMemoryKubernetes:
         config = next((v["configMap"]["name"] for v in volumes if v["name"] == "config"), "")
         container = None if self.container_status is None else self.container_status(pod)
         ready = "False" if config in self.not_starting or container is not None else "True"
-        status: Obj = {"podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": ready}]}
+        status: Obj = {"podIP": "10.0.0.1", "conditions": [self._ready_condition(pod, ready)]}
         if container is not None:
             status["containerStatuses"] = [container]
         if config in self.not_starting:
@@ -400,6 +402,13 @@ class InMemoryKubernetes:
             self.put({**pod, "spec": spec, "status": status})
         if self.local_volumes:
             self._place_volumes({**pod, "spec": spec})
+
+    def _ready_condition(self, pod: Obj, ready: str) -> Obj:
+        condition = {"type": "Ready", "status": ready}
+        if not self.dates_readiness:
+            return condition
+        known = [item for item in dig(pod, "status", "conditions") or [] if condition.items() <= item.items()]
+        return known[0] if known else {**condition, "lastTransitionTime": self.clock()}
 
     def _node_for(self, pod: Obj) -> str:
         affinity = dig(pod, "spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")

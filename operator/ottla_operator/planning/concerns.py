@@ -46,7 +46,7 @@ from ottla_operator.planning.identity import Identities, decide_identities
 from ottla_operator.planning.images import decide_images, images_status
 from ottla_operator.planning.maintenance import decide_maintenance
 from ottla_operator.planning.node_drains import decide_node_drains
-from ottla_operator.planning.preferred_leaders import SOON_S, decide_elections
+from ottla_operator.planning.preferred_leaders import decide_elections
 from ottla_operator.planning.quorum_recovery import QuorumRecovery, decide_quorum_recovery
 from ottla_operator.planning.rebalance import Planner, decide_rebalance, window_text
 from ottla_operator.planning.rolls import RollPlan, decide_roll
@@ -221,9 +221,8 @@ def decide_cluster(snapshot: Snapshot, make_plan: Planner = plan) -> ClusterDeci
     )
     elect = roll.elect
     if (roll.roll is None or roll.roll.is_waiting) and not removal.stopping:
-        elect = decide_elections(snapshot, identities.racks, is_rolling=snapshot.is_rolling())
-    if elect:
-        concerns.requeues.append(SOON_S)
+        elect, soon = decide_elections(snapshot, identities.racks, is_rolling=snapshot.is_rolling())
+        concerns.take(ConcernDecision(requeue_after_s=soon))
     restarts = (roll.roll is not None and not roll.roll.is_waiting) or snapshot.is_rolling()
     rebalance = concerns.decide(
         BROKERS_READY,

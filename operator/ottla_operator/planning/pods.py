@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from ottla_operator.api.objects import STATEFUL_SET, Obj, dig, new
+from ottla_operator.api.times import seconds_between
 from ottla_operator.model.kafka_cluster import Resources
 
 USER = 10001
@@ -17,6 +18,9 @@ CONTAINER_SECURITY: Obj = {
 REVISION_HISTORY = 2
 MESSAGE_LENGTH = 240
 """How much of a message of a container or the kubelet a condition quotes, so that several pods have room."""
+REACHABLE_AFTER_S = 3.0
+"""How long a pod has to be ready until every node sends connections to it. kube-proxy writes its rules once a second at
+most (minSyncPeriod), and times have whole seconds: two full seconds at least."""
 TERMINATION_POLICY = "FallbackToLogsOnError"
 """Kubernetes reads why a container ended from its termination message, else from the end of its log."""
 
@@ -58,6 +62,28 @@ def container_status(pod: Obj | None, name: str) -> Obj | None:
     """The status of one container of a pod; others may run beside it."""
     statuses = dig(pod, "status", "containerStatuses") or []
     return next((status for status in statuses if status.get("name") == name), None)
+
+
+def ready_since(pod: Obj) -> str:
+    """Since when the condition Ready has been what it is, by the clock of the pod's node; "" when that is not known."""
+    conditions = dig(pod, "status", "conditions") or []
+    return next((str(one.get("lastTransitionTime") or "") for one in conditions if one.get("type") == "Ready"), "")
+
+
+def is_reachable(pod: Obj, now: str) -> bool:
+    """Whether Services send clients to a pod that is ready: the rules of the nodes follow its readiness with a delay.
+
+    Until then a node refuses connections to the Service of a broker, so whatever it leads takes no records. Nobody
+    waits for the time of a node whose clock is ahead by more than that.
+
+    >>> ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:01:00Z"}
+    >>> pod = {"metadata": {}, "status": {"conditions": [ready]}}
+    >>> [is_reachable(pod, f"2026-01-01T00:{time}Z") for time in ("01:00", "01:02", "01:03", "00:58", "00:10")]
+    [False, False, True, False, True]
+    """
+    since = ready_since(pod)
+    lasted, ahead = seconds_between(since, now), seconds_between(now, since)
+    return lasted is None or lasted >= REACHABLE_AFTER_S or (ahead or 0.0) >= REACHABLE_AFTER_S
 
 
 def trouble(pod: Obj) -> str:

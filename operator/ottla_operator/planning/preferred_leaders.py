@@ -8,9 +8,11 @@ operator asks for no election, during a roll neither.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 from ottla_operator.api import names
 from ottla_operator.api.objects import POD, has_condition, is_terminating
+from ottla_operator.planning.pods import is_reachable
 from ottla_operator.planning.snapshot import Snapshot
 from ottla_operator.roller.leader_elections import PartitionId, restorable, step
 
@@ -23,14 +25,24 @@ def restores_leaders(snapshot: Snapshot) -> bool:
     return str(snapshot.cluster.brokers.config.get(AUTO_REBALANCE, "true")).strip().lower() != "false"
 
 
-def decide_elections(snapshot: Snapshot, broker_ids: Collection[int], *, is_rolling: bool) -> tuple[PartitionId, ...]:
-    """The partitions to ask an election for now. Ordered checks."""
+class Elections(NamedTuple):
+    """`partitions`: whose preferred leaders to ask for now. `requeue_after_s`: until the next decision."""
+
+    partitions: tuple[PartitionId, ...] = ()
+    requeue_after_s: float | None = None
+
+
+def decide_elections(snapshot: Snapshot, broker_ids: Collection[int], *, is_rolling: bool) -> Elections:
+    """The elections outside of rolls. Ordered checks."""
     if is_rolling or snapshot.kafka is None or not restores_leaders(snapshot):
-        return ()
+        return Elections()
+    are_reachable = True
     for broker_id in broker_ids:
         pod = snapshot.get(POD, names.pod_of(names.broker_name(snapshot.cluster.name, broker_id)))
         if pod is None or is_terminating(pod) or not has_condition(pod, "Ready"):
-            return ()  # wait until it is back: no leadership moves twice
+            return Elections()  # wait until it is back: no leadership moves twice
+        are_reachable = are_reachable and is_reachable(pod, snapshot.now)
     if not set(broker_ids) <= set(snapshot.kafka.brokers):
-        return ()
-    return step(restorable(snapshot.kafka, broker_ids, snapshot.refused_elections))
+        return Elections()
+    wanted = step(restorable(snapshot.kafka, broker_ids, snapshot.refused_elections))
+    return Elections(wanted if are_reachable else (), SOON_S if wanted else None)

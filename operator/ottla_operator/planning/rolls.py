@@ -36,7 +36,7 @@ from ottla_operator.planning.brokers import (
 )
 from ottla_operator.planning.disk_replacement import replaces_failed_volume
 from ottla_operator.planning.maintenance import Maintenance, decide_maintenance
-from ottla_operator.planning.pods import trouble
+from ottla_operator.planning.pods import is_reachable, ready_since, trouble
 from ottla_operator.planning.preferred_leaders import restores_leaders
 from ottla_operator.planning.progress import PATIENCE_S, is_progressing
 from ottla_operator.planning.snapshot import BatchProof, ConcernDecision, Deletion, LeaderMigration, Snapshot
@@ -210,6 +210,7 @@ def _members(
                 is_scheduled=dig(pod, "spec", "nodeName") is not None,
                 is_terminating=is_terminating(pod),
                 is_running=_is_running(pod),
+                is_reachable=is_reachable(pod, snapshot.now),
                 trouble=trouble(pod),
             ),
             rack=label(live, names.RACK) or "",
@@ -229,9 +230,7 @@ def _heals(snapshot: Snapshot, live: Obj, pod: Obj | None) -> bool:
 
 
 def _is_unready_for_long(snapshot: Snapshot, pod: Obj) -> bool:
-    conditions = dig(pod, "status", "conditions") or []
-    since = next((str(one.get("lastTransitionTime") or "") for one in conditions if one.get("type") == "Ready"), "")
-    lasted = seconds_between(since, snapshot.now)
+    lasted = seconds_between(ready_since(pod), snapshot.now)
     return lasted is None or lasted >= HEAL_AFTER_S
 
 

@@ -10,8 +10,8 @@
     DeletePod      the pods of `pods` are gone                                delete these pods
     WaitReady      each pod is ready and of the newest revision               -
     WaitInSync     each broker is in every ISR it belongs to                  -
-    RestoreLeaders the brokers lead every partition that prefers them and     ask for these elections
-                   that they can lead, or `leadership_timeout_s` has passed
+    RestoreLeaders the brokers lead every partition that prefers them and     ask for these elections, once Services
+                   that they can lead, or `leadership_timeout_s` has passed   send clients to the brokers
 
 A step is written to status before anything is done in it, so an operator that crashes between any two writes reads what
 it was doing and goes on. Only the members that status names may get a template or lose their pods. The roll ends, and
@@ -81,6 +81,7 @@ NOT_READY = "is not ready"
 @dataclass(frozen=True, slots=True)
 class MemberPod:
     """The pod of a member. `is_current`: of the newest revision of its StatefulSet. `is_running`: its container runs.
+    `is_reachable`: it has been ready for long enough that Services send clients to it.
 
     `trouble`: why it is not ready, as far as Kubernetes reports it.
     """
@@ -91,6 +92,7 @@ class MemberPod:
     is_scheduled: bool
     is_terminating: bool
     is_running: bool = True
+    is_reachable: bool = True
     trouble: str = NOT_READY
 
 
@@ -535,6 +537,9 @@ def _restore_leaders(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) 
     wanted = restorable(facts.kafka, settled, facts.refused_elections)
     if not wanted:
         return _next(roll, facts)
+    if new := [member.id for member in batch if member.pod is not None and not member.pod.is_reachable]:
+        waits = [f"broker {number} is ready since a moment ago: clients may not reach it yet" for number in new]
+        return replace(_stay(roll, waits), requeue_after_s=RESTORE_REQUEUE_S)
     message = f"{len(wanted)} partitions that prefer broker {', '.join(map(str, settled))} are led by others"
     return replace(_stay(roll, [message], elect=step(wanted)), requeue_after_s=RESTORE_REQUEUE_S)
 

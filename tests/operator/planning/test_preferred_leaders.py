@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ottla_operator.api.objects import POD
+from ottla_operator.planning.pods import REACHABLE_AFTER_S
 from ottla_operator.roller.leader_elections import ELECTIONS_PER_STEP
 from ottla_operator.roller.machine import LEADERSHIP_TIMEOUT_S
 from tests.operator.fleet import CLUSTER, Fleet
@@ -114,6 +115,44 @@ async def test_refused_elections_do_not_delay_a_roll_and_are_tried_again_later()
     assert len(fleet.kafka.elections) == asked, "what was refused is not asked for at once"
     fleet.kafka.elects = True
     fleet.time += 61
+    await fleet.converge()
+    assert fleet.kafka.leads() == BALANCED
+
+
+async def test_a_restarted_broker_leads_again_only_once_services_send_clients_to_it() -> None:
+    fleet = await _running()
+    fleet.kubernetes.dates_readiness, fleet.kubernetes.clock = True, fleet.environment.now
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
+    while fleet.status("roll", "step") != "RestoreLeaders":
+        await fleet.step()
+    asked = len(fleet.kafka.elections)
+    for _ in range(3):
+        await fleet.step()
+    assert len(fleet.kafka.elections) == asked and 1 not in fleet.kafka.leads()
+    assert fleet.status("roll", "blockedBy") == ["broker 1 is ready since a moment ago: clients may not reach it yet"]
+    fleet.environment.passed_s += int(REACHABLE_AFTER_S)
+    while fleet.status("roll", "done") != [1]:
+        await fleet.step()
+    assert fleet.kafka.leads() == BALANCED
+
+
+async def test_a_broker_that_leads_whatever_prefers_it_delays_no_roll() -> None:
+    fleet = await _running(partitions=1)  # broker 0 is preferred, and restarted last
+    fleet.kubernetes.dates_readiness, fleet.kubernetes.clock = True, fleet.environment.now
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
+    while fleet.status("roll", "done") != [1, 2]:
+        await fleet.step()
+
+
+async def test_a_broker_that_was_drained_leads_again_only_once_services_send_clients_to_it() -> None:
+    fleet = await _running()
+    fleet.kubernetes.dates_readiness, fleet.kubernetes.clock = True, fleet.environment.now
+    fleet.kubernetes.evict("orders-broker-1-0")
+    for _ in range(3):
+        await fleet.step()
+    assert fleet.kafka.elections == [] and 1 not in fleet.kafka.leads()
+    assert (await fleet.task.reconcile_once() or 0) <= 1, "it is asked for soon, not at the next look at the fleet"
+    fleet.environment.passed_s += int(REACHABLE_AFTER_S)
     await fleet.converge()
     assert fleet.kafka.leads() == BALANCED
 
