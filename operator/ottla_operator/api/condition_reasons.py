@@ -272,8 +272,8 @@ _OF_CLUSTERS = (
     _cluster(
         DISKS_READY, "False", "Draining",
         "Log directories are being emptied: their replicas move to the other log directories of their broker, and no "
-        "new one is placed there.",
-        "Nothing, unless the message says that there is no room: then move replicas to other brokers.",
+        "new one is placed there; where the broker has no other one, they move to other brokers.",
+        "Nothing, unless the message says that there is no room or no broker for them.",
     ),
     _cluster(
         DISKS_READY, "False", "ExpansionNotAllowed",

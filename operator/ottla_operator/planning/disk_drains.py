@@ -9,6 +9,10 @@ Each step follows from what the claims, the brokers' dynamic values and Describe
     its replicas move        AlterReplicaLogDirs to other directories of the broker, MOVES_AT_ONCE at a time
     it is empty              DescribeLogDirs shows no replica, also none that is on its way
 
+A broker of which every disk is to be emptied has no other directory: its replicas move to other brokers, by the
+rebalance, and its directories are cordoned once they are empty. Until then a partition that needs the broker can still
+be placed there.
+
 A disk that spec does not name is cordoned, and its replicas stay: a removal that was a mistake moves nothing. Only a
 cordoned and empty directory is taken from its broker. When a disk is not drained any more its entry is taken out of
 cordoned.log.dirs first, and then the mark. What others have put into cordoned.log.dirs stays.
@@ -133,14 +137,16 @@ def decide_drains(snapshot: Snapshot, broker_ids: Sequence[int]) -> DrainDecisio
     texts: list[str] = []
     waits: list[str] = []
     is_closed = bool(decide_maintenance(snapshot).waits_for)
+    emptied = brokers_to_empty(snapshot, broker_ids, drains.values())
     for number in broker_ids:
         mine = {disk: one for (broker, disk), one in drains.items() if broker == number}
         if mine and not _leaves_another(snapshot, number, mine):
-            disks = ", ".join(mine)
-            texts.append(
-                f"log directory {disks} of broker {number} ({next(iter(mine.values())).why}) is not drained: "
-                "no other one would be left for its replicas; move them to other brokers"
-            )
+            what = f"log directory {', '.join(mine)} of broker {number} ({next(iter(mine.values())).why})"
+            if number in emptied:
+                states |= {(number, disk): "Draining" for disk in mine}
+                texts.append(f"{what} {_leaves_broker(snapshot, number)}")
+            else:
+                texts.append(f"{what} is not drained: no broker would have a log directory left for its replicas")
             mine = {}
         current = cordoned_now(snapshot, number)
         marked = {
@@ -181,6 +187,31 @@ def decide_drains(snapshot: Snapshot, broker_ids: Sequence[int]) -> DrainDecisio
     reason = "DiskRemoved" if any(not one.moves for key, one in drains.items() if key not in drained) else "Draining"
     condition = condition_false(DISKS_READY, reason, "; ".join(texts[:SHOWN])) if texts else None
     return DrainDecision(marks, cordons, tuple(moves), drained, states, condition, tuple(waits))
+
+
+def brokers_to_empty(snapshot: Snapshot, broker_ids: Iterable[int], drains: Iterable[Drain]) -> frozenset[int]:
+    """The brokers whose replicas move to other brokers, since each of their disks is to be emptied; none when no broker
+    would be left."""
+    disks: dict[int, set[str]] = {}
+    for one in drains:
+        if one.moves:
+            disks.setdefault(one.broker_id, set()).add(one.disk)
+    named = {disk.name for disk in snapshot.cluster.brokers.disks}
+    found = frozenset(number for number in broker_ids if named and named <= disks.get(number, set()))
+    return found if found < {*broker_ids} else frozenset()
+
+
+def _leaves_broker(snapshot: Snapshot, number: int) -> str:
+    """How far the replicas of a broker have moved to other brokers."""
+    contents = snapshot.log_dirs.get(number)
+    if contents is None:
+        return "waits: the broker does not report what is in it"
+    left = sum(len(one.replicas) for one in contents)
+    text = f"has {left} replicas left, which move to other brokers"
+    if (mode := snapshot.cluster.rebalance.mode) != "Auto":
+        return f"{text} once somebody moves them (kafka-reassign-partitions): spec.rebalance.mode is {mode}"
+    reason = snapshot.status("rebalance", "reason")
+    return f"{text}; the rebalance: {reason}" if reason else text
 
 
 def _waits_text(drain: Drain) -> str:

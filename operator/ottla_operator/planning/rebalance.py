@@ -1,8 +1,9 @@
 """The rebalance of a cluster: the fleet as the rebalancer reads it, and the next step of carrying its plan out.
 
-Brokers to remove are draining. Brokers that are not registered are cordoned, and no batch begins while there are any,
-or while a roll runs: replicas that catch up and new ones would compete. KafkaTopics give the number of replicas. Log
-directories that are emptied or cordoned get nothing; `disk_drains` empties them.
+Brokers to remove, and those whose every disk is to be emptied, are draining. Brokers that are not registered are
+cordoned, and no batch begins while there are any, or while a roll runs: replicas that catch up and new ones would
+compete. KafkaTopics give the number of replicas. Log directories that are emptied or cordoned get nothing;
+`disk_drains` empties them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ottla_operator.api.fleet import PartitionReport, ReplicaInLogDir
 from ottla_operator.api.objects import KAFKA_TOPIC, POD, Obj, dig, has_condition, is_terminating
 from ottla_operator.model.kafka_topic import declared_topic
 from ottla_operator.planning.broker_claims import log_dir
-from ottla_operator.planning.disk_drains import cordoned_now, find_drains
+from ottla_operator.planning.disk_drains import brokers_to_empty, cordoned_now, find_drains
 from ottla_operator.planning.identity import Identities
 from ottla_operator.planning.maintenance import decide_maintenance
 from ottla_operator.planning.snapshot import Snapshot
@@ -59,8 +60,10 @@ def decide_rebalance(
     spec = snapshot.cluster.rebalance
     if recorded is None and spec.mode == machine.OFF:
         return machine.RebalanceDecision(None)
-    drains = {(one.broker_id, log_dir(one.disk)) for one in find_drains(snapshot, tuple(identities.racks))}
-    brokers = tuple(_broker(snapshot, number, rack, identities, drains) for number, rack in identities.racks.items())
+    found = find_drains(snapshot, tuple(identities.racks))
+    drains = {(one.broker_id, log_dir(one.disk)) for one in found}
+    leaving = {*identities.surplus, *brokers_to_empty(snapshot, tuple(identities.racks), found)}
+    brokers = tuple(_broker(snapshot, number, rack, leaving, drains) for number, rack in identities.racks.items())
     kafka = snapshot.kafka
     facts = machine.RebalanceFacts(
         mode=spec.mode,
@@ -71,7 +74,7 @@ def decide_rebalance(
         if kafka is None or snapshot.reassignments is None
         else {partition: adding for partition, (adding, _) in snapshot.reassignments.items()},
         replicas={} if kafka is None else {(one.topic, one.index): one.replicas for one in kafka.partitions},
-        leaving=identities.surplus,
+        leaving=tuple(sorted(leaving)),
         brokers=() if kafka is None else kafka.brokers,
         members=tuple(identities.racks),
         obstacle=_obstacle(snapshot, brokers, stopping, is_rolling=is_rolling),
@@ -111,11 +114,11 @@ def _obstacle(snapshot: Snapshot, brokers: Sequence[FleetBroker], stopping: Sequ
 
 
 def _broker(
-    snapshot: Snapshot, number: int, rack: str, identities: Identities, drains: Collection[tuple[int, str]]
+    snapshot: Snapshot, number: int, rack: str, leaving: Collection[int], drains: Collection[tuple[int, str]]
 ) -> FleetBroker:
     pod = snapshot.get(POD, names.pod_of(names.broker_name(snapshot.cluster.name, number)))
     state: State = "active"
-    if number in identities.surplus:
+    if number in leaving:
         state = "draining"
     elif not _is_up(snapshot, number, pod):
         state = "cordoned"

@@ -119,10 +119,85 @@ async def test_the_only_log_directory_of_a_broker_is_not_cordoned(change: str) -
     fleet.edit("spec.brokers.disks", [{**disk, **changes}])
     await _pass(fleet, 10)
     assert [_cordoned(fleet, broker) for broker in range(3)] == [None] * 3
-    assert "no other one would be left" in fleet.condition("DisksReady")[2]
+    message = fleet.condition("DisksReady")[2]
+    if change == "state":
+        assert "no broker would have a log directory left" in message
+    else:
+        assert "broker 0" in message and "10 replicas left, which move to other brokers; the rebalance: " in message
     fleet.edit("spec.brokers.disks", [disk])
     await _pass(fleet, 5)
     assert fleet.condition("DisksReady")[0] == "True"
+
+
+async def _with_single_disks(**rebalance: str) -> Fleet:
+    document = copy.deepcopy(CLUSTER)
+    document["spec"]["brokers"]["disks"] = document["spec"]["brokers"]["disks"][:1]
+    document["spec"]["rebalance"] = rebalance
+    fleet = Fleet(document)
+    fleet.kafka.partitions = [("t", index, (index % 3, (index + 1) % 3)) for index in range(9)]
+    await fleet.converge(300)
+    fleet.kubernetes.writes.clear()
+    return fleet
+
+
+def _has(fleet: Fleet, broker: int) -> int:
+    return sum(broker in replicas for _, _, replicas in fleet.kafka.partitions)
+
+
+async def test_the_replicas_of_a_broker_with_a_single_disk_move_to_other_brokers() -> None:
+    fleet = await _with_single_disks()
+    fleet.edit("spec.brokers.overrides", [{"id": 1, "disks": [{"name": "d0", "state": "Drain"}]}])
+    texts = []
+    for _ in range(20):
+        await fleet.step()
+        texts.append(fleet.condition("DisksReady")[2])
+        if _has(fleet, 1):
+            assert _cordoned(fleet, 1) is None, "a partition that needs the broker can be placed"
+    await fleet.converge(300)
+    assert any(
+        "broker 1 (spec.brokers.overrides: state Drain) has 6 replicas left, which move to" in text for text in texts
+    )
+    assert _has(fleet, 1) == 0 and _cordoned(fleet, 1) == D0 and _drain_of(fleet, 1) == ["Drained"]
+    assert all(len(replicas) == 2 for _, _, replicas in fleet.kafka.partitions)
+    assert fleet.condition("DisksReady")[0] == "True"
+    fleet.kubernetes.writes.clear()
+    await fleet.converge()
+    assert fleet.kubernetes.writes == []
+    fleet.edit("spec.brokers.overrides", None)
+    await _pass(fleet, 30)
+    await fleet.converge(300)
+    assert _has(fleet, 1) > 0 and not _cordoned(fleet, 1)
+
+
+async def test_a_generation_replaces_the_volume_of_a_broker_with_a_single_disk_after_its_replicas_have_left() -> None:
+    fleet = await _with_single_disks()
+    fleet.edit("spec.brokers.overrides", [{"id": 1, "disks": [{"name": "d0", "generation": 2}]}])
+    for _ in range(60):
+        await fleet.step()
+        if _has(fleet, 1):
+            assert "orders-broker-1-d0-2" not in fleet.claims() or "orders-broker-1-d0-2" in _pod_claims(fleet, 1)
+    await fleet.converge(300)
+    assert _pod_claims(fleet, 1) == ["orders-broker-1-d0-2"] and not _cordoned(fleet, 1)
+    assert _has(fleet, 1) > 0, "the rebalance gives it its share again"
+    assert fleet.condition("DisksReady")[0] == "True"
+
+
+async def test_a_single_disk_waits_for_a_person_where_the_operator_moves_nothing() -> None:
+    fleet = await _with_single_disks(mode="Off")
+    fleet.edit("spec.brokers.overrides", [{"id": 1, "disks": [{"name": "d0", "state": "Drain"}]}])
+    await _pass(fleet)
+    message = fleet.condition("DisksReady")[2]
+    assert "once somebody moves them (kafka-reassign-partitions): spec.rebalance.mode is Off" in message
+    assert _has(fleet, 1) == 6 and fleet.condition("DisksReady")[1] == "Draining"
+
+
+async def test_a_single_disk_whose_replicas_fit_nowhere_else_says_so() -> None:
+    fleet = await _running(disks=1)
+    fleet.edit("spec.brokers.overrides", [{"id": 1, "disks": [{"name": "d0", "state": "Drain"}]}])
+    await _pass(fleet)
+    message = fleet.condition("DisksReady")[2]
+    assert "10 replicas left, which move to other brokers; the rebalance: " in message and "3 replicas" in message
+    assert _cordoned(fleet, 1) is None and all(len(replicas) == 3 for _, _, replicas in fleet.kafka.partitions)
 
 
 async def test_a_disk_with_replicas_that_is_no_longer_named_is_kept_and_nothing_is_moved() -> None:
