@@ -18,8 +18,13 @@ DEFAULT_ZOOKEEPER_IMAGE = "zookeeper:3.9"
 DEFAULT_LEASE = "ottla-operator"
 DEFAULT_ROLLING_CLUSTERS = 3
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
-QUIETER = {"kopf": logging.WARNING, "kafka": logging.CRITICAL, "aiohttp.access": logging.WARNING}
-"""Libraries that log every watch event, every connection to a broker, every probe.
+QUIETER = {
+    "kopf": logging.WARNING,
+    "kafka": logging.CRITICAL,
+    "kazoo": logging.ERROR,
+    "aiohttp.access": logging.WARNING,
+}
+"""Libraries that log every watch event, every connection to a broker or a ZooKeeper server, every probe.
 
 kafka-python logs an ERROR for every broker that is down, as in every roll and after every deleted cluster. Failed
 requests raise an exception, and the operator logs it.

@@ -46,6 +46,10 @@ REQUEST_TIMEOUT_MS = 30_000
 CHANGE_TIMEOUT_MS = 20_000
 """The timeout of a change in the controller, shorter than the client's timeout of the request."""
 BOOTSTRAP_TIMEOUT_MS = 5_000
+CONNECT_TIMEOUT_MS = 2_000
+"""The address of a pod that is gone answers nothing, not even a refusal. kafka-python's 10 s, which double with each
+attempt, are longer than the restart of a controller: a roll would notice late that the next pod is there."""
+_CONNECT_TIMEOUTS = ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms")
 REQUEST_TIMED_OUT = 7
 ELECTION_NOT_NEEDED = 84
 PREFERRED = 0
@@ -147,6 +151,7 @@ def _connect(bootstrap: Sequence[str], timeout_ms: int) -> KafkaAdminClient:
     made: list[KafkaNetClient] = []
 
     def make(**settings: Any) -> KafkaNetClient:
+        settings |= dict.fromkeys(_CONNECT_TIMEOUTS, CONNECT_TIMEOUT_MS)  # KafkaAdminClient does not take them
         made.append(KafkaNetClient(net=network, **settings))
         return made[-1]
 

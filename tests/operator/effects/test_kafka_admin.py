@@ -10,12 +10,13 @@ from dataclasses import replace
 import aiohttp
 import pytest
 from kafka import KafkaConsumer
+from kafka.admin import KafkaAdminClient
 
 from ottla_broker.testing import RunningCluster, cluster
 from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
 from ottla_operator.api.fleet import BrokerValue, BrokerValues, ClusterMetadata, ConfigChanges, PartitionReport
 from ottla_operator.effects.environment import ProductionEnvironment, read_report
-from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
+from ottla_operator.effects.kafka_admin import CONNECT_TIMEOUT_MS, KafkaPythonAdmin
 from ottla_operator.effects.ports import KafkaUnavailable
 from ottla_operator.roller.leader_moves import movable, next_moves
 from ottla_operator.runtime.leader_migration import Migration, migrate
@@ -182,6 +183,20 @@ async def test_a_call_without_any_broker_raises_and_the_next_one_connects_again(
             await lane.view()
         assert _running_clients() == before
     await lane.close()
+
+
+async def test_an_address_without_a_pod_delays_a_call_for_less_than_a_restart_takes(admin: KafkaPythonAdmin) -> None:
+    """The restart of the controller: the client still knows the address of a pod that is gone: nothing refuses."""
+
+    def limits(client: KafkaAdminClient) -> list[float]:
+        manager = client._manager
+        found = [manager.socket_connection_setup_timeout_ms("unknown")]
+        for _ in range(8):
+            manager.update_backoff("unknown")
+            found.append(manager.socket_connection_setup_timeout_ms("unknown") / 1.2)  # it varies by a fifth
+        return found
+
+    assert max(await admin._call(limits)) <= CONNECT_TIMEOUT_MS
 
 
 async def test_a_closed_client_leaves_no_thread(fleet: RunningCluster) -> None:

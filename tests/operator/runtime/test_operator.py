@@ -182,7 +182,9 @@ async def test_the_log_has_what_the_operator_does_and_not_every_watch_event(
     assert "KafkaCluster orders: Ready: Ready: AsDeclared" in log.getvalue()
     logging.getLogger("kopf.objects").error("a handler failed")
     logging.getLogger("kafka.net.manager").error("Connection failed")
-    assert "a handler failed" in log.getvalue() and "Connection failed" not in log.getvalue()
+    logging.getLogger("kazoo.client").info("Zookeeper session closed")
+    assert "a handler failed" in log.getvalue()
+    assert "Connection failed" not in log.getvalue() and "session closed" not in log.getvalue()
 
 
 async def test_the_operator_runs_when_its_user_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
