@@ -45,6 +45,7 @@ class ProcessProvider:
     def __init__(self) -> None:
         self.folder = cache_directory() / "e2e" / "cluster"
         self._before = cache_directory() / "e2e" / "before.json"
+        self._image_store = cache_directory() / "e2e" / "buildah"
         place = Place(CONTROL_PLANE_ADDRESS, 6443, 2379, 2380, CONTROL_PLANE)
         self._plane = ControlPlane(self.folder, binaries.folder(), place)
         self._nodes = [NodeProcesses(node, self.folder, self._plane) for node in NODES]
@@ -197,7 +198,8 @@ class ProcessProvider:
         return len(self._plane.kubectl("get", "nodes", "-o", "name").split()) == len(NODES)
 
     def _unmount(self) -> None:
-        """Unmounts everything below the folder. Mounts may disappear meanwhile: ended containers clean up."""
+        """Unmounts everything below the folder, and below the store of images: buildah leaves a mount there when it is
+        killed. Mounts may disappear meanwhile: ended containers clean up."""
 
         def is_unmounted() -> bool:
             for mount in self._mounts():
@@ -211,9 +213,10 @@ class ProcessProvider:
         until(is_unmounted, f"nothing is mounted below {self.folder}")
 
     def _mounts(self) -> list[str]:
-        """Mount points below the folder, the deepest first."""
+        """Mount points below the folder and the store of images, the deepest first."""
         mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-        return sorted((path for path in mounts if path.startswith(f"{self.folder}/")), reverse=True)
+        below = (f"{self.folder}/", f"{self._image_store}/")
+        return sorted((path for path in mounts if path.startswith(below)), reverse=True)
 
     def _delete_host_paths(self, before: leftovers.MachineState) -> None:
         """Deletes what the programs keep outside of the folder that they get: sockets, links to logs, locks."""
