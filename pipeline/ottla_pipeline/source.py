@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    InputPartition,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -29,6 +35,7 @@ from ottla_pipeline.errors import OptionError, PipelineError
 from ottla_pipeline.reading import fetch
 from ottla_pipeline.reading.options import ReadOptions, parse
 from ottla_pipeline.reading.plan import OffsetRange, plan
+from ottla_pipeline.sink.writers import batch_writer, stream_writer
 from ottla_pipeline.wire.cluster import Cluster
 
 P = ParamSpec("P")
@@ -95,6 +102,16 @@ class OttlaDataSource(DataSource):
         if schema != own:
             raise OptionError("schema", f"cannot be chosen, it is always {own.simpleString()}")
         return BatchReader(options)
+
+    @_plainly
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """The writer of `df.write.format("ottla")`."""
+        return batch_writer(self.options, schema, overwrite)
+
+    @_plainly
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """The writer of `writeStream.format("ottla")`, in each output mode: a topic is only appended to."""
+        return stream_writer(self.options, schema)
 
 
 class BatchReader(DataSourceReader):

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ottla_pipeline.errors import ColumnError
 from ottla_pipeline.sink.record_encoding import Int64s, Rows
 
-_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 _TYPES = {
     "key": ("binary", "string"),
@@ -90,7 +90,7 @@ def normalized(batch: pa.RecordBatch, topic: str | None, first_row: int, now_ms:
 
 
 def _headers(column: pa.ListArray, first_row: int) -> pa.ListArray | None:
-    column = column.cast(_HEADERS)
+    column = column.cast(HEADERS)
     if not len(column.flatten()):
         return None
     keys = column.flatten().field(0) if not column.flatten().null_count else None

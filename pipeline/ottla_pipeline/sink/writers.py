@@ -1,0 +1,124 @@
+"""The writers that Spark calls: for a batch job and for a streaming query. With `source` the only users of pyspark.
+
+Spark makes a writer in a Python process of the driver and copies it to every task. For the commit of a streaming batch
+it makes another one: what the tasks have returned is all that reaches it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from ottla_pipeline.errors import OptionError, UnknownReplay
+from ottla_pipeline.sink.commit import commit_batch, commit_job, nothing
+from ottla_pipeline.sink.row_columns import check_columns
+from ottla_pipeline.sink.spool import TaskOutput, machine
+from ottla_pipeline.sink.task import send_rows, spool_rows
+from ottla_pipeline.sink.write_options import Guarantee, WriteOptions, parse_write_options
+
+
+@dataclass(frozen=True)
+class TaskMessage(WriterCommitMessage):
+    """What a task returns: its batches with exactly-once, else nothing but that it has written all."""
+
+    query_id: str | None
+    output: TaskOutput | None
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+    """The writer of `df.write`. OptionError or ColumnError for what is wrong before any row is looked at."""
+    parsed = _checked(options, schema)
+    if overwrite:
+        raise OptionError("mode", "overwrite cannot be done: a topic is only appended to")
+    return BatchWriter(parsed)
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType) -> DataSourceStreamArrowWriter:
+    """The writer of `writeStream`. Raises as `batch_writer`."""
+    return StreamWriter(_checked(options, schema))
+
+
+def _checked(options: Mapping[str, str], schema: StructType) -> WriteOptions:
+    parsed = parse_write_options(options)
+    check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, parsed.topic)
+    return parsed
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes a DataFrame: with exactly-once in one transaction, of which readers see all or nothing."""
+
+    def __init__(self, options: WriteOptions, after: Callable[[str], None] = nothing) -> None:
+        self._options = options
+        self._machine = machine()
+        self._transactional_id = options.transactional_id or f"ottla-sink-job-{uuid.uuid4()}"
+        self._after = after
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """One task."""
+        return _written(iterator, self._options, self._machine, None)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """All tasks have ended well."""
+        outputs = _outputs(messages)
+        if self._options.guarantee is Guarantee.EXACTLY_ONCE:
+            commit_job(outputs, self._transactional_id, self._options, self._after)
+            _delete(outputs)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """A task or the commit has failed: with exactly-once nothing is visible."""
+        _delete(_outputs(messages))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the batches of a streaming query, with exactly-once one transaction for each."""
+
+    def __init__(self, options: WriteOptions, after: Callable[[str], None] = nothing) -> None:
+        self._options = options
+        self._machine = machine()
+        self._after = after
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """One task of a batch."""
+        context = TaskContext.get()
+        query_id = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+        return _written(iterator, self._options, self._machine, query_id)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """All tasks of the batch have ended well."""
+        if self._options.guarantee is not Guarantee.EXACTLY_ONCE:
+            return
+        outputs = _outputs(messages)
+        query_ids = {message.query_id for message in messages if isinstance(message, TaskMessage)}
+        query_id = query_ids.pop() if len(query_ids) == 1 else None
+        if query_id is None:
+            raise UnknownReplay(f"batch {batchId}: Spark does not say which query it belongs to")
+        commit_batch(outputs, query_id, batchId, self._options, self._after)
+        _delete(outputs)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """A task or the commit has failed; the next run of the query does the batch again."""
+        _delete(_outputs(messages))
+
+
+def _written(
+    iterator: Iterator[pa.RecordBatch], options: WriteOptions, driver_machine: str, query_id: str | None
+) -> TaskMessage:
+    if options.guarantee is Guarantee.EXACTLY_ONCE:
+        return TaskMessage(query_id, spool_rows(iterator, options, driver_machine))
+    send_rows(iterator, options)
+    return TaskMessage(query_id, None)
+
+
+def _outputs(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutput]:
+    return [message.output for message in messages if isinstance(message, TaskMessage) and message.output is not None]
+
+
+def _delete(outputs: Sequence[TaskOutput]) -> None:
+    for output in outputs:
+        output.delete()
