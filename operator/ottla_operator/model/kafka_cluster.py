@@ -51,7 +51,7 @@ OWNED_INSTEAD = {PROTOCOL_KEY: "spec.version"}
 IMAGE = r"[A-Za-z0-9][A-Za-z0-9._:/@-]*"
 IMAGE_PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
 IMAGE_UPDATE_POLICIES = ("Keep", "FollowOperator")
-OF_OWN_ENSEMBLE = ("replicas", "disk", "logDisk", "resources", "template", "image")
+OF_OWN_ENSEMBLE = ("replicas", "disk", "logDisk", "resources", "template", "image", "claimDeletionPolicy")
 """Fields of `zookeeper` that do not go with `connect`."""
 
 
@@ -101,6 +101,8 @@ class ZooKeeperSpec:
     resources: Resources = DEFAULT_ZOOKEEPER_RESOURCES
     template: Template = NO_TEMPLATE
     image: str = ""
+    claim_deletion_policy: ClaimDeletionPolicy = "Retain"
+    """What happens to the claims of a server that has left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +219,7 @@ def _parse_brokers(fields: Fields) -> BrokersSpec:
         disks=tuple(disks) or (DiskSpec("d0"),),
         config=config,
         resources=_parse_resources(fields, DEFAULT_BROKER_RESOURCES),
-        claim_deletion_policy=cast(
-            ClaimDeletionPolicy, fields.choice("claimDeletionPolicy", CLAIM_DELETION_POLICIES, "Retain")
-        ),
+        claim_deletion_policy=_parse_claim_deletion(fields),
         overrides=parse_overrides(fields),
         template=parse_template(fields, has_bootstrap=True),
         unmanaged_config=_parse_unmanaged(fields, config),
@@ -227,6 +227,10 @@ def _parse_brokers(fields: Fields) -> BrokersSpec:
     )
     fields.finish()
     return brokers
+
+
+def _parse_claim_deletion(fields: Fields) -> ClaimDeletionPolicy:
+    return cast(ClaimDeletionPolicy, fields.choice("claimDeletionPolicy", CLAIM_DELETION_POLICIES, "Retain"))
 
 
 def _parse_unmanaged(fields: Fields, config: Mapping[str, str]) -> frozenset[str]:
@@ -271,8 +275,9 @@ def _parse_zookeeper(spec: Fields) -> ZooKeeperSpec:
     resources = _parse_resources(fields, DEFAULT_ZOOKEEPER_RESOURCES)
     template = parse_template(fields, has_bootstrap=False)
     image = fields.text("image", "", pattern=IMAGE)
+    claims = _parse_claim_deletion(fields)
     fields.finish()
-    return ZooKeeperSpec(connect, replicas, disk, log_disk, resources, template, image)
+    return ZooKeeperSpec(connect, replicas, disk, log_disk, resources, template, image, claims)
 
 
 def _parse_resources(parent: Fields, default: Resources) -> Resources:

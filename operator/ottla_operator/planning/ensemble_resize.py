@@ -27,7 +27,8 @@ elect each other by the configuration of before. Those that do not serve leave f
 the leader last.
 
 A spec that changes meanwhile changes the direction at any step. Claims stay; a server that joins again gets them
-without what they hold.
+without what they hold. With spec.zookeeper.claimDeletionPolicy Delete the claims of servers that have left are deleted,
+one by one, while the ensemble has the members of spec and all of them serve.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import ZOOKEEPER_READY
 from ottla_operator.api.conditions import Condition, condition_false
 from ottla_operator.api.fleet import Reconfiguration
-from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, label, uid_of
+from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, is_terminating, label, name_of, uid_of
 from ottla_operator.planning.ensemble_volumes import (
     EnsembleRecord,
     claim_name,
@@ -193,6 +194,26 @@ def _remove(
     return replace(
         found, delete=Deletion(STATEFUL_SET, name, uid_of(live), text, while_absent=(POD, names.pod_of(name)))
     )
+
+
+def claim_to_delete(snapshot: Snapshot, record: EnsembleRecord, wanted: Sequence[int]) -> Deletion | None:
+    """A claim of a server that has left, when spec says so; None when there is none.
+
+    Args:
+        wanted: the servers of spec. A server that is to join again keeps its claims.
+    """
+    if snapshot.cluster.zookeeper.claim_deletion_policy != "Delete" or is_resizing(snapshot, record, wanted):
+        return None
+    for claim in snapshot.all(CLAIM):
+        number = label(claim, names.SERVER_ID) or ""
+        if label(claim, names.REMOVED) != "true" or not number.isdecimal() or is_terminating(claim):
+            continue
+        if int(number) in {*record.servers, *wanted}:
+            continue
+        pod = names.pod_of(names.zookeeper_name(snapshot.cluster.name, int(number)))
+        reason = f"spec.zookeeper.claimDeletionPolicy is Delete, and server {number} has left"
+        return Deletion(CLAIM, name_of(claim), uid_of(claim), reason, while_absent=(POD, pod))
+    return None
 
 
 def _is_stored(snapshot: Snapshot, record: EnsembleRecord) -> bool:

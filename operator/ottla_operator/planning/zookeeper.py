@@ -26,7 +26,7 @@ from ottla_operator.api.objects import (
 )
 from ottla_operator.model.disk_spec import DiskSpec
 from ottla_operator.model.quantity import quantity_bytes
-from ottla_operator.planning.ensemble_resize import ResizeDecision, decide_resize, is_resizing
+from ottla_operator.planning.ensemble_resize import ResizeDecision, claim_to_delete, decide_resize, is_resizing
 from ottla_operator.planning.ensemble_volumes import (
     EnsembleRecord,
     VolumesDecision,
@@ -123,6 +123,8 @@ def decide_zookeeper(snapshot: Snapshot) -> EnsembleDecision:
         condition = resize.condition
     pauses = [one for one in (lost.requeue_after_s, resize.requeue_after_s) if one is not None]
     delete = lost.delete or resize.delete
+    if delete is None and condition.status == "True":
+        delete = claim_to_delete(snapshot, record, _wanted(snapshot, record))
     decision = ConcernDecision((condition,), tuple(desired), delete, min(pauses, default=None))
     return EnsembleDecision(
         decision,

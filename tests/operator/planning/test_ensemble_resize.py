@@ -110,6 +110,62 @@ async def test_the_claims_of_a_server_that_left_stay_and_what_they_hold_is_not_u
     assert marker != before[0] and zxid == fleet.ensemble.acknowledged
 
 
+def _ensemble_claims(fleet: EnsembleFleet) -> list[str]:
+    return [name for name in fleet.kubernetes.names(CLAIM) if "zookeeper" in name]
+
+
+async def test_the_claims_of_servers_that_left_are_deleted_when_spec_says_so_and_it_can_grow_again() -> None:
+    fleet = await _running(3)
+    fleet.edit("spec.zookeeper.claimDeletionPolicy", "Delete")
+    await _steps_safely(fleet)
+    assert len(_ensemble_claims(fleet)) == 3, "no server has left"
+    for _ in range(2):
+        before = {name: fleet.kubernetes.there(CLAIM, name)["metadata"]["uid"] for name in _ensemble_claims(fleet)}
+        fleet.edit(REPLICAS, 1)
+        await _steps_safely(fleet)
+        assert _ensemble_claims(fleet) == ["orders-zookeeper-1-data-1"]
+        assert fleet.condition("Ready")[0] == "True"
+        for _ in range(5):
+            fleet.ensemble.write()
+        fleet.edit(REPLICAS, 3)
+        await _steps_safely(fleet)
+        after = {name: fleet.kubernetes.there(CLAIM, name)["metadata"]["uid"] for name in _ensemble_claims(fleet)}
+        assert _members(fleet) == [1, 2, 3] and len(set(before.values()) & set(after.values())) == 1
+        assert fleet.ensemble.volumes[after["orders-zookeeper-3-data-1"]][1] == fleet.ensemble.acknowledged
+
+
+async def test_claims_of_servers_that_left_go_once_the_policy_says_so_and_no_other_claim_does() -> None:
+    fleet = await _running(3)
+    fleet.edit(REPLICAS, 1)
+    await _steps_safely(fleet)
+    assert len(_ensemble_claims(fleet)) == 3
+    fleet.kubernetes.writes.clear()
+    fleet.edit("spec.zookeeper.claimDeletionPolicy", "Delete")
+    await _steps_safely(fleet)
+    gone = sorted(name for verb, kind, name in fleet.kubernetes.writes if (verb, kind) == ("delete", CLAIM.kind))
+    assert gone == ["orders-zookeeper-2-data-1", "orders-zookeeper-3-data-1"]
+    fleet.kubernetes.writes.clear()
+    await _steps_safely(fleet)
+    assert fleet.kubernetes.writes == []
+
+
+async def test_no_claim_of_a_server_that_left_is_deleted_while_a_member_does_not_serve() -> None:
+    fleet = await _running(5)
+    fleet.edit(REPLICAS, 3)
+    await _steps_safely(fleet)
+    fleet.ensemble.down = {2}
+    for _ in range(3):
+        await fleet.step()
+    assert fleet.condition("ZooKeeperReady")[0] == "False"
+    fleet.edit("spec.zookeeper.claimDeletionPolicy", "Delete")
+    for _ in range(10):
+        await fleet.step()
+    assert len(_ensemble_claims(fleet)) == 5
+    fleet.ensemble.down = set()
+    await _steps_safely(fleet)
+    assert len(_ensemble_claims(fleet)) == 3
+
+
 async def test_the_leader_leaves_last() -> None:
     fleet = await _running(5)
     fleet.ensemble.leader = 5
@@ -195,11 +251,12 @@ async def test_a_paused_cluster_is_not_resized() -> None:
     assert _changes(fleet) == [] and _servers(fleet) == ["orders-zookeeper-1"]
 
 
-@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1)])
+@pytest.mark.parametrize(("before", "after", "policy"), [(1, 3, "Retain"), (3, 1, "Retain"), (3, 1, "Delete")])
 async def test_an_operator_killed_between_any_two_writes_of_a_resize_ends_in_the_same_state(
-    before: int, after: int
+    before: int, after: int, policy: str
 ) -> None:
     undisturbed = await _running(before)
+    undisturbed.edit("spec.zookeeper.claimDeletionPolicy", policy)
     undisturbed.edit(REPLICAS, after)
     start = len(undisturbed.kubernetes.writes)
     await _steps_safely(undisturbed)
@@ -207,6 +264,7 @@ async def test_an_operator_killed_between_any_two_writes_of_a_resize_ends_in_the
     assert writes > 5
     for kill_after in range(writes):
         fleet = await _running(before)
+        fleet.edit("spec.zookeeper.claimDeletionPolicy", policy)
         fleet.edit(REPLICAS, after)
         fleet.kubernetes.kill_after = kill_after
         with pytest.raises(Killed):
