@@ -174,8 +174,8 @@ class LaneCalls:
             else:
                 buffers = [buffer for work in works for buffer in work.buffers or ()]
             written = disk_calls.write_all(file.fd, buffers)
-        except Exception as error:  # a bug too: a thread that ends silently leaves all callers waiting
-            failure = error if isinstance(error, OSError) else OSError(errno.EIO, repr(error), self._name)
+        except Exception as raised:  # a bug too: a thread that ends silently leaves all callers waiting
+            failure = raised if isinstance(raised, OSError) else OSError(errno.EIO, repr(raised), self._name)
             if not self._is_undone(file, failure):
                 if is_sound(failure):
                     # The part that was written could not be truncated: nothing more may be written.

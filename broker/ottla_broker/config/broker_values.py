@@ -155,6 +155,8 @@ class BrokerValues:
         """The dynamic values in force."""
         self.by_name: Mapping[str, Any] = {}
         """The typed value of every known key by its name; inside this package only."""
+        self.topic_defaults: Any = None
+        """What `topics` has computed from these values for all topics; None until the first one."""
         self._compute()
 
     def _compute(self) -> None:
@@ -166,6 +168,7 @@ class BrokerValues:
                 if known is not None:
                     values[name] = known.parse(text)
         self.by_name = values
+        self.topic_defaults = None
         self.__dict__.update((attribute, values[name]) for attribute, name in BROKER_ATTRIBUTES.items())
 
     def with_layers(self, layers: Layers) -> BrokerValues:

@@ -18,6 +18,26 @@ TRANSACTION_STATE = "__transaction_state"
 INTERNAL_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE)
 
 
+class TopicDefaults:
+    """The values of a topic without overrides. Computed once for a broker's values: a fleet may have 10 000 topics."""
+
+    def __init__(self, broker: BrokerValues) -> None:
+        self.values: Mapping[str, Any] = {name: default_of(name, broker) for name in TOPIC_KEYS}
+        self._broker = broker
+        self._descriptions: dict[str, ConfigDescription] = {}
+
+    def describe(self, name: str) -> ConfigDescription:
+        """KeyError for an unknown name."""
+        found = self._descriptions.get(name)
+        if found is None:
+            found = self._descriptions[name] = _described(name, self.values[name], self.synonyms(name))
+        return found
+
+    def synonyms(self, name: str) -> tuple[Synonym, ...]:
+        """The broker's keys that give the value."""
+        return synonyms_of(self._broker, BROKER_DEFAULTS.get(name, ()))
+
+
 class TopicConfig(TopicValues):
     """The values of one topic, and where each comes from.
 
@@ -27,8 +47,10 @@ class TopicConfig(TopicValues):
 
     def __init__(self, overrides: Mapping[str, str], broker: BrokerValues) -> None:
         self.overrides: dict[str, str] = dict(overrides)
-        self._broker = broker
-        values: dict[str, Any] = {name: default_of(name, broker) for name in TOPIC_KEYS}
+        if broker.topic_defaults is None:
+            broker.topic_defaults = TopicDefaults(broker)
+        self._defaults: TopicDefaults = broker.topic_defaults
+        values = dict(self._defaults.values)
         problems: list[str] = []
         for name, text in self.overrides.items():
             known = TOPIC_KEYS.get(name)
@@ -49,29 +71,34 @@ class TopicConfig(TopicValues):
 
     def synonyms(self, name: str) -> tuple[Synonym, ...]:
         """Every place a value of `name` is given in, the one in force first (KIP-226)."""
-        TOPIC_KEYS[name]
-        found = synonyms_of(self._broker, BROKER_DEFAULTS.get(name, ()))
+        known = TOPIC_KEYS[name]
+        found = self._defaults.describe(name).synonyms
         if name in self.overrides:
-            found = (Synonym(name, shown(TOPIC_KEYS[name], self.overrides[name]), ConfigSource.TOPIC_CONFIG), *found)
+            found = (Synonym(name, shown(known, self.overrides[name]), ConfigSource.TOPIC_CONFIG), *found)
         return found
 
     def describe(self, name: str) -> ConfigDescription:
         """KeyError for an unknown name."""
-        known = TOPIC_KEYS[name]
-        synonyms = self.synonyms(name)
-        return ConfigDescription(
-            name=name,
-            value=format_value(self.by_name[name]),
-            type=known.type,
-            is_read_only=False,
-            is_sensitive=False,
-            source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
-            synonyms=synonyms,
-            documentation=documentation_of(known),
-        )
+        if name not in self.overrides:
+            return self._defaults.describe(name)
+        return _described(name, self.by_name[name], self.synonyms(name))
 
     def describe_all(self) -> list[ConfigDescription]:
         return [self.describe(name) for name in TOPIC_KEYS]
+
+
+def _described(name: str, value: Any, synonyms: tuple[Synonym, ...]) -> ConfigDescription:
+    known = TOPIC_KEYS[name]
+    return ConfigDescription(
+        name=name,
+        value=format_value(value),
+        type=known.type,
+        is_read_only=False,
+        is_sensitive=False,
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+        synonyms=synonyms,
+        documentation=documentation_of(known),
+    )
 
 
 def default_of(name: str, broker: BrokerValues) -> Any:
