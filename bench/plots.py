@@ -26,7 +26,7 @@ _TITLES = {
     "noop_pass_ms": "A reconciliation of 12 brokers that finds nothing to do, ms (lower is better)",
     "failover_s": "a broker dies with 10 000 partitions in the fleet, until all have leaders, s (lower is better)",
     "election_s": "of that, from the first new leader to the last, s (lower is better)",
-    "rows_per_s": "Rows read by Spark a second, our source and its own connector (higher is better)",
+    "rows_per_s": "Rows that Spark reads or writes a second, our data source and its own connector (higher is better)",
     **TITLES,
     **availability.TITLES,
     **coordinators.TITLES,

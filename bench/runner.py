@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from bench import failover, spark_read
+from bench import failover, spark_read, spark_write
 from bench.availability import outage_table as availability
 from bench.coordinators import coordinator_table as coordinators
 from bench.floor import write_plainly
@@ -33,6 +33,7 @@ from bench.scenarios import (
     RECORD_BYTES,
     RUN_ALONE,
     SPARK_READ,
+    SPARK_WRITE,
     Request,
     Scenario,
     Volume,
@@ -97,6 +98,10 @@ class BenchRunner:
                     elif item.name == SPARK_READ:
                         self._step("both Spark connectors")
                         spark_read.run(self._work, self._rounds, self._volume.records, self.measured)
+                        self._progress.advance(self._total)
+                    elif item.name == SPARK_WRITE:
+                        self._step("both Spark connectors")
+                        spark_write.run(self._work, self._rounds, self._volume.records, self.measured)
                         self._progress.advance(self._total)
                     elif item.name == FAILOVER:
                         self._step("a broker of three dies")

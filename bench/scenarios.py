@@ -152,6 +152,7 @@ def _transactional(name: str) -> Load:
 
 IDLE = "idle"
 SPARK_READ = "spark-read"
+SPARK_WRITE = "spark-write"
 OPERATOR = "operator"
 FAILOVER = "partitions-10000-failover"
 
@@ -210,6 +211,11 @@ SCENARIOS: tuple[Scenario, ...] = (
         SPARK_READ, "Spark reads our broker, records of 1 kB: our source, and as apache_kafka Spark's own connector",
         _java(65536, "1", linger_ms=5), writes=False, with_null_broker=False,
     ),
+    Scenario(
+        SPARK_WRITE,
+        "Spark writes our broker, rows of 1 kB: our sink exactly once, as apache_kafka its own connector at least once",
+        _java(65536, "1", linger_ms=5), writes=False, with_null_broker=False,
+    ),
     *(
         Scenario(
             item.name, item.description, _java(65536, "1", linger_ms=5),
@@ -233,7 +239,10 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
 )  # fmt: skip
 
-RUN_ALONE = (IDLE, SPARK_READ, OPERATOR, FAILOVER, *(item.name for item in (*STORAGE, *AVAILABILITY, *COORDINATORS)))
+RUN_ALONE = (
+    IDLE, SPARK_READ, SPARK_WRITE, OPERATOR, FAILOVER,
+    *(item.name for item in (*STORAGE, *AVAILABILITY, *COORDINATORS)),
+)  # fmt: skip
 """Scenarios that start their own systems."""
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

@@ -1,8 +1,9 @@
-"""One Spark process for the benchmark: reads topics with one of the two connectors and reports the time of each read.
+"""One Spark process for the benchmark: reads and writes topics with one of the two connectors and reports the times.
 
 `bench.spark_read` starts it as its own process, because a session cannot change its jars, and because memory and
 compiled code of one connector must not affect the other. It reads one JSON object per line from standard input,
-{"bootstrap", "topic"}, and writes {"rows", "bytes", "seconds"}; it exits at the end of the input.
+{"bootstrap", "topic"}, and writes {"rows", "bytes", "seconds"}; with {"records", "record_bytes"} in the object it
+writes so many rows and answers {"seconds"}. It exits at the end of the input.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import json
 import os
 import sys
 import time
+from typing import Any
+
+WRITE_TASKS = 4
 
 
 def main(connector: str, jars: str) -> None:
@@ -34,6 +38,9 @@ def main(connector: str, jars: str) -> None:
     print(json.dumps({"ready": spark.version}), flush=True)
     for line in sys.stdin:
         request = json.loads(line)
+        if "records" in request:
+            print(json.dumps({"seconds": write(spark, connector, request)}), flush=True)
+            continue
         began = time.monotonic()
         reader = spark.read.format(connector).option("kafka.bootstrap.servers", request["bootstrap"])
         for name, value in request.get("options", {}).items():
@@ -44,6 +51,16 @@ def main(connector: str, jars: str) -> None:
         answer = {"rows": found["rows"], "bytes": found["bytes"], "seconds": time.monotonic() - began}
         print(json.dumps(answer), flush=True)
     spark.stop()
+
+
+def write(spark: Any, connector: str, request: dict[str, Any]) -> float:
+    """The seconds that it takes to write rows with a key, which Spark makes, to a topic."""
+    began = time.monotonic()
+    value = f"rpad(cast(id as string), {request['record_bytes']}, 'abcdefghijklmnopqrstuvwxyz')"
+    rows = spark.range(0, request["records"], 1, WRITE_TASKS).selectExpr("cast(id as string) key", f"{value} value")
+    writer = rows.write.format(connector).option("kafka.bootstrap.servers", request["bootstrap"])
+    writer.option("topic", request["topic"]).mode("append").save()
+    return time.monotonic() - began
 
 
 if __name__ == "__main__":

@@ -70,6 +70,14 @@ class SparkJob:
         answer = self._answer()
         return Read(answer["rows"], answer["seconds"])
 
+    def write(self, bootstrap: str, topic: str, records: int, record_bytes: int) -> float:
+        """Seconds that it takes to write so many rows. LoadFailed with the end of the log."""
+        assert self._process.stdin is not None
+        request = {"bootstrap": bootstrap, "topic": topic, "records": records, "record_bytes": record_bytes}
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        seconds: float = self._answer()["seconds"]
+        return seconds
+
     def close(self) -> None:
         """Ends it, also in the middle of a read."""
         assert self._process.stdin is not None and self._process.stdout is not None

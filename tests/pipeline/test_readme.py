@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from ottla_pipeline.reading import options
+from ottla_pipeline.sink import write_options
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,3 +26,10 @@ def test_the_manual_has_every_option_and_no_other() -> None:
     told = {name for line in table for name in re.findall(r"`([a-zA-Z.]+)`", line.split("|")[1])}
     known = {*options._OWN, *options._KAFKA, *options._STREAMING_ONLY, *options._WITHOUT_EFFECT}
     assert told == known
+
+
+def test_the_manual_of_the_sink_has_every_option_and_no_other() -> None:
+    manual = (ROOT / "docs" / "operating" / "spark-sink.md").read_text()
+    table = manual.split("## Options")[1].split("## What is exactly once")[0].splitlines()
+    told = {name for line in table if line.startswith("| `") for name in re.findall(r"`([\w.]+)`", line.split("|")[1])}
+    assert told == {*write_options._OWN, *write_options._OF_CONNECTING, *write_options._KAFKA}
