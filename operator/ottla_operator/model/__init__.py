@@ -1,5 +1,5 @@
-"""The documents that a user writes, KafkaCluster and KafkaTopic, as values, with all defaults and rules.
+"""The documents that a user writes, KafkaCluster, KafkaTopic and KafkaPipeline, as values, with all defaults and rules.
 
-The operator and `ottla local` read the same documents with this package. So it imports neither kopf nor kubernetes, and
-of the broker only its configuration keys. Defaults are here and not in the CRD schemas.
+The operator, `ottla local` and `ottla pipeline` read the same documents with this package. So it imports neither kopf,
+kubernetes nor pyspark, and of the broker only its configuration keys. Defaults are here and not in the CRD schemas.
 """

@@ -1,4 +1,4 @@
-"""Reads KafkaCluster and KafkaTopic documents from YAML files.
+"""Reads KafkaCluster, KafkaTopic and KafkaPipeline documents from YAML files.
 
 A file may have several documents, separated by `---`. All problems are reported together, each with file and field.
 """
@@ -11,12 +11,29 @@ from typing import Any
 
 import yaml
 
-from ottla_operator.model.fields import Problem
+from ottla_operator.model.fields import Problem, is_meant
 from ottla_operator.model.kafka_cluster import KafkaCluster, parse_cluster
+from ottla_operator.model.kafka_pipeline import KafkaPipeline, parse_pipeline
 from ottla_operator.model.kafka_topic import KafkaTopic, parse_topic
 from ottla_operator.model.templates import OWN_DOMAIN
 
 API_VERSION = f"{OWN_DOMAIN}/v1alpha1"
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """Refuses a field that is written twice, as an API server does: of two values one would be lost."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.composer.ComposerError(
+                        None, None, f"the field {key.value} is written twice", key.start_mark
+                    )
+                seen.add(key.value)
+        return node
 
 
 class DocumentError(Exception):
@@ -33,6 +50,7 @@ class Documents:
 
     clusters: tuple[KafkaCluster, ...]
     topics: tuple[KafkaTopic, ...]
+    pipelines: tuple[KafkaPipeline, ...] = ()
 
 
 def load_documents(sources: Iterable[tuple[str, str]]) -> Documents:
@@ -44,10 +62,11 @@ def load_documents(sources: Iterable[tuple[str, str]]) -> Documents:
     """
     clusters: list[KafkaCluster] = []
     topics: list[KafkaTopic] = []
+    pipelines: list[KafkaPipeline] = []
     wrong: list[str] = []
     for source, text in sources:
         try:
-            documents = [document for document in yaml.safe_load_all(text) if document is not None]
+            documents = [document for document in yaml.load_all(text, _UniqueKeys) if document is not None]
         except yaml.YAMLError as error:
             wrong.append(f"{source}{_place(error)}: not YAML: {_reason(error)}")
             continue
@@ -58,14 +77,17 @@ def load_documents(sources: Iterable[tuple[str, str]]) -> Documents:
             wrong += [f"{place}: {problem}" for problem in problems]
             if isinstance(parsed, KafkaCluster):
                 clusters.append(parsed)
+            elif isinstance(parsed, KafkaPipeline):
+                pipelines.append(parsed)
             elif parsed is not None:
                 topics.append(parsed)
     wrong += _repeated("KafkaCluster", [cluster.name for cluster in clusters])
     wrong += _repeated("KafkaTopic", [_full_name(topic) for topic in topics])
+    wrong += _repeated("KafkaPipeline", [_full_name(pipeline) for pipeline in pipelines])
     wrong += _shared(topics)
     if wrong:
         raise DocumentError(wrong)
-    return Documents(tuple(clusters), tuple(topics))
+    return Documents(tuple(clusters), tuple(topics), tuple(pipelines))
 
 
 def _place(error: yaml.YAMLError) -> str:
@@ -79,7 +101,7 @@ def _reason(error: yaml.YAMLError) -> str:
     return " ".join(str(error).split())
 
 
-def _parse(document: Any, problems: list[Problem]) -> KafkaCluster | KafkaTopic | None:
+def _parse(document: Any, problems: list[Problem]) -> KafkaCluster | KafkaTopic | KafkaPipeline | None:
     if not isinstance(document, Mapping):
         problems.append(Problem("kind", "the document is not a mapping with apiVersion, kind, metadata and spec"))
         return None
@@ -95,7 +117,12 @@ def _parse(document: Any, problems: list[Problem]) -> KafkaCluster | KafkaTopic 
         topic, found = parse_topic(document)
         problems += found
         return topic
-    problems.append(Problem("kind", f"must be KafkaCluster or KafkaTopic, not {kind!r}"))
+    if kind == "KafkaPipeline":
+        pipeline, found = parse_pipeline(document)
+        problems += found
+        return pipeline
+    kinds = ("KafkaCluster", "KafkaTopic", "KafkaPipeline")
+    problems.append(Problem("kind", f"must be one of {', '.join(kinds)}, not {kind!r}{is_meant(str(kind), kinds)}"))
     return None
 
 
@@ -112,8 +139,8 @@ def _shared(topics: list[KafkaTopic]) -> list[str]:
     ]
 
 
-def _full_name(topic: KafkaTopic) -> str:
-    return topic.name if topic.namespace == "default" else f"{topic.namespace}/{topic.name}"
+def _full_name(named: KafkaTopic | KafkaPipeline) -> str:
+    return named.name if named.namespace == "default" else f"{named.namespace}/{named.name}"
 
 
 def _repeated(kind: str, names: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -173,7 +173,19 @@ class Fields:
         for name in self.values:
             if name not in self.known:
                 expected = ", ".join(sorted(self.known))
-                self.problem(str(name), f"is not a field here; there are {expected}")
+                self.problem(str(name), f"is not a field here; there are {expected}{is_meant(str(name), self.known)}")
+
+
+def is_meant(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the known one that is most like it, or "".
+
+    >>> is_meant("stpes", ["source", "steps"]), is_meant("x", ["source", "steps"])
+    ('; is steps meant?', '')
+    """
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(known), n=1)
+    return f"; is {close[0]} meant?" if close else ""
 
 
 def scalar_text(value: object) -> str:

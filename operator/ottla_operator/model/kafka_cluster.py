@@ -13,8 +13,8 @@ from ottla_operator.model.fields import Fields, Problem
 from ottla_operator.model.kafka_version import PROTOCOL_KEY, parse_version
 from ottla_operator.model.maintenance_windows import MaintenanceWindow, parse_maintenance_windows
 from ottla_operator.model.overrides import BrokerOverride, parse_overrides
-from ottla_operator.model.quantity import quantity
 from ottla_operator.model.rebalance_spec import DEFAULT_REBALANCE, RebalanceSpec, parse_rebalance
+from ottla_operator.model.resources import Resources, parse_resources
 from ottla_operator.model.rolling import DEFAULT_ROLLING, RollingSpec, parse_rolling
 from ottla_operator.model.templates import NO_TEMPLATE, Template, parse_template
 from ottla_operator.model.topic_namespaces import ONLY_OWN_NAMESPACE, TopicNamespaces, parse_topic_namespaces
@@ -53,14 +53,6 @@ IMAGE_PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
 IMAGE_UPDATE_POLICIES = ("Keep", "FollowOperator")
 OF_OWN_ENSEMBLE = ("replicas", "disk", "logDisk", "resources", "template", "image", "claimDeletionPolicy")
 """Fields of `zookeeper` that do not go with `connect`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """Requests and limits of a container: quantities by the name of the resource. `ottla local` ignores them."""
-
-    requests: Mapping[str, str]
-    limits: Mapping[str, str]
 
 
 DEFAULT_BROKER_RESOURCES = Resources({"cpu": "250m", "memory": "256Mi"}, {})
@@ -218,7 +210,7 @@ def _parse_brokers(fields: Fields) -> BrokersSpec:
         racks=fields.texts("racks"),
         disks=tuple(disks) or (DiskSpec("d0"),),
         config=config,
-        resources=_parse_resources(fields, DEFAULT_BROKER_RESOURCES),
+        resources=parse_resources(fields, DEFAULT_BROKER_RESOURCES),
         claim_deletion_policy=_parse_claim_deletion(fields),
         overrides=parse_overrides(fields),
         template=parse_template(fields, has_bootstrap=True),
@@ -272,22 +264,9 @@ def _parse_zookeeper(spec: Fields) -> ZooKeeperSpec:
         fields.problem("replicas", f"must be odd, not {replicas}: an even ensemble survives no more failures")
     disk = parse_ensemble_disk(fields.child("disk"), has_policy=True)
     log_disk = parse_ensemble_disk(fields.child("logDisk"), has_policy=False) if fields.has("logDisk") else None
-    resources = _parse_resources(fields, DEFAULT_ZOOKEEPER_RESOURCES)
+    resources = parse_resources(fields, DEFAULT_ZOOKEEPER_RESOURCES)
     template = parse_template(fields, has_bootstrap=False)
     image = fields.text("image", "", pattern=IMAGE)
     claims = _parse_claim_deletion(fields)
     fields.finish()
     return ZooKeeperSpec(connect, replicas, disk, log_disk, resources, template, image, claims)
-
-
-def _parse_resources(parent: Fields, default: Resources) -> Resources:
-    """What is written replaces the whole default, so `resources: {}` requests nothing."""
-    if not parent.has("resources"):
-        return default
-    fields = parent.child("resources")
-    requests, limits = fields.quantities("requests"), fields.quantities("limits")
-    for name, limit in limits.items():
-        if name in requests and quantity(requests[name]) > quantity(limit):
-            fields.problem(f"requests.{name}", f"{requests[name]} is more than the limit {limit}")
-    fields.finish()
-    return Resources(requests, limits)

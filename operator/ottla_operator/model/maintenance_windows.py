@@ -44,7 +44,7 @@ def parse_maintenance_windows(spec: Fields) -> tuple[MaintenanceWindow, ...]:
         schedule, duration = item.text("schedule"), item.text("duration")
         time_zone = item.text("timeZone", DEFAULT_TIME_ZONE)
         item.finish()
-        if isinstance(item.values.get("schedule"), str) and (wrong := _wrong_schedule(schedule)):
+        if isinstance(item.values.get("schedule"), str) and (wrong := wrong_schedule(schedule)):
             item.problem("schedule", f"{schedule!r} is no schedule of five fields as cron has them: {wrong}")
         seconds = duration_s(duration)
         if isinstance(item.values.get("duration"), str) and not SHORTEST_WINDOW_S <= seconds <= LONGEST_WINDOW_S:
@@ -78,8 +78,8 @@ def is_time_zone(name: str) -> bool:
     return True
 
 
-def _wrong_schedule(text: str) -> str:
-    """What is wrong with a schedule; "" when it opens a window at some time."""
+def wrong_schedule(text: str) -> str:
+    """What is wrong with a schedule of five fields, as cron has them; "" when it names some time that comes."""
     if len(text.split()) != _CRON_FIELDS:
         return f"it has {len(text.split())} fields"
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ottla_operator.model.fields import Problem
+from ottla_operator.model.fields import Problem, is_meant
 from ottla_operator.model.pod_fields import FIELDS
 from ottla_operator.model.quantity import quantity
 
@@ -81,7 +81,9 @@ def _entry(value: Any, kind: str, path: str, problems: list[Problem]) -> dict[st
             else:
                 problems.append(Problem(place, "there is only $patch: replace, and only in a securityContext"))
         elif name not in FIELDS[kind]:
-            problems.append(Problem(place, f"is not a field of {kind} in Kubernetes{_meant(str(name), kind)}"))
+            problems.append(
+                Problem(place, f"is not a field of {kind} in Kubernetes{is_meant(str(name), FIELDS[kind])}")
+            )
         elif item is not None:
             read = _read(item, FIELDS[kind][name], place, problems)
             if read is not None and (read != "" or name in KEPT_WHEN_EMPTY):
@@ -96,10 +98,3 @@ def _quantity(value: Any, path: str, problems: list[Problem]) -> str | None:
         problems.append(Problem(path, str(error)))
         return None
     return str(value)
-
-
-def _meant(name: str, kind: str) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, FIELDS[kind], n=1)
-    return f"; is {close[0]} meant?" if close else ""

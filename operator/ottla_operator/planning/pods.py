@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ottla_operator.api.objects import STATEFUL_SET, Obj, dig, new
 from ottla_operator.api.times import seconds_between
-from ottla_operator.model.kafka_cluster import Resources
+from ottla_operator.model.resources import Resources
 
 USER = 10001
 CONTAINER_SECURITY: Obj = {

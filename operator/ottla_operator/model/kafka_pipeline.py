@@ -1,0 +1,210 @@
+"""KafkaPipeline as a value: a Spark query from a source through steps to a sink.
+
+`ottla pipeline` runs it on one machine. Nothing here needs Spark: what only Spark knows, such as the columns of a view,
+is checked when the pipeline is planned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ottla_operator.model.durations import FORM, duration_ms
+from ottla_operator.model.fields import Fields, Problem
+from ottla_operator.model.maintenance_windows import DEFAULT_TIME_ZONE, is_time_zone, wrong_schedule
+from ottla_operator.model.pipeline_sink import ParquetSink, Sink, TopicSink, parse_dead_letters, parse_sink
+from ottla_operator.model.pipeline_source import Source, TopicSource, folder, parse_source
+from ottla_operator.model.pipeline_steps import SOURCE_VIEW, Step, Views, parse_steps
+from ottla_operator.model.resources import Resources, parse_resources
+from ottla_operator.model.topic_namespaces import NAMESPACE_NAME
+
+PIPELINE_NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+RESTART_POLICIES = ("OnFailure", "Never")
+DEFAULT_BACKOFF_LIMIT = 6
+"""Kubernetes' default for a Job."""
+DEFAULT_DRIVER_RESOURCES = Resources({"cpu": "1", "memory": "2Gi"}, {})
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:,\[\]]+):(\d{1,5})")
+_LONGEST_MS = 366 * 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """When a batch begins. Exactly one: `interval_ms` between the beginnings of batches (0: at once), or what is there
+    now (`is_available_now`), for a `schedule` at each of its times."""
+
+    interval_ms: int = 0
+    is_available_now: bool = False
+    schedule: str = ""
+    time_zone: str = DEFAULT_TIME_ZONE
+
+
+@dataclass(frozen=True, slots=True)
+class EventTimeWatermark:
+    """How late a row of `view` may be, by its time in `column`."""
+
+    view: str
+    column: str
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaPipeline:
+    """One pipeline. `bootstrap_servers` or `cluster`, where topics are read or written."""
+
+    name: str
+    namespace: str
+    cluster: str
+    bootstrap_servers: str
+    source: Source
+    steps: tuple[Step, ...]
+    sink: Sink
+    trigger: Trigger
+    watermark: EventTimeWatermark | None = None
+    checkpoint: str = ""
+    dead_letters: str = ""
+    restart_policy: str = "OnFailure"
+    backoff_limit: int = DEFAULT_BACKOFF_LIMIT
+    is_suspended: bool = False
+    resources: Resources = DEFAULT_DRIVER_RESOURCES
+    """Of the pod on Kubernetes; nothing on one machine."""
+
+    @property
+    def has_topics(self) -> bool:
+        """Whether a broker is needed."""
+        return (
+            isinstance(self.source, TopicSource) or isinstance(self.sink.target, TopicSink) or bool(self.dead_letters)
+        )
+
+
+def parse_pipeline(document: Mapping[str, Any]) -> tuple[KafkaPipeline, list[Problem]]:
+    """Reads a KafkaPipeline document (apiVersion and kind are not checked).
+
+    Returns:
+        The pipeline, with a default in place of each wrong value, and the problems by field.
+    """
+    problems: list[Problem] = []
+    root = Fields(document, "", problems, {"apiVersion", "kind", "status"})
+    metadata = root.child("metadata")
+    name = metadata.text("name", pattern=PIPELINE_NAME)
+    namespace = metadata.text("namespace", "default", pattern=NAMESPACE_NAME)
+    spec = root.child("spec")
+    cluster, servers = _brokers(spec)
+    source = parse_source(spec)
+    steps, views = parse_steps(spec)
+    sink = parse_sink(spec, views)
+    pipeline = KafkaPipeline(
+        name=name,
+        namespace=namespace,
+        cluster=cluster,
+        bootstrap_servers=servers,
+        source=source,
+        steps=steps,
+        sink=sink,
+        trigger=_trigger(spec),
+        watermark=_watermark(spec, views),
+        checkpoint=_checkpoint(spec, name),
+        dead_letters=parse_dead_letters(spec),
+        restart_policy=spec.choice("restartPolicy", RESTART_POLICIES, "OnFailure"),
+        backoff_limit=spec.whole("backoffLimit", DEFAULT_BACKOFF_LIMIT, lowest=0),
+        is_suspended=spec.flag("suspend"),
+        resources=parse_resources(spec, DEFAULT_DRIVER_RESOURCES),
+    )
+    _check_together(spec, pipeline)
+    spec.finish()
+    root.finish()
+    return pipeline, problems
+
+
+def _brokers(spec: Fields) -> tuple[str, str]:
+    reference = spec.child("clusterRef")
+    cluster = reference.text("name") if spec.has("clusterRef") else ""
+    reference.finish()
+    servers = spec.text("bootstrapServers", "")
+    if spec.has("bootstrapServers"):
+        if spec.has("clusterRef"):
+            spec.problem("bootstrapServers", "does not go with clusterRef, which names the brokers too")
+        for address in servers.split(",") if isinstance(spec.values["bootstrapServers"], str) else ():
+            match = _ADDRESS.fullmatch(address.strip())
+            if match is None or not 0 < int(match[2]) < 65536:
+                spec.problem("bootstrapServers", f"must be HOST:PORT,HOST:PORT; {address.strip()!r} is no address")
+                break
+    return cluster, servers
+
+
+def _trigger(spec: Fields) -> Trigger:
+    schedule, time_zone = spec.text("schedule", ""), spec.text("timeZone", DEFAULT_TIME_ZONE)
+    fields = spec.child("trigger")
+    is_available_now = fields.flag("availableNow")
+    interval_ms = _duration(fields, "interval", 0)
+    if fields.has("interval") and is_available_now:
+        fields.problem("availableNow", "does not go with interval: one run reads what is there and ends")
+    fields.finish()
+    if spec.has("schedule"):
+        if isinstance(spec.values["schedule"], str) and (wrong := wrong_schedule(schedule)):
+            spec.problem("schedule", f"{schedule!r} is no schedule of five fields as cron has them: {wrong}")
+        if fields.has("interval"):
+            spec.problem("schedule", "does not go with trigger.interval: each of its times reads what is there")
+        if not is_time_zone(time_zone):
+            spec.problem("timeZone", f"{time_zone!r} is no time zone of the IANA data base, such as Europe/Berlin")
+        return Trigger(is_available_now=True, schedule=schedule, time_zone=time_zone)
+    if spec.has("timeZone"):
+        spec.problem("timeZone", "goes with schedule")
+    return Trigger(interval_ms, is_available_now)
+
+
+def _duration(fields: Fields, name: str, default: int) -> int:
+    text = fields.text(name, "")
+    if not isinstance(fields.values.get(name), str):
+        return default
+    try:
+        found = duration_ms(text)
+    except ValueError:
+        fields.problem(name, f"must be {FORM}, not {text!r}")
+        return default
+    if found > _LONGEST_MS:
+        fields.problem(name, f"must be at most a year, not {text}")
+    return found
+
+
+def _watermark(spec: Fields, views: Views) -> EventTimeWatermark | None:
+    if not spec.has("watermark"):
+        return None
+    fields = spec.child("watermark")
+    column = fields.text("column")
+    view = fields.text("from", SOURCE_VIEW)
+    views.check(fields, "from", view)
+    if not fields.has("delay"):
+        fields.problem("delay", f"is required: {FORM}")
+    watermark = EventTimeWatermark(view, column, _duration(fields, "delay", 0))
+    fields.finish()
+    return watermark
+
+
+def _checkpoint(spec: Fields, name: str) -> str:
+    fields = spec.child("checkpoint")
+    path = folder(fields, "path", f".ottla/pipelines/{name}")
+    fields.finish()
+    return path
+
+
+def _check_together(spec: Fields, pipeline: KafkaPipeline) -> None:
+    """What no field says by itself."""
+    needs = spec.has("source") and spec.has("sink") and pipeline.has_topics
+    if needs and not spec.has("clusterRef") and not spec.has("bootstrapServers"):
+        spec.problem("clusterRef", "is required where topics are read or written, or bootstrapServers")
+    source, target = pipeline.source, pipeline.sink.target
+    if not isinstance(source, TopicSource):
+        return
+    written = {target.topic} if isinstance(target, TopicSink) else set()
+    for field, topics in (("sink.topic.name", written), ("deadLetters.topic", {pipeline.dead_letters} - {""})):
+        for topic in topics & set(source.topics):
+            spec.problem(field, f"{topic} is read by this pipeline: it would read what it writes, without an end")
+    if pipeline.dead_letters and pipeline.dead_letters in written:
+        spec.problem("deadLetters.topic", f"{pipeline.dead_letters} is the topic of the sink too")
+    if pipeline.dead_letters and isinstance(target, ParquetSink) and source.starting_offsets == "latest":
+        spec.problem(
+            "source.startingOffsets",
+            "latest does not go with deadLetters beside a sink of files: two queries would begin at two offsets",
+        )

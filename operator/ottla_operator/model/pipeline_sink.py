@@ -1,0 +1,111 @@
+"""spec.sink and spec.deadLetters of a KafkaPipeline: where the rows of a view go, and those that cannot."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ottla_operator.model.fields import Fields
+from ottla_operator.model.kafka_topic import TOPIC_NAME
+from ottla_operator.model.pipeline_source import folder
+from ottla_operator.model.pipeline_steps import Views
+
+SERVED = ("topic", "parquet")
+NOT_SERVED = ("delta", "iceberg", "jdbc")
+GUARANTEES = ("exactly-once", "at-least-once")
+OUTPUT_MODES = ("append", "update", "complete")
+_COLUMN = r"[^\W\d]\w*"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSink:
+    """A topic. `config`: keys of Kafka's producer."""
+
+    topic: str
+    guarantee: str = "exactly-once"
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetSink:
+    """Parquet files in a folder, exactly once for readers that follow Spark's `_spark_metadata`."""
+
+    path: str
+    partition_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """`view`: whose rows are written."""
+
+    view: str
+    target: TopicSink | ParquetSink
+    output_mode: str = "append"
+
+
+def parse_sink(spec: Fields, views: Views) -> Sink:
+    """Reads `sink` below spec. `views`: all that there are; the last one is the default."""
+    before = len(spec.problems)
+    fields = spec.child("sink")
+    nothing = Sink(views.names[-1], TopicSink(""))
+    if not spec.has("sink"):
+        spec.problem("sink", f"is required: one of {', '.join(SERVED)}")
+        return nothing
+    named = [kind for kind in (*SERVED, *NOT_SERVED) if fields.has(kind)]
+    view = fields.text("from", views.names[-1])
+    views.check(fields, "from", view)
+    mode = fields.choice("outputMode", OUTPUT_MODES, "append")
+    target: TopicSink | ParquetSink = nothing.target
+    for kind in named:
+        if kind in NOT_SERVED:
+            fields.problem(kind, f"is not served yet; there are {' and '.join(SERVED)}")
+        elif kind == "topic":
+            target = _topic(fields)
+        else:
+            target = _parquet(fields)
+            if mode != "append":
+                fields.problem("outputMode", f"{mode} does not go with parquet: files are only appended to")
+    if sum(kind in SERVED for kind in named) == len(named) > 1:
+        spec.problem("sink", f"has exactly one of {', '.join(SERVED)}, not {' and '.join(named)}")
+    fields.finish()
+    if not named and len(fields.problems) == before:
+        spec.problem("sink", f"has exactly one of {', '.join(SERVED)}, and none is given")
+    return Sink(view, target, mode)
+
+
+def parse_dead_letters(spec: Fields) -> str:
+    """The topic of `deadLetters` below spec; "" when there is none."""
+    if not spec.has("deadLetters"):
+        return ""
+    fields = spec.child("deadLetters")
+    topic = _topic_name(fields, "topic")
+    fields.finish()
+    return topic
+
+
+def _topic(parent: Fields) -> TopicSink:
+    fields = parent.child("topic")
+    sink = TopicSink(
+        _topic_name(fields, "name"), fields.choice("guarantee", GUARANTEES, GUARANTEES[0]), fields.config()
+    )
+    fields.finish()
+    return sink
+
+
+def _topic_name(fields: Fields, name: str) -> str:
+    topic = fields.text(name)
+    if isinstance(fields.values.get(name), str) and (not re.fullmatch(TOPIC_NAME, topic) or topic in (".", "..")):
+        fields.problem(name, f"{topic!r} is not a topic name")
+    return topic
+
+
+def _parquet(parent: Fields) -> ParquetSink:
+    fields = parent.child("parquet")
+    columns = fields.texts("partitionBy")
+    for column in columns:
+        if not re.fullmatch(_COLUMN, column):
+            fields.problem("partitionBy", f"{column!r} is no name of a column")
+    sink = ParquetSink(folder(fields, "path"), columns)
+    fields.finish()
+    return sink

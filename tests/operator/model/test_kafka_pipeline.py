@@ -1,0 +1,278 @@
+"""KafkaPipeline documents, read the way a user would write them, and get them wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from ottla_operator.model.documents import DocumentError, load_documents
+from ottla_operator.model.kafka_pipeline import EventTimeWatermark, KafkaPipeline, Trigger, parse_pipeline
+from ottla_operator.model.pipeline_sink import ParquetSink, TopicSink
+from ottla_operator.model.pipeline_source import FileSource, TopicSource, ValueFormat
+from ottla_operator.model.pipeline_steps import PythonStep, SqlStep
+from ottla_operator.model.resources import Resources
+
+HEAD = "apiVersion: kafka.ottla.dev/v1alpha1\nkind: KafkaPipeline\nmetadata: {name: delays}\n"
+FULL = """
+clusterRef: {name: orders}
+source:
+  topics: [flights]
+  startingOffsets: latest
+  maxOffsetsPerTrigger: 10000
+  isolationLevel: read_uncommitted
+  failOnDataLoss: false
+  includeHeaders: true
+  value: {format: json, schema: "carrier string, delay double, at timestamp"}
+steps:
+- name: flights
+  sql: SELECT value.* FROM source
+- name: late
+  python: my.steps:only_late
+- name: by_carrier
+  sql: |
+    WITH w AS (SELECT * FROM late) SELECT carrier AS key, count(*) AS value
+    FROM w JOIN Flights USING (carrier) GROUP BY 1;
+sink:
+  from: by_carrier
+  topic: {name: delays, guarantee: at-least-once, config: {compression.type: zstd, linger.ms: 5}}
+  outputMode: update
+trigger: {interval: 1m30s}
+watermark: {from: flights, column: at, delay: 10m}
+checkpoint: {path: /var/lib/delays}
+deadLetters: {topic: delays-dead}
+restartPolicy: Never
+backoffLimit: 0
+suspend: true
+resources: {requests: {cpu: 500m, memory: 1Gi}, limits: {memory: 2Gi}}
+"""
+LEAST = "bootstrapServers: '127.0.0.1:9092'\nsource: {topics: [a]}\nsink: {topic: {name: b}}\n"
+
+
+def parse(spec: str) -> tuple[KafkaPipeline, list[str]]:
+    pipeline, problems = parse_pipeline({"metadata": {"name": "delays"}, "spec": yaml.safe_load(spec)})
+    return pipeline, [str(problem) for problem in problems]
+
+
+def changed(spec: str, path: str, value: Any) -> list[str]:
+    """The problems of the document with one field changed; None removes it."""
+    document = {"metadata": {"name": "delays"}, "spec": yaml.safe_load(spec)}
+    at: Any = document
+    *way, last = [int(part) if part.isdecimal() else part for part in path.split(".")]
+    for part in way:
+        at = at[part] if isinstance(part, int) else at.setdefault(part, {})
+    at[last] = value
+    return [str(problem) for problem in parse_pipeline(document)[1]]
+
+
+def test_every_field_of_a_document_arrives() -> None:
+    pipeline, problems = parse(FULL)
+    assert problems == []
+    assert pipeline == KafkaPipeline(
+        name="delays",
+        namespace="default",
+        cluster="orders",
+        bootstrap_servers="",
+        source=TopicSource(
+            topics=("flights",),
+            starting_offsets="latest",
+            max_offsets_per_trigger=10000,
+            isolation_level="read_uncommitted",
+            is_data_loss_fatal=False,
+            has_headers=True,
+            value=ValueFormat("json", "carrier string, delay double, at timestamp"),
+        ),
+        steps=(
+            SqlStep("flights", "SELECT value.* FROM source"),
+            PythonStep("late", "my.steps:only_late", "flights"),
+            SqlStep(
+                "by_carrier",
+                "WITH w AS (SELECT * FROM late) SELECT carrier AS key, count(*) AS value\n"
+                "FROM w JOIN Flights USING (carrier) GROUP BY 1",
+            ),
+        ),
+        sink=pipeline.sink,
+        trigger=Trigger(interval_ms=90_000),
+        watermark=EventTimeWatermark("flights", "at", 600_000),
+        checkpoint="/var/lib/delays",
+        dead_letters="delays-dead",
+        restart_policy="Never",
+        backoff_limit=0,
+        is_suspended=True,
+        resources=Resources({"cpu": "500m", "memory": "1Gi"}, {"memory": "2Gi"}),
+    )
+    assert pipeline.sink.view == "by_carrier" and pipeline.sink.output_mode == "update"
+    assert pipeline.sink.target == TopicSink("delays", "at-least-once", {"compression.type": "zstd", "linger.ms": "5"})
+
+
+def test_absent_fields_have_defaults() -> None:
+    pipeline, problems = parse(LEAST)
+    assert problems == []
+    assert pipeline.source == TopicSource(topics=("a",)) and pipeline.source.starting_offsets == "earliest"
+    assert pipeline.sink.view == "source" and pipeline.sink.target == TopicSink("b", "exactly-once")
+    assert pipeline.trigger == Trigger(interval_ms=0) and pipeline.watermark is None
+    assert pipeline.checkpoint == ".ottla/pipelines/delays"
+    assert (pipeline.restart_policy, pipeline.backoff_limit, pipeline.is_suspended) == ("OnFailure", 6, False)
+
+
+def test_files_become_parquet_without_any_broker() -> None:
+    pipeline, problems = parse(
+        "source: {files: {path: in, format: csv, schema: a int, maxFilesPerTrigger: 2}}\n"
+        "sink: {parquet: {path: /out, partitionBy: [a]}}\nschedule: '0 * * * *'\ntimeZone: Europe/Berlin"
+    )
+    assert problems == [] and not pipeline.has_topics
+    assert pipeline.source == FileSource("in", "csv", "a int", 2)
+    assert pipeline.sink.target == ParquetSink("/out", ("a",))
+    assert pipeline.trigger == Trigger(is_available_now=True, schedule="0 * * * *", time_zone="Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        ("metadata.name", "Delays", "metadata.name: 'Delays' does not match"),
+        ("metadata.name", None, "metadata.name: is required"),
+        ("spec.stpes", [], "spec.stpes: is not a field here; there are "),
+        ("spec.source", None, "spec.source: is required: one of topics, pattern, table, files"),
+        ("spec.source", [], "spec.source: must be a mapping, not []"),
+        ("spec.source", {}, "spec.source: has exactly one of topics, pattern, table, files, and none is given"),
+        ("spec.source.topic", "flights", "spec.source.topic: is not a field here; there are "),
+        ("spec.source.topics", "flights", "spec.source.topics: must be a list of strings, not 'flights'"),
+        ("spec.source.topics", [], "spec.source.topics: names no topic"),
+        ("spec.source.topics", ["a b"], "spec.source.topics: 'a b' is not a topic name"),
+        ("spec.source.topics", ["a", "a"], "spec.source.topics: names something twice"),
+        ("spec.source.pattern", "f.*", "spec.source: has exactly one of topics, pattern, table, files, not topics and"),
+        ("spec.source.maxOffsetsPerTrigger", -1, "spec.source.maxOffsetsPerTrigger: must be between 1 and"),
+        ("spec.source.maxOffsetsPerTrigger", "10", "spec.source.maxOffsetsPerTrigger: must be a whole number"),
+        ("spec.source.startingOffsets", "earliset", "spec.source.startingOffsets: must be one of earliest, latest"),
+        ("spec.source.failOnDataLoss", "no", "spec.source.failOnDataLoss: must be true or false, not 'no'"),
+        ("spec.source.value", {"format": "json"}, "spec.source.value.schema: is required for json"),
+        ("spec.source.value", {"format": "avro"}, "spec.source.value.format: must be one of binary, text, json"),
+        ("spec.source.value", {"schema": "a int"}, "spec.source.value.schema: goes with format json, not binary"),
+        ("spec.steps.0.name", "by carrier", "spec.steps[0].name: 'by carrier' does not match"),
+        ("spec.steps.0.name", "source", "spec.steps[0].name: source is the view of the source"),
+        ("spec.steps.1.name", "FLIGHTS", "spec.steps[1].name: FLIGHTS is the name of a step before"),
+        (
+            "spec.steps.0.sql",
+            "SELECT * FROM sorce",
+            "spec.steps[0].sql: no view 'sorce' is there; there are source; is",
+        ),
+        ("spec.steps.0.sql", "SELECT * FROM late", "spec.steps[0].sql: no view 'late' is there; there are source"),
+        ("spec.steps.0.sql", "DROP TABLE x", "spec.steps[0].sql: must be a query"),
+        ("spec.steps.0.sql", "  ;  ", "spec.steps[0].sql: must be a query"),
+        ("spec.steps.0.sql", 5, "spec.steps[0].sql: must be a string, not 5"),
+        ("spec.steps.0.sql", None, "spec.steps[0].sql: is required, or python"),
+        ("spec.steps.0.python", "a:b", "spec.steps[0].python: a step has either sql or python"),
+        ("spec.steps.1.python", "steps.py", "spec.steps[1].python: must be module:function"),
+        ("spec.steps.1.from", "nowhere", "spec.steps[1].from: no view 'nowhere' is there; there are source, flights"),
+        ("spec.steps.1", "SELECT 1", "spec.steps[1]: must be a mapping, not 'SELECT 1'"),
+        ("spec.sink.from", "by_carier", "spec.sink.from: no view 'by_carier' is there; there are "),
+        ("spec.sink.delta", {"path": "/x"}, "spec.sink.delta: is not served yet; there are topic and parquet"),
+        ("spec.sink.topic.guarantee", "exactly_once", "spec.sink.topic.guarantee: must be one of exactly-once,"),
+        ("spec.sink.topic.name", "", "spec.sink.topic.name: '' is not a topic name"),
+        ("spec.sink.topic.name", "flights", "spec.sink.topic.name: flights is read by this pipeline"),
+        ("spec.sink.outputMode", "upsert", "spec.sink.outputMode: must be one of append, update, complete"),
+        ("spec.trigger.interval", "10 seconds", "spec.trigger.interval: must be a duration such as 500ms"),
+        ("spec.trigger.interval", -5, "spec.trigger.interval: must be a string, not -5"),
+        ("spec.trigger.interval", "-5s", "spec.trigger.interval: must be a duration"),
+        ("spec.trigger.interval", "9999h", "spec.trigger.interval: must be at most a year"),
+        ("spec.trigger.availableNow", True, "spec.trigger.availableNow: does not go with interval"),
+        ("spec.schedule", "0 * * * *", "spec.schedule: does not go with trigger.interval"),
+        ("spec.timeZone", "Europe/Berlin", "spec.timeZone: goes with schedule"),
+        ("spec.watermark.delay", None, "spec.watermark.delay: is required"),
+        ("spec.watermark.column", None, "spec.watermark.column: is required"),
+        ("spec.checkpoint.path", "s3a://bucket/x", "spec.checkpoint.path: must be a path of a file system"),
+        ("spec.checkpoint.path", "", "spec.checkpoint.path: is empty"),
+        ("spec.deadLetters.topic", "delays", "spec.deadLetters.topic: delays is the topic of the sink too"),
+        ("spec.deadLetters.topic", "flights", "spec.deadLetters.topic: flights is read by this pipeline"),
+        ("spec.deadLetters", {}, "spec.deadLetters.topic: is required"),
+        ("spec.restartPolicy", "Always", "spec.restartPolicy: must be one of OnFailure, Never"),
+        ("spec.backoffLimit", -1, "spec.backoffLimit: must be between 0 and"),
+        ("spec.resources.requests.memory", "3Gi", "spec.resources.requests.memory: 3Gi is more than the limit 2Gi"),
+        ("spec.resources.limits.memory", "-1Gi", "spec.resources.limits.memory: must not be less than nothing"),
+        ("spec.resources.limits.memory", "2GB", "spec.resources.limits.memory: '2GB' is not a quantity"),
+        ("spec.clusterRef", None, "spec.clusterRef: is required where topics are read or written"),
+        ("spec.bootstrapServers", "127.0.0.1:9092", "spec.bootstrapServers: does not go with clusterRef"),
+    ],
+)
+def test_a_mistake_is_one_problem_that_names_its_field(path: str, value: Any, problem: str) -> None:
+    (found,) = changed(FULL, path, value)
+    assert found.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"),
+    [("spec.stpes", "steps"), ("spec.source.topic", "topics"), ("spec.checkPoint", "checkpoint")],
+)
+def test_a_typo_is_answered_with_the_nearest_field(typo: str, meant: str) -> None:
+    (found,) = changed(FULL, typo, "x")
+    assert found.endswith(f"; is {meant} meant?")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        (
+            "spec.bootstrapServers",
+            "broker",
+            "spec.bootstrapServers: must be HOST:PORT,HOST:PORT; 'broker' is no address",
+        ),
+        ("spec.bootstrapServers", "a:1,b:99999", "spec.bootstrapServers: must be HOST:PORT,HOST:PORT; 'b:99999' is no"),
+        ("spec.schedule", "every hour", "spec.schedule: 'every hour' is no schedule of five fields"),
+        ("spec.schedule", "61 * * * *", "spec.schedule: '61 * * * *' is no schedule"),
+        ("spec.schedule", "0 0 30 2 *", "spec.schedule: '0 0 30 2 *' is no schedule of five fields as cron has them"),
+        ("spec.source", {"pattern": "f("}, "spec.source.pattern: 'f(' is no regular expression"),
+        ("spec.source", {"pattern": ""}, "spec.source.pattern: is empty"),
+        ("spec.source", {"table": {"topic": "a"}}, "spec.source.table: a compacted topic as a table is not served yet"),
+        ("spec.source", {"files": {"path": "in"}}, "spec.source.files.schema: is required for a stream of files"),
+        ("spec.source", {"files": {"format": "text"}}, "spec.source.files.path: is required"),
+        ("spec.sink", {"jdbc": {"url": "x"}}, "spec.sink.jdbc: is not served yet"),
+        ("spec.sink", {}, "spec.sink: has exactly one of topic, parquet, and none is given"),
+        ("spec.sink", {"topic": {"name": "b"}, "parquet": {"path": "/x"}}, "spec.sink: has exactly one of"),
+        ("spec.sink", {"parquet": {"path": "/x"}, "outputMode": "complete"}, "spec.sink.outputMode: complete does not"),
+        ("spec.steps", "SELECT 1", "spec.steps: must be a list, not 'SELECT 1'"),
+    ],
+)
+def test_a_mistake_in_the_least_document_is_one_problem(path: str, value: Any, problem: str) -> None:
+    (found,) = changed(LEAST, path, value)
+    assert found.startswith(problem)
+
+
+def test_latest_is_refused_where_two_queries_would_begin_at_two_offsets() -> None:
+    _, problems = parse(
+        "bootstrapServers: 'h:1'\nsource: {topics: [a], startingOffsets: latest}\n"
+        "sink: {parquet: {path: /x}}\ndeadLetters: {topic: d}"
+    )
+    assert len(problems) == 1 and problems[0].startswith("spec.source.startingOffsets: latest does not go with")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            HEAD + "spec:\n  source: {topics: [a]}\n  source: {topics: [b]}\n",
+            "f.yaml, line 6, column 3: not YAML: the fi",
+        ),
+        (HEAD + "spec: [", "not YAML"),
+        (HEAD.replace("KafkaPipeline", "KafkaPipelines"), "; is KafkaPipeline meant?"),
+        (HEAD + "spec:\n" + "\n".join("  " + line for line in LEAST.splitlines()) + "\n---\n", ""),
+        (HEAD + "spec: {sink: {topic: {name: no}}}", "spec.sink.topic.name: must be a string, not False"),
+        (HEAD + "spec: {sink: {topic: {name: 2026-01-01}}}", "spec.sink.topic.name: must be a string, not datetime"),
+    ],
+)
+def test_oddities_of_yaml_are_told(text: str, message: str) -> None:
+    if not message:
+        assert len(load_documents([("f.yaml", text)]).pipelines) == 1
+        return
+    with pytest.raises(DocumentError) as raised:
+        load_documents([("f.yaml", text)])
+    assert message in str(raised.value)
+
+
+def test_several_pipelines_in_one_file_and_the_same_name_twice() -> None:
+    one = HEAD + "spec:\n" + "\n".join("  " + line for line in LEAST.splitlines()) + "\n"
+    other = one.replace("delays", "other")
+    found = load_documents([("f.yaml", f"{one}---\n{other}")])
+    assert [pipeline.name for pipeline in found.pipelines] == ["delays", "other"]
+    with pytest.raises(DocumentError, match="KafkaPipeline delays is declared twice"):
+        load_documents([("f.yaml", f"{one}---\n{one}")])
