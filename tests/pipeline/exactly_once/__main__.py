@@ -8,6 +8,7 @@ with another number of tasks, until it ends well. Then a reader of committed rec
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -38,7 +39,7 @@ PLANS = [
 
 @dataclass(frozen=True)
 class Run:
-    """What is killed where; step "random" is any moment of the second to twentieth second."""
+    """What is killed where; step "random" is any moment of the first seconds."""
 
     number: int
     step: str
@@ -54,56 +55,82 @@ def planned(runs: int, seed: int) -> list[Run]:
     plans += [("random", "jvm")] * max(runs - len(plans), 0)
     chance.shuffle(plans)
     return [
-        Run(number, step, victim, chance.randrange(1, BATCHES), chance.uniform(2, 20))
+        Run(number, step, victim, chance.randrange(1, BATCHES), chance.uniform(0, 8))
         for number, (step, victim) in enumerate(plans[:runs])
     ]
 
 
-def carry_out(run: Run, fleet: RunningCluster, folder: Path) -> tuple[bool, str]:
+class SparkProgram:
+    """The process of `job`, started when there is none. Its JVM may be killed at any time."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._process: subprocess.Popen[str] | None = None
+
+    def write(self, folder: Path, bootstrap: str, name: str, split: int) -> str:
+        """ "ended", "failed" (the query), or "killed" (the whole program)."""
+        if self._process is None:
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "tests.pipeline.exactly_once.job"],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+                )  # fmt: skip
+        assert self._process.stdin is not None and self._process.stdout is not None
+        request = {"folder": str(folder), "bootstrap": bootstrap, "topic": name, "split": split}
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline().strip()
+        if not answer:
+            self.close()
+        return answer or "killed"
+
+    def close(self) -> None:
+        """Ends it."""
+        if self._process is not None:
+            assert self._process.stdin is not None and self._process.stdout is not None
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+            self._process.wait()
+            self._process.stdout.close()
+            self._process = None
+
+
+def carry_out(run: Run, fleet: RunningCluster, program: SparkProgram, folder: Path) -> tuple[bool, str]:
     """Whether each row is there once, and what there was instead."""
     name = topic(fleet, f"run-{run.number}")
     (folder / "source").mkdir()
     for number in range(BATCHES):
-        lines = "\n".join(str(row) for row in range(ROWS * number, ROWS * (number + 1)))
-        (folder / "source" / f"{number}.txt").write_text(lines)
-        os.utime(folder / "source" / f"{number}.txt", (1_700_000_000 + number, 1_700_000_000 + number))
+        file = folder / "source" / f"{number}.txt"
+        file.write_text("\n".join(str(row) for row in range(ROWS * number, ROWS * (number + 1))))
+        os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
     (folder / PLAN).write_text(json.dumps({"step": run.step, "victim": run.victim, "batch": run.batch}))
-    starts = 0
-    while True:
-        starts += 1
-        split = 1 + (run.number + starts) % 4
-        program = [sys.executable, "-m", "tests.pipeline.exactly_once.job"]
-        with (folder / "log").open("ab") as log:
-            job = subprocess.Popen([*program, str(folder), fleet.bootstrap, name, str(split)], stdout=log, stderr=log)
-            killer = threading.Thread(target=_kill_when_asked, args=(run, fleet, folder, name, job, starts))
-            killer.start()
-            code = job.wait()
-            killer.join()
-        if code == 0:
-            break
-        if starts == STARTS:
-            return False, f"the program did not end well in {STARTS} starts, see {folder / 'log'}"
+    ends: list[str] = []
+    while not ends or ends[-1] != "ended":
+        if len(ends) == STARTS:
+            return False, f"the query did not end well in {STARTS} starts"
+        over = threading.Event()
+        killer = threading.Thread(target=_kill_when_asked, args=(run, fleet, folder, name, over))
+        killer.start()
+        ends.append(program.write(folder, fleet.bootstrap, name, 1 + (run.number + len(ends)) % 4))
+        over.set()
+        killer.join()
     found = Counter(int(value.rstrip(b".")) for _, _, value in read_all(fleet, name))
     wanted = Counter(range(ROWS * BATCHES))
-    killed = "killed" if (folder / DONE).exists() else "not reached"
-    if found == wanted:
-        return True, f"{killed}, {starts} starts"
+    what = ", ".join(["killed" if (folder / DONE).exists() else "not reached", *ends])
     missing, more = (wanted - found).total(), (found - wanted).total()
-    return False, f"{missing} rows missing, {more} too many ({killed}, {starts} starts)"
+    return (True, what) if found == wanted else (False, f"{missing} rows missing, {more} too many ({what})")
 
 
-def _kill_when_asked(
-    run: Run, fleet: RunningCluster, folder: Path, name: str, job: subprocess.Popen[bytes], starts: int
-) -> None:
+def _kill_when_asked(run: Run, fleet: RunningCluster, folder: Path, name: str, over: threading.Event) -> None:
     """Kills the broker that a process of Spark asks for, and starts it again after two seconds; or the JVM by time."""
-    began = time.monotonic()
+    began: float | None = None
     restart: tuple[float, int] | None = None
-    while job.poll() is None or restart is not None:
+    while not over.wait(0.02) or restart is not None:
         now = time.monotonic()
-        if run.step == "random" and starts == 1 and now - began > run.after_s and not (folder / DONE).exists():
+        if began is None and (folder / JVM).exists():
+            began = now
+        if run.step == "random" and began is not None and now > began + run.after_s and not (folder / DONE).exists():
             (folder / DONE).touch()
-            if (folder / JVM).exists():
-                os.kill(int((folder / JVM).read_text()), 9)
+            os.kill(int((folder / JVM).read_text()), 9)
         if (folder / WANTED).exists():
             checked = parse_write_options({"kafka.bootstrap.servers": fleet.bootstrap, "topic": name})
             group = marker.group_of(json.loads((folder / "checkpoint" / "metadata").read_text())["id"])
@@ -117,7 +144,6 @@ def _kill_when_asked(
         if restart is not None and now > restart[0]:
             fleet.start(restart[1])
             restart = None
-        time.sleep(0.05)
 
 
 def main() -> int:
@@ -131,11 +157,12 @@ def main() -> int:
         cluster(brokers=3, racks=3, config={"auto.create.topics.enable": "false"}) as fleet,
         tempfile.TemporaryDirectory(prefix="ottla-exactly-once-") as work,
     ):
+        program = SparkProgram(Path(work) / "log")
         for run in planned(arguments.runs, arguments.seed):
             folder = Path(work) / str(run.number)
             folder.mkdir()
             began = time.monotonic()
-            is_right, what = carry_out(run, fleet, folder)
+            is_right, what = carry_out(run, fleet, program, folder)
             wrong += not is_right
             print(
                 f"{run.number + 1:3} {'ok   ' if is_right else 'WRONG'} {run.victim} killed at {run.step}"
@@ -143,7 +170,8 @@ def main() -> int:
                 flush=True,
             )
             if not is_right:
-                print((folder / "log").read_text(errors="replace")[-3000:], flush=True)
+                print((Path(work) / "log").read_text(errors="replace")[-3000:], flush=True)
+        program.close()
     print(f"{arguments.runs} runs, {wrong} wrong")
     return 1 if wrong else 0
 

@@ -1,16 +1,22 @@
-"""The Spark program of a run: writes each file of a folder as one batch, split among some tasks, and ends."""
+"""The Spark program of the runs: writes each file of a folder as one batch, split among some tasks.
+
+Reads one JSON object per line from standard input, {"folder", "bootstrap", "topic", "split"}, runs a query until it has
+written all files or has failed, and answers "ended" or "failed". A killed JVM ends this process with it.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.pipeline.exactly_once.killing import JVM, KillingDataSource
 
 
-def main(folder: Path, bootstrap: str, topic: str, split: int) -> None:
-    """Exits with an error when the query does."""
+def main() -> None:
+    """Until the end of the input."""
     from pyspark.sql import SparkSession
 
     spark = (
@@ -24,19 +30,32 @@ def main(folder: Path, bootstrap: str, topic: str, split: int) -> None:
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "50")
         .getOrCreate()
     )
-    (folder / JVM).write_text(str(spark.sparkContext._gateway.proc.pid))
     spark.dataSource.register(KillingDataSource)
-    rows = spark.readStream.schema("value string").option("maxFilesPerTrigger", 1).text(str(folder / "source"))
+    for line in sys.stdin:
+        request = json.loads(line)
+        (Path(request["folder"]) / JVM).write_text(str(spark.sparkContext._gateway.proc.pid))
+        print(write(spark, **request), flush=True)
+
+
+def write(spark: Any, folder: str, bootstrap: str, topic: str, split: int) -> str:
+    """Runs the query, from its checkpoint if there is one."""
+    from pyspark.errors import StreamingQueryException
+
+    rows = spark.readStream.schema("value string").option("maxFilesPerTrigger", 1).text(f"{folder}/source")
     query = (
         rows.selectExpr("value as key", "rpad(value, 600, '.') as value").repartition(split)
         .writeStream.format("killing").option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
-        .option("folder", str(folder)).option("checkpointLocation", str(folder / "checkpoint"))
+        .option("folder", folder).option("checkpointLocation", f"{folder}/checkpoint")
         .trigger(availableNow=True).start()
     )  # fmt: skip
-    query.awaitTermination()
-    spark.stop()
+    try:
+        query.awaitTermination()
+    except StreamingQueryException as error:
+        print(error, file=sys.stderr, flush=True)
+        return "failed"
+    return "ended"
 
 
 if __name__ == "__main__":
     os.environ.update(SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    main()
