@@ -86,6 +86,8 @@ def _rows(name: str, window: dict[str, Any]) -> list[tuple[str, str]]:
         (f"{name}: acknowledged, failed sends", f"{window['acknowledged']}, {window['failed_sends']}"),
         (f"{name}: a partition takes no records", _spread(window["unavailable"])),
     ]
+    if window["unavailable_at_all"] != window["unavailable"]:
+        rows.append((f"{name}: … in all of it", _spread(window["unavailable_at_all"])))
     rows += [(f"{name}: a partition gives {group} none", _spread(gap)) for group, gap in window["group_gaps"].items()]
     rows += [
         (f"{name}: assignments to members", str(window["assignments"])),

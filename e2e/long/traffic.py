@@ -47,13 +47,15 @@ class Traffic:
     """What clients saw of a window.
 
     `unavailable`: the longest time between two acknowledgements, of each partition in each batch (in the window, where
-    it has none). `group_gaps`: the longest time between two polls that gave records of a partition, by group, over
-    partitions. `assignments`: how often a member of a group was given partitions. `copies`: transactions by outcome.
+    it has none). `unavailable_at_all`: the same, of each partition in the whole window: what is lost is no batch.
+    `group_gaps`: the longest time between two polls that gave records of a partition, by group, over partitions.
+    `assignments`: how often a member of a group was given partitions. `copies`: transactions by outcome.
     """
 
     acknowledged: int
     failed_sends: int
     unavailable: Spread
+    unavailable_at_all: Spread
     group_gaps: dict[str, Spread]
     assignments: int
     copies: dict[str, int]
@@ -85,6 +87,7 @@ def traffic(events: Iterable[Event], window: Window) -> Traffic:
         acknowledged=sum(isinstance(event, Acknowledged) for event in within),
         failed_sends=sum(isinstance(event, Indeterminate) for event in within),
         unavailable=spread([value for span in spans for value in silences(acknowledged, *span).values()]),
+        unavailable_at_all=spread(list(silences(acknowledged, window.began, window.ended).values())),
         group_gaps={
             group: spread(list(silences(times, window.began, window.ended).values()))
             for group, times in polls(history).items()

@@ -20,6 +20,12 @@ def test_a_partition_is_unavailable_once_for_each_batch() -> None:
     assert (found.unavailable.count, found.unavailable.p50, found.unavailable.longest) == (4, 4.0, 6.0)
 
 
+def test_a_partition_that_is_unavailable_between_batches_is_seen_in_the_whole_window() -> None:
+    events = _acks(0, 1.0, 8.0, 8.5, 9.0, 9.5)
+    found = traffic(events, Window("lost", 2.0, 9.2, (RestartedBatch((0,), 8.2, 9.0),)))
+    assert (found.unavailable.longest, found.unavailable_at_all.longest) == (0.5, 7.0)
+
+
 def test_a_partition_that_takes_no_more_records_is_unavailable_for_ever() -> None:
     found = traffic([*_acks(0, 1.0, 2.0), *_acks(1, 1.0, 9.5)], Window("roll", 1.5, 9.0))
     assert found.unavailable.longest == float("inf")
