@@ -93,7 +93,7 @@ class ProcessProvider:
         """Builds the changed images and loads them into the nodes of the cluster that is up."""
         images = build_images(step)
         step("images into the nodes")
-        nodes.load_images(self._nodes, images.archives())
+        nodes.load_images(self._present(), images.archives())
         return self._cluster(images)
 
     def add_spare(self, images: ImageSet) -> None:
@@ -109,7 +109,7 @@ class ProcessProvider:
     def tag_image(self, image: Image, tag: str) -> Image:
         """The same image under another tag, in every node: another release as far as Kubernetes knows."""
         other = Image(image.name, tag)
-        for node in (*self._nodes, *([self._spare] if self._spare.folder.exists() else [])):
+        for node in self._present():
             node.tag_image(image.reference, other.reference)
         return other
 
@@ -125,6 +125,10 @@ class ProcessProvider:
         node.load_images(())
         node.start_kubelet()
         self._until_node_is_ready(name)
+
+    def _present(self) -> list[NodeProcesses]:
+        """The nodes, and the spare one once it is there."""
+        return [*self._nodes, *([self._spare] if self._spare.folder.exists() else [])]
 
     def _named(self, name: str) -> NodeProcesses:
         return next(node for node in (*self._nodes, self._spare) if node.node.name == name)
