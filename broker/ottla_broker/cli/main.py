@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import sys
-from typing import Annotated
 
-import typer
-from typer.core import TyperGroup
+
+def _end_at_sigterm() -> None:
+    """The kernel drops signals that process 1 of a container does not handle. Without this handler a SIGTERM during the
+    imports is lost, and the process runs until SIGKILL. There is nothing to clean up yet."""
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, lambda number, _frame: os._exit(128 + number))
+
+
+if __name__ == "__main__":
+    _end_at_sigterm()  # the imports below take several times as long as all that comes before
+
+import importlib  # noqa: E402
+from typing import Annotated  # noqa: E402
+
+import typer  # noqa: E402
+from typer.core import TyperGroup  # noqa: E402
 
 _GROUPS = {
     "broker": ("ottla_broker.cli.broker", "Run one broker from a server.properties file."),
@@ -64,10 +76,7 @@ def _root(
 
 def main() -> None:
     """Entry point of the console script, and of a container."""
-    if os.getpid() == 1:
-        # The kernel drops signals that process 1 of a container does not handle. Without this handler a SIGTERM during
-        # the imports is lost, and the process runs until SIGKILL. There is nothing to clean up yet.
-        signal.signal(signal.SIGTERM, lambda number, _frame: os._exit(128 + number))
+    _end_at_sigterm()
     sys.exit(app())
 
 

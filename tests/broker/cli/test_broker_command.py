@@ -121,11 +121,38 @@ def test_sigterm_ends_a_broker_that_waits_for_zookeeper(properties: Path) -> Non
     assert rest.splitlines()[-1].endswith("[broker 4] ottla: stopped")
 
 
-def test_sigterm_ends_the_first_process_of_a_container_also_before_it_has_read_its_file(tmp_path: Path) -> None:
-    """The kernel drops a signal that process 1 does not handle: the broker would start and run on until SIGKILL."""
-    alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
-    if shutil.which("unshare") is None or subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
+@pytest.fixture
+def alone() -> list[str]:
+    """Runs a command as process 1, as in a container."""
+    command = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+    there = shutil.which(command[0]) is not None
+    if not there or subprocess.run([*command, "true"], capture_output=True, check=False).returncode:
         missing("there are no user namespaces: run it as root")
+    return command
+
+
+def test_sigterm_ends_the_first_process_of_a_container_also_before_it_has_imported_anything(
+    tmp_path: Path, alone: list[str]
+) -> None:
+    """A pod that is deleted in the moment when its container starts, as one that has waited for its image."""
+    path = tmp_path / "imports"
+    os.mkfifo(path)
+    Path(tmp_path, "typer.py").write_text(f"open({str(path)!r}).read()\nraise SystemExit('the signal is lost')\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen([*alone, *COMMAND], env=environment, stderr=subprocess.DEVNULL) as outside:
+        try:
+            with path.open("w"):  # opens when typer is imported
+                process = int(Path(f"/proc/{outside.pid}/task/{outside.pid}/children").read_text())
+                os.kill(process, signal.SIGTERM)
+            assert outside.wait(60) == 128 + signal.SIGTERM
+        finally:
+            outside.kill()
+
+
+def test_sigterm_ends_the_first_process_of_a_container_also_before_it_has_read_its_file(
+    tmp_path: Path, alone: list[str]
+) -> None:
+    """The kernel drops a signal that process 1 does not handle: the broker would start and run on until SIGKILL."""
     path = tmp_path / "server.properties"
     os.mkfifo(path)
     with subprocess.Popen([*alone, *COMMAND, str(path)], stderr=subprocess.PIPE, text=True) as outside:
