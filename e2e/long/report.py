@@ -90,6 +90,7 @@ def _rows(name: str, window: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append((f"{name}: … in all of it", _spread(window["unavailable_at_all"])))
     rows += [(f"{name}: a partition gives {group} none", _spread(gap)) for group, gap in window["group_gaps"].items()]
     rows += [
+        (f"{name}: the clients themselves paused for", f"{window['clients_paused_s']:.2f} s"),
         (f"{name}: assignments to members", str(window["assignments"])),
         (f"{name}: copying transactions", f"{window['copies']}, {window['copier_restarts']} restarts"),
     ]

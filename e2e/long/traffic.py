@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections import defaultdict
@@ -17,6 +18,7 @@ from tests.nemesis.history import (
     Indeterminate,
     Placed,
     Polled,
+    Sent,
     Subscribed,
     Transacted,
 )
@@ -50,6 +52,7 @@ class Traffic:
     it has none). `unavailable_at_all`: the same, of each partition in the whole window: what is lost is no batch.
     `group_gaps`: the longest time between two polls that gave records of a partition, by group, over partitions.
     `assignments`: how often a member of a group was given partitions. `copies`: transactions by outcome.
+    `clients_paused_s`: the longest time without a send. Producers send by the clock, so it is the machine that paused.
     """
 
     acknowledged: int
@@ -60,6 +63,7 @@ class Traffic:
     assignments: int
     copies: dict[str, int]
     copier_restarts: int
+    clients_paused_s: float
 
 
 def spread(seconds: Sequence[float]) -> Spread:
@@ -97,7 +101,13 @@ def traffic(events: Iterable[Event], window: Window) -> Traffic:
         ),
         copies=dict(copies),
         copier_restarts=sum(isinstance(event, ClientEnded) for event in within),
+        clients_paused_s=max((b - a for a, b in itertools.pairwise(sends(within))), default=0.0),
     )
+
+
+def sends(events: Iterable[Event]) -> list[float]:
+    """When records were sent, in order."""
+    return sorted(event.at for event in events if isinstance(event, Sent))
 
 
 def acknowledgements(events: Iterable[Event]) -> dict[int, list[float]]:

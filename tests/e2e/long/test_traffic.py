@@ -6,7 +6,7 @@ import pytest
 
 from e2e.long.traffic import Window, spread, traffic
 from e2e.long.watch import RestartedBatch
-from tests.nemesis.history import Acknowledged, Event, Indeterminate, Placed, Polled, Subscribed, Transacted
+from tests.nemesis.history import Acknowledged, Event, Indeterminate, Placed, Polled, Sent, Subscribed, Transacted
 
 
 def _acks(partition: int, *times: float) -> list[Event]:
@@ -24,6 +24,11 @@ def test_a_partition_that_is_unavailable_between_batches_is_seen_in_the_whole_wi
     events = _acks(0, 1.0, 8.0, 8.5, 9.0, 9.5)
     found = traffic(events, Window("lost", 2.0, 9.2, (RestartedBatch((0,), 8.2, 9.0),)))
     assert (found.unavailable.longest, found.unavailable_at_all.longest) == (0.5, 7.0)
+
+
+def test_a_time_without_any_send_is_a_pause_of_the_clients() -> None:
+    sent: list[Event] = [Sent(at, f"p{number}", 0, "p0.0") for number, at in enumerate((1.0, 3.0, 3.5, 8.0, 20.0))]
+    assert traffic(sent, Window("roll", 2.0, 9.0)).clients_paused_s == 4.5
 
 
 def test_a_partition_that_takes_no_more_records_is_unavailable_for_ever() -> None:
