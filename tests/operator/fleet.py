@@ -447,6 +447,8 @@ class InMemorySurroundings:
     free_bytes: dict[str, int] = field(default_factory=dict)
     """Free bytes of the log directory on a claim, where they are reported."""
     recreation: dict[int, RecreationReport] = field(default_factory=dict)
+    says: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    """What brokers that are not ready report, by pod: the fields of a BrokerReport from `state` on."""
     """By broker, where replicas are being recreated."""
     sessions: dict[str, str] = field(default_factory=dict)
     """State of a broker's session with ZooKeeper, by the name of its pod, where it is not connected."""
@@ -470,7 +472,8 @@ class InMemorySurroundings:
     async def broker_report(self, pod: Obj) -> BrokerReport | None:
         self.reported.append(str(pod["metadata"]["name"]))
         if not has_condition(pod, "Ready"):
-            return None
+            said = self.says.get(str(pod["metadata"]["name"]))
+            return None if said is None else BrokerReport(uid_of(pod), "cluster-1", *said)
         found = []
         for volume in dig(pod, "spec", "volumes") or []:
             claim = dig(volume, "persistentVolumeClaim", "claimName")

@@ -41,8 +41,8 @@ def about(broker: Subject) -> Iterator[None]:
         _SUBJECT.reset(token)
 
 
-def configure(default: Subject | None = None, level: int = logging.INFO) -> None:
-    """Writes the records of this process to standard error.
+def configure(default: Subject | None = None, level: int = logging.INFO) -> LastLines:
+    """Writes the records of this process to standard error. Returns what keeps the last lines.
 
     Args:
         default: the only broker of the process.
@@ -52,8 +52,12 @@ def configure(default: Subject | None = None, level: int = logging.INFO) -> None
     handler.setFormatter(LineFormatter())
     handler.addFilter(SubjectFilter(default))
     handler.addFilter(RepeatFilter(ZOOKEEPER))
-    logging.basicConfig(level=level, handlers=[handler])
+    last = LastLines()
+    last.setFormatter(LineFormatter())
+    last.addFilter(SubjectFilter(default))
+    logging.basicConfig(level=level, handlers=[handler, last])
     logging.getLogger(ZOOKEEPER).setLevel(max(level, logging.WARNING))  # the broker logs the state of its session
+    return last
 
 
 def zookeeper_logger(broker_id: int) -> logging.Logger:
@@ -69,6 +73,23 @@ def message_of(line: str) -> str:
     """
     match = _LINE.fullmatch(line)
     return match[1] if match else line
+
+
+class LastLines(logging.Handler):
+    """Keeps the last line of the process, and the last of level WARNING or above: what a broker waits for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._line = self._problem = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._line = self.format(record)
+        if record.levelno >= logging.WARNING:
+            self._problem = self._line
+
+    def __str__(self) -> str:
+        """The last problem, else the last line; "" before the first."""
+        return self._problem or self._line
 
 
 class SubjectFilter(logging.Filter):

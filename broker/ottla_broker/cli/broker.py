@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -67,7 +68,7 @@ def run(
         _refuse(f"{properties}: {error}")
     except OSError as error:
         _refuse(f"{properties}: {error.strerror}")
-    process_logging.configure(lambda: config.broker_id, LEVELS[log_level])
+    last_lines = process_logging.configure(lambda: config.broker_id, LEVELS[log_level])
     if config.unknown_keys:
         logger.warning("%s: unknown keys are ignored: %s", properties, ", ".join(config.unknown_keys))
     if in_utf_8 := keys_in_utf_8(parse_properties(text)):
@@ -75,7 +76,9 @@ def run(
             "%s: read as ISO 8859-1, as Java does, but these values look like UTF-8 and are decoded wrongly "
             "(write characters beyond ASCII as \\uXXXX): %s", properties, ", ".join(in_utf_8),
         )  # fmt: skip
-    raise typer.Exit(process.run(_serve(config), writes_on_loop=config.ottla_log_write_on_loop == "auto"))
+    raise typer.Exit(
+        process.run(_serve(config, last_lines.__str__), writes_on_loop=config.ottla_log_write_on_loop == "auto")
+    )
 
 
 def _refuse(message: str) -> NoReturn:
@@ -86,7 +89,7 @@ def _refuse(message: str) -> NoReturn:
     raise typer.Exit(1)
 
 
-async def _serve(config: BrokerConfig) -> int:
+async def _serve(config: BrokerConfig, last_line: Callable[[], str] = str) -> int:
     """Runs the broker. The exit status is 0 after a shutdown and 1 after a halt or a failed start."""
     from ottla_broker.adapters import process_logging
     from ottla_broker.adapters.process import freeze_garbage, make_ports, zookeeper_coordination
@@ -102,7 +105,7 @@ async def _serve(config: BrokerConfig) -> int:
     with process_logging.about(lambda: broker.broker_id):
         try:
             if config.http_listener is not None:
-                http = await _listen(broker, config.http_listener)
+                http = await _listen(broker, config.http_listener, last_line)
             starting = asyncio.ensure_future(broker.start())
             halted = asyncio.ensure_future(broker.halted())
             asked = asyncio.ensure_future(stopping.wait())
@@ -130,12 +133,12 @@ async def _serve(config: BrokerConfig) -> int:
                 http.close()
 
 
-async def _listen(broker: Broker, address: tuple[str, int]) -> HttpServer:
+async def _listen(broker: Broker, address: tuple[str, int], last_line: Callable[[], str]) -> HttpServer:
     from ottla_broker.adapters.http_server import HttpServer
     from ottla_broker.server.broker import StartRefused
     from ottla_broker.server.edge.http_endpoints import routes
 
-    http = HttpServer(routes(broker))
+    http = HttpServer(routes(broker, last_line))
     try:
         await http.start(*address)
     except OSError as error:

@@ -135,6 +135,8 @@ class BrokerReport:
     session_for_ms: int = 0
     session_since_ms: int = 0
     recreation: RecreationReport = RecreationReport()
+    last_line: str = ""
+    """The last problem that the broker has logged, else its last line, while it is not ready."""
 
 
 @dataclass(frozen=True, slots=True)

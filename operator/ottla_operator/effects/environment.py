@@ -108,6 +108,7 @@ def read_report(pod_uid: str, status: Any) -> BrokerReport | None:
             _whole(recreation.get("lost")),
             tuple(map(str, recreation.get("lost_partitions") or ())),
         ),
+        str(status.get("last_line") or ""),
     )
 
 

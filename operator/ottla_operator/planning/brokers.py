@@ -35,10 +35,10 @@ from ottla_operator.planning.pod_template import with_template
 from ottla_operator.planning.pods import (
     CONTAINER_SECURITY,
     TERMINATION_POLICY,
+    broker_trouble,
     pod_security,
     resource_requirements,
     stateful_set,
-    trouble,
 )
 from ottla_operator.planning.progress import excused
 from ottla_operator.planning.snapshot import ConcernDecision, Snapshot
@@ -288,7 +288,7 @@ def _condition(
         if pod is None:
             waiting.append(f"{broker_id} has no pod{snapshot.why_no_pod(name)}")
         elif not has_condition(pod, "Ready"):
-            waiting.append(f"{broker_id} {trouble(pod)}")
+            waiting.append(f"{broker_id} {broker_trouble(pod, snapshot.reports.get(broker_id))}")
     if waiting:
         return condition_false(BROKERS_READY, "WaitingForBrokers", f"not ready: {', '.join(waiting[:5])}")
     if lost := lost_sessions(snapshot):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ottla_operator.api.objects import STATEFUL_SET, Obj, dig, new
+from ottla_operator.api.fleet import BrokerReport
+from ottla_operator.api.objects import STATEFUL_SET, Obj, dig, new, uid_of
 from ottla_operator.api.times import seconds_between
 from ottla_operator.model.resources import Resources
 
@@ -100,6 +101,25 @@ def trouble(pod: Obj) -> str:
             return f"waits ({_waiting(pod, status, str(reason))}){_end(status)}"
     ends = [end for status in statuses if not status.get("ready") and (end := _end(status))]
     return f"is not ready{ends[0]}" if ends else "is not ready"
+
+
+def broker_trouble(pod: Obj, report: BrokerReport | None) -> str:
+    """Why the pod of a broker is not ready: what Kubernetes says, and of a container that runs what the broker says.
+
+    Kubernetes keeps the last line of a container that has ended, and has nothing about one that runs and never becomes
+    ready.
+    """
+    found = trouble(pod)
+    statuses = dig(pod, "status", "containerStatuses") or []
+    is_running = any(dig(status, "state", "running") is not None and not status.get("ready") for status in statuses)
+    if report is None or report.pod_uid != uid_of(pod) or not is_running:
+        return found
+    said = [f"it is {report.state}"] if report.state else []
+    if report.session not in ("", "connected"):
+        said.append(f"its session with ZooKeeper is {report.session}")
+    if line := gist_of(report.last_line):
+        said.append(f"it says: {line}")
+    return f"{found}; {', '.join(said)}" if said else found
 
 
 def _waiting(pod: Obj, status: Obj, reason: str) -> str:

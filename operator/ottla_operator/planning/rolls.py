@@ -36,7 +36,7 @@ from ottla_operator.planning.brokers import (
 )
 from ottla_operator.planning.disk_replacement import replaces_failed_volume
 from ottla_operator.planning.maintenance import Maintenance, decide_maintenance
-from ottla_operator.planning.pods import is_reachable, ready_since, trouble
+from ottla_operator.planning.pods import broker_trouble, is_reachable, ready_since
 from ottla_operator.planning.preferred_leaders import restores_leaders
 from ottla_operator.planning.progress import PATIENCE_S, is_progressing
 from ottla_operator.planning.snapshot import BatchProof, ConcernDecision, Deletion, LeaderMigration, Snapshot
@@ -211,7 +211,7 @@ def _members(
                 is_terminating=is_terminating(pod),
                 is_running=_is_running(pod),
                 is_reachable=is_reachable(pod, snapshot.now),
-                trouble=trouble(pod),
+                trouble=broker_trouble(pod, snapshot.reports.get(number) if label(live, names.BROKER_ID) else None),
             ),
             rack=label(live, names.RACK) or "",
             heals=_heals(snapshot, live, pod),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,6 +122,30 @@ def test_sigterm_ends_a_broker_that_waits_for_zookeeper(properties: Path) -> Non
         rest = broker.stderr.read()
         assert broker.wait(60) == 0
     assert rest.splitlines()[-1].endswith("[broker 4] ottla: stopped")
+
+
+def test_a_broker_that_is_not_ready_says_over_http_what_it_waits_for(properties: Path) -> None:
+    """Kubernetes knows why a container has ended, and not why one that runs does not become ready."""
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+    options = ["zookeeper.connection.timeout.ms=60000", f"ottla.http.listener=127.0.0.1:{port}"]
+    command = [*COMMAND, str(properties), *(part for option in options for part in ("--override", option))]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as broker:
+        assert broker.stderr is not None
+        assert "ottla.zookeeper" in broker.stderr.readline()  # the client's first failed attempt: the port is open
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=30) as answer:
+            status = json.load(answer)
+        with pytest.raises(urllib.error.HTTPError) as unready:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=30)
+        body = unready.value.read().decode()
+        broker.send_signal(signal.SIGTERM)
+        broker.stderr.read()
+        assert broker.wait(60) == 0
+    assert status["state"] == "starting" and status["session"]["state"] == "connecting"
+    assert " WARNING [broker 4] ottla" in status["last_line"] and "\n" not in status["last_line"]
+    assert unready.value.code == 503 and body.startswith("not ready: starting\n")
+    assert " WARNING [broker 4] ottla" in body.splitlines()[1]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla_operator.api import names
-from ottla_operator.api.fleet import ClusterMetadata
+from ottla_operator.api.fleet import ClusterMetadata, RecreationReport
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -946,6 +946,48 @@ async def test_a_broker_that_does_not_run_is_reported_with_the_reason_why_it_end
     fleet.kubernetes.container_status = lambda pod: status if pod["metadata"]["name"] == "orders-broker-1-0" else None
     await fleet.converge()
     assert fleet.condition("BrokersReady") == ("False", "WaitingForBrokers", f"not ready: {text}")
+
+
+RUNS: Obj = {"name": "broker", "ready": False, "state": {"running": {}}}
+
+
+async def test_a_broker_that_runs_and_does_not_become_ready_is_reported_with_what_it_says() -> None:
+    """No container has ended, so Kubernetes has no termination message: the broker's status has its last problem."""
+    fleet = await _running()
+    fleet.kubernetes.container_status = lambda pod: RUNS if pod["metadata"]["name"] == "orders-broker-1-0" else None
+    line = "2026-11-26T09:00:00.000Z WARNING [broker 1] ottla.zookeeper: Connection dropped: refused"
+    fleet.environment.says = {"orders-broker-1-0": ("starting", (), "connecting", 0, 0, RecreationReport(), line)}
+    await fleet.converge()
+    assert fleet.condition("BrokersReady")[2] == (
+        "not ready: 1 is not ready; it is starting, its session with ZooKeeper is connecting, "
+        "it says: WARNING [broker 1] ottla.zookeeper: Connection dropped: refused"
+    )
+    fleet.environment.says = {}
+    await fleet.converge()
+    assert fleet.condition("BrokersReady")[2] == "not ready: 1 is not ready", "it does not answer"
+
+
+async def test_a_batch_that_runs_and_does_not_become_ready_fails_the_roll_with_what_the_broker_says() -> None:
+    fleet = await _running()
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
+    await fleet.step()
+    fleet.kubernetes.not_starting = {
+        name for name in fleet.kubernetes.names(CONFIG_MAP) if "log.retention.hours=7" in str(
+            fleet.kubernetes.there(CONFIG_MAP, name)["data"])
+    }  # fmt: skip
+    fleet.kubernetes.container_state = {"running": {}}
+    line = "2026-11-26T09:00:00.000Z ERROR [broker 1] ottla: no metadata from controller 7"
+    for number in range(3):
+        said = ("joining", (), "connected", 0, 0, RecreationReport(), line)
+        fleet.environment.says[f"orders-broker-{number}-0"] = said
+    for _ in range(15):
+        await fleet.step()
+    fleet.environment.passed_s += 601
+    await fleet.step()
+    status, reason, message = fleet.condition("Rolled")
+    assert (status, reason) == ("False", "ProgressDeadlineExceeded")
+    assert "is not ready; it is joining, it says: ERROR [broker 1] ottla: no metadata from controller 7" in message
+    assert [item["ready"] for item in fleet.status("brokers")].count(False) == 1
 
 
 async def test_every_container_writes_a_termination_message() -> None:

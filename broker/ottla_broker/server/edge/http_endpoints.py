@@ -3,7 +3,8 @@
 /livez succeeds while the loop runs, from before log recovery on. /readyz succeeds when the logs are recovered, the
 listeners are open, the broker is registered and has metadata; whether its replicas are in sync is not its question.
 /status gives the state, the session with the coordination store, the progress of recovery and the log directories as
-JSON. Not here: the server (`adapters.http_server`).
+JSON. Before the broker is ready both say what it logged last: nothing else tells why a broker that runs is not ready.
+Not here: the server (`adapters.http_server`).
 """
 
 from __future__ import annotations
@@ -39,8 +40,12 @@ class HttpResponse(NamedTuple):
     body: bytes
 
 
-def routes(broker: ObservedBroker) -> dict[str, Callable[[], HttpResponse]]:
-    """The paths and what answers them."""
+def routes(broker: ObservedBroker, last_line: Callable[[], str] = str) -> dict[str, Callable[[], HttpResponse]]:
+    """The paths and what answers them.
+
+    Args:
+        last_line: the last problem that the broker has logged, else its last line; "" for none.
+    """
     exposition = Exposition(broker.metrics, of_process=True)
 
     def metrics() -> HttpResponse:
@@ -52,9 +57,13 @@ def routes(broker: ObservedBroker) -> dict[str, Callable[[], HttpResponse]]:
     def readyz() -> HttpResponse:
         if broker.is_ready:
             return HttpResponse(200, "text/plain", b"ok\n")
-        return HttpResponse(503, "text/plain", f"not ready: {broker.state}\n".encode())
+        said = "".join(f"\n{line}" for line in [last_line()] if line)
+        return HttpResponse(503, "text/plain", f"not ready: {broker.state}{said}\n".encode())
 
     def status() -> HttpResponse:
-        return HttpResponse(200, "application/json", json.dumps(broker.status()).encode() + b"\n")
+        found = broker.status()
+        if not broker.is_ready and (line := last_line()):
+            found = {**found, "last_line": line}
+        return HttpResponse(200, "application/json", json.dumps(found).encode() + b"\n")
 
     return {"/metrics": metrics, "/livez": livez, "/readyz": readyz, "/status": status}
