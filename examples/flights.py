@@ -1,13 +1,13 @@
 """Arrival delays by hour and carrier, from the topic `flights`: python examples/flights.py HOST:PORT [PICTURE.png]"""
 
-import os
 import sys
 
 import matplotlib.pyplot as plt
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import avg, col, from_json
 
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's Python processes find the source "ottla" there
+import pyspark_ottla  # noqa: F401
+
 spark = SparkSession.builder.appName("flights").getOrCreate()
 rows = spark.read.format("ottla").option("kafka.bootstrap.servers", sys.argv[1]).option("subscribe", "flights").load()
 flights = rows.select(from_json(col("value").cast("string"), "hour int, carrier string, arr_delay double").alias("f"))

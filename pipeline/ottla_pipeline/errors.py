@@ -28,7 +28,7 @@ class DataLoss(PipelineError):
 
 
 class UnreadableRecords(PipelineError):
-    """A broker sent batches that cannot be read: corrupt, or of message format 0 or 1."""
+    """A broker sent batches that cannot be read."""
 
 
 class RequestRefused(PipelineError):

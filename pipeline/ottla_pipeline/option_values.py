@@ -7,6 +7,7 @@ an OptionError repeats.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any, TypeVar
@@ -101,3 +102,17 @@ def json_object(name: str, value: str, form: str) -> dict[str, Any]:
 def is_int(value: object) -> bool:
     """Whether a value of JSON is a whole number; true and false are none."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+_UNITS_MS = {"": 1, "us": 1e-3, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def duration_ms(given: Mapping[str, str], name: str, default: int) -> int:
+    """A time such as 15m or 500ms, in ms; without a unit in ms, as Spark's JavaUtils.timeStringAs reads it."""
+    value = given.get(name.lower())
+    if value is None:
+        return default
+    found = re.fullmatch(r"([0-9]+)\s*([a-z]*)", value.strip().lower())
+    if found is None or found.group(2) not in _UNITS_MS:
+        raise OptionError(name, f"must be a time such as 15m or 500ms, not {value!r}")
+    return int(int(found.group(1)) * _UNITS_MS[found.group(2)])

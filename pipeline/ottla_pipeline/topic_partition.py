@@ -1,4 +1,4 @@
-"""A partition of a topic, in Spark's spelling, and the two offsets that stand for the ends of its log. Pure."""
+"""Topics and partitions as values, and the two offsets that stand for the ends of a log. Pure."""
 
 from __future__ import annotations
 
@@ -14,3 +14,10 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class TopicLayout(NamedTuple):
+    """What Metadata says of a topic: its id (all zeros where the broker gives none) and its partitions, ascending."""
+
+    topic_id: bytes
+    partitions: tuple[int, ...]

@@ -46,30 +46,6 @@ def fleet() -> Iterator[RunningCluster]:
         yield found
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
-    from bench.spark_read import stock_jars
-
-    work = tmp_path_factory.mktemp("spark")
-    os.environ.update(SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(map(str, stock_jars(work))))
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.log.level", "OFF")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.warehouse.dir", str(work / "warehouse"))
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
-
-
 def frame(spark: Any, fleet: RunningCluster, connector: str = "ottla", **options: str) -> Any:
     reader = spark.read.format(connector).option("kafka.bootstrap.servers", fleet.bootstrap)
     return reader.options(**options).load()
@@ -134,7 +110,9 @@ def test_the_example_makes_a_table_and_a_picture(fleet: RunningCluster, tmp_path
     done = subprocess.run(
         [sys.executable, str(example), fleet.bootstrap, str(picture)],
         capture_output=True, text=True, cwd=tmp_path, timeout=550, check=False,
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
+        # Not activated: the python3 of this PATH does not have the package.
+        env={**{name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"},
+             "SPARK_LOCAL_IP": "127.0.0.1", "PATH": os.defpath},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["hour   AA   UA", "   6    3    ·", "  17    ·   25"]

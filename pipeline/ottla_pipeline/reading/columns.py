@@ -18,6 +18,7 @@ the records of aborted transactions (KIP-98).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -27,10 +28,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ottla_broker.ports.disk import Buffer
-from ottla_broker.records.batch import HEADER_BYTES, BatchHeader, batches, is_intact
+from ottla_broker.records.batch import HEADER_BYTES, MAGIC, BatchHeader, batches, is_intact
 from ottla_broker.records.compression import Codec, codec_of, decompress
 from ottla_broker.records.control_records import ControlType, read_marker
-from ottla_broker.records.errors import CorruptBatch
+from ottla_broker.records.errors import CorruptBatch, UnsupportedMessageFormat
+from ottla_broker.records.formats import MAGIC_OFFSET
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -105,14 +107,18 @@ def choose(answer: Buffer, wanted: Wanted, aborted: Sequence[AbortedTransaction]
     batches' headers, so a compacted batch without records moves it too.
 
     Raises:
-        CorruptBatch, UnsupportedMessageFormat: for bytes that are no batch, or one of message format 0 or 1.
+        CorruptBatch: for bytes that are no batch.
+        UnsupportedMessageFormat: the answer begins with message format 0 or 1 (see `old_formats`). Where they come
+            later, the batches before them are chosen.
     """
     view = memoryview(answer)
     chosen: list[tuple[int, BatchHeader]] = []
     next_offset = wanted.start
     to_come = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True) if wanted.committed_only else []
     open_aborted: set[int] = set()
-    for position, header in batches(view):
+    if len(view) > MAGIC_OFFSET and view[MAGIC_OFFSET] < MAGIC:
+        raise UnsupportedMessageFormat(f"message format {view[MAGIC_OFFSET]}")
+    for position, header in _format_2(view):
         if header.base_offset >= wanted.end:
             next_offset = max(next_offset, wanted.end)
             break
@@ -131,6 +137,12 @@ def choose(answer: Buffer, wanted: Wanted, aborted: Sequence[AbortedTransaction]
         if header.last_offset >= wanted.start and header.record_count:
             chosen.append((position, header))
     return Chosen(chosen, next_offset)
+
+
+def _format_2(view: memoryview) -> Iterator[tuple[int, BatchHeader]]:
+    """The batches before the first entry of an older format."""
+    with contextlib.suppress(UnsupportedMessageFormat):
+        yield from batches(view)
 
 
 def columns(answer: Buffer, chosen: Chosen, wanted: Wanted) -> Iterator[pa.RecordBatch]:

@@ -6,6 +6,7 @@ receive buffer serves the whole range. After the loss of a leader the read conti
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Iterator
@@ -17,13 +18,15 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla_broker.records.batch import LOG_OVERHEAD, PREFIX, PREFIX_BYTES
-from ottla_broker.records.errors import RecordsError
+from ottla_broker.records.errors import RecordsError, UnsupportedMessageFormat
 from ottla_pipeline.errors import ClusterUnreachable, DataLoss, RequestRefused, UnreadableRecords
+from ottla_pipeline.reading import old_formats
 from ottla_pipeline.reading.columns import AbortedTransaction, Wanted, choose, columns
+from ottla_pipeline.reading.offset_range import ANY_TOPIC_ID, OffsetRange
 from ottla_pipeline.reading.options import ReadOptions
-from ottla_pipeline.reading.plan import OffsetRange
-from ottla_pipeline.topic_partition import EARLIEST, LATEST
-from ottla_pipeline.wire.cluster import Cluster, NotYet
+from ottla_pipeline.reading.plan import Offsets
+from ottla_pipeline.topic_partition import EARLIEST, LATEST, TopicPartition
+from ottla_pipeline.wire.cluster import Cluster, NotYet, TopicRecreated
 from ottla_pipeline.wire.connection import Connection, error_of
 
 _log = logging.getLogger(__name__)
@@ -33,16 +36,50 @@ def read(wanted_range: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordB
     """The rows of a range as Arrow batches, in the order of offsets. A compacted range has gaps.
 
     Raises:
-        DataLoss: offsets of the range are gone, and failOnDataLoss is true (else they are left out, with a warning).
+        DataLoss: offsets of the range are gone, or the topic was deleted and created again, and failOnDataLoss is true
+            (else what is there is read, with a warning).
         ClusterUnreachable: nothing was read for kafkaConsumer.pollTimeoutMs.
         UnreadableRecords, RequestRefused: what a broker sent cannot be read, or it refuses.
     """
     with Cluster(options.connecting) as cluster:
-        reader = _RangeReader(wanted_range, options, cluster)
+        try:
+            bound = bind(wanted_range, cluster)
+        except TopicRecreated:
+            _report_recreated(wanted_range.partition, options)
+            bound = bind(dataclasses.replace(wanted_range, topic_id=ANY_TOPIC_ID), cluster)
+        reader = _RangeReader(bound, options, cluster)
         try:
             yield from reader.rows()
         finally:
             reader.close()
+
+
+def bind(planned: OffsetRange, cluster: Offsets) -> OffsetRange:
+    """The range with the offsets of now for the bounds that the user did not fix; see OffsetRange.
+
+    TopicRecreated where the topic has another id than the planned one.
+    """
+    partition = planned.partition
+    if planned.start_at is None and planned.end_at is None:
+        return planned
+    layout = cluster.layout_of([partition.topic]).get(partition.topic)
+    if layout is not None and layout.topic_id != planned.topic_id != ANY_TOPIC_ID != layout.topic_id:
+        raise TopicRecreated(partition.topic)
+
+    def now(time_ms: int) -> int:
+        found = cluster.offsets_at({partition: time_ms})[partition]
+        return found if found >= 0 else cluster.offsets_at({partition: LATEST})[partition]
+
+    start = planned.start if planned.start_at is None else max(planned.start, now(planned.start_at))
+    end = planned.end if planned.end_at is None else now(planned.end_at)
+    return dataclasses.replace(planned, start=start, end=max(start, end))
+
+
+def _report_recreated(partition: TopicPartition, options: ReadOptions) -> None:
+    message = f"{partition}: topic {partition.topic!r} was deleted and created again since this read was planned"
+    if options.fail_on_data_loss:
+        raise DataLoss(f"{message}; failOnDataLoss=false reads the new topic")
+    _log.warning(message)
 
 
 class _RangeReader:
@@ -50,6 +87,8 @@ class _RangeReader:
 
     def __init__(self, wanted: OffsetRange, options: ReadOptions, cluster: Cluster) -> None:
         self._partition = wanted.partition
+        self._topic_id = wanted.topic_id
+        self._is_late = wanted.start_at is not None
         self._end = wanted.end
         self._next = wanted.start
         self._options = options
@@ -77,7 +116,16 @@ class _RangeReader:
                     self._give_up_or_wait(code)
                     continue
                 wanted = self._wanted()
-                chosen = self._chosen(found, wanted)
+                try:
+                    chosen = self._chosen(found, wanted)
+                except UnsupportedMessageFormat:
+                    rows, self._next = self._old_rows(found, wanted)
+                    if self._next > wanted.start:
+                        self._progress_at = time.monotonic()
+                        yield from rows
+                    else:
+                        self._fetch_more(found.records)
+                    continue
                 if chosen.next_offset > self._next:
                     self._next = chosen.next_offset
                     self._progress_at = time.monotonic()
@@ -88,6 +136,10 @@ class _RangeReader:
                     self._check_progress("the leader has no records there")
                 else:
                     self._fetch_more(found.records)
+            except TopicRecreated:
+                _report_recreated(self._partition, self._options)
+                self._topic_id = ANY_TOPIC_ID
+                continue
             except (NotYet, OSError, IndexError) as error:
                 is_asked = False
                 self.close()
@@ -107,7 +159,7 @@ class _RangeReader:
 
     def _ask(self) -> None:
         if self._leader is None:
-            self._leader = self._cluster.connect_to_leader(self._partition)
+            self._leader = self._cluster.connect_to_leader(self._partition, self._topic_id)
         partition = FetchPartition(
             partition=self._partition.partition, fetch_offset=self._next, partition_max_bytes=self._fetch_bytes
         )
@@ -119,8 +171,9 @@ class _RangeReader:
                 min_bytes=self._connecting.fetch_min_bytes,
                 max_bytes=self._fetch_bytes,
                 isolation_level=int(self._connecting.read_committed),
-                topics=[FetchTopic(topic=self._partition.topic, partitions=[partition])],
+                topics=[FetchTopic(topic=self._partition.topic, topic_id=self._topic_id, partitions=[partition])],
             ),
+            at_most=12 if self._topic_id == ANY_TOPIC_ID else None,  # 13 asks by id
         )
 
     def _wanted(self) -> Wanted:
@@ -140,6 +193,14 @@ class _RangeReader:
         ]
         try:
             return choose(found.records or b"", wanted, aborted)
+        except UnsupportedMessageFormat:
+            raise
+        except RecordsError as error:
+            raise self._unreadable(error) from error
+
+    def _old_rows(self, found: Any, wanted: Wanted) -> old_formats.OldRows:
+        try:
+            return old_formats.rows(found.records, wanted)
         except RecordsError as error:
             raise self._unreadable(error) from error
 
@@ -160,7 +221,8 @@ class _RangeReader:
             f"{self._partition}: offsets {gone[0]} to {gone[1] - 1} are gone,"
             f" the log begins at {earliest} and ends at {latest}"
         )
-        if self._options.fail_on_data_loss:
+        is_before = self._next < earliest
+        if self._options.fail_on_data_loss and not (self._is_late and is_before):
             raise DataLoss(f"{message}; failOnDataLoss=false reads on without them")
         _log.warning(message)
         self._next = gone[1]

@@ -11,10 +11,22 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ottla_pipeline.errors import OptionError
-from ottla_pipeline.option_values import boolean, by_partition, choice, is_int, json_object, number, required_number
+from ottla_pipeline.option_values import (
+    INT32_MAX,
+    boolean,
+    by_partition,
+    choice,
+    duration_ms,
+    is_int,
+    json_object,
+    number,
+    required_number,
+)
+from ottla_pipeline.reading.admission import DEFAULT_TRIGGER_DELAY_MS, NO_LIMITS, TriggerLimits
+from ottla_pipeline.reading.java_patterns import PatternError, compile_java
 from ottla_pipeline.topic_partition import EARLIEST, LATEST, TopicPartition
 from ottla_pipeline.wire.connecting import Connecting, parse_connecting
 
@@ -66,7 +78,13 @@ class AtTimestamps(NamedTuple):
     option: str
 
 
-Bound: TypeAlias = AtEnd | AtOffsets | AtTimestamps
+class FromGroup(NamedTuple):
+    """committed: what the consumer group of the option groupId has committed; streams only."""
+
+    option: str
+
+
+Bound: TypeAlias = AtEnd | AtOffsets | AtTimestamps | FromGroup
 
 
 class NoMatch(Enum):
@@ -78,7 +96,7 @@ class NoMatch(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """A checked set of options for a batch read."""
+    """A checked set of options for a batch read or a stream, which has no ending offsets."""
 
     topics: Topics
     connecting: Connecting
@@ -89,16 +107,21 @@ class ReadOptions:
     max_records_per_partition: int | None = None
     include_headers: bool = False
     fail_on_data_loss: bool = True
+    limits: TriggerLimits = NO_LIMITS
+    group_id: str | None = None
     ignored: tuple[str, ...] = field(default=())
     """Options that have an effect on streams only."""
 
 
 def parse(options: Mapping[str, str]) -> ReadOptions:
-    """Checks everything that can be checked without a broker. OptionError names the first option that is wrong."""
+    """The options of a batch read, as far as no broker is needed. OptionError names the first one that is wrong."""
     given = {name.lower(): str(value) for name, value in options.items()}
+    _refuse_tables_and_paths(given)
     _refuse_unknown(given)
-    starting = _bound(given, "starting")
-    ending = _bound(given, "ending")
+    starting = _bound(given, "starting", EARLIEST)
+    ending = _bound(given, "ending", LATEST)
+    if isinstance(starting, FromGroup):
+        raise OptionError(starting.option, "committed is for streams: a batch read has no group")
     for bound, wrong, word, option in (
         (starting, LATEST, "latest", "startingOffsets"),
         (ending, EARLIEST, "earliest", "endingOffsets"),
@@ -110,17 +133,57 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
                 if offset == wrong:
                     raise OptionError(option, f"{offset} ({word}) for {partition}: a batch read cannot use it")
     return ReadOptions(
-        topics=_topics(given),
-        connecting=parse_connecting(given),
+        **_common(given),
         starting=starting,
         ending=ending,
-        no_match=choice(given, "startingOffsetsByTimestampStrategy", NoMatch, NoMatch.ERROR),
-        min_partitions=number(given, "minPartitions", None, 1),
-        max_records_per_partition=number(given, "maxRecordsPerPartition", None, 1),
-        include_headers=boolean(given, "includeHeaders", False),
-        fail_on_data_loss=boolean(given, "failOnDataLoss", True),
         ignored=tuple(name for name in _STREAMING_ONLY if name.lower() in given),
     )
+
+
+def check_names(options: Mapping[str, str]) -> None:
+    """OptionError for the first option whose name is unknown or refused."""
+    given = {name.lower(): str(value) for name, value in options.items()}
+    _refuse_tables_and_paths(given)
+    _refuse_unknown(given)
+
+
+def parse_stream(options: Mapping[str, str]) -> ReadOptions:
+    """The options of a stream, likewise."""
+    given = {name.lower(): str(value) for name, value in options.items()}
+    _refuse_tables_and_paths(given)
+    _refuse_unknown(given)
+    for name in _BATCH_ONLY:
+        if name.lower() in given:
+            raise OptionError(name, "is for batch reads: a stream has no end")
+    group_id = given.get("groupid")
+    if group_id == "":
+        raise OptionError("groupId", "is empty")
+    starting = _bound(given, "starting", LATEST)
+    if isinstance(starting, FromGroup) and group_id is None:
+        raise OptionError(starting.option, "committed needs the option groupId, whose committed offsets are read")
+    limits = TriggerLimits(
+        max_offsets=number(given, "maxOffsetsPerTrigger", None, 1),
+        min_offsets=number(given, "minOffsetsPerTrigger", None, 1),
+        max_delay_ms=duration_ms(given, "maxTriggerDelay", DEFAULT_TRIGGER_DELAY_MS),
+        max_bytes=number(given, "maxBytesPerTrigger", None, 1),
+    )
+    if limits.max_offsets is not None and (limits.min_offsets or 0) > limits.max_offsets:
+        raise OptionError(
+            "minOffsetsPerTrigger", f"{limits.min_offsets} is more than maxOffsetsPerTrigger, {limits.max_offsets}"
+        )
+    return ReadOptions(**_common(given), starting=starting, ending=AtEnd(LATEST), limits=limits, group_id=group_id)
+
+
+def _common(given: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "topics": _topics(given),
+        "connecting": parse_connecting(given),
+        "no_match": choice(given, "startingOffsetsByTimestampStrategy", NoMatch, NoMatch.ERROR),
+        "min_partitions": number(given, "minPartitions", None, 1, INT32_MAX),
+        "max_records_per_partition": number(given, "maxRecordsPerPartition", None, 1),
+        "include_headers": boolean(given, "includeHeaders", False),
+        "fail_on_data_loss": boolean(given, "failOnDataLoss", True),
+    }
 
 
 # -- names
@@ -133,20 +196,23 @@ _OWN = (
     "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs",
 )  # fmt: skip
 
-_STREAMING_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_STREAMING_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "groupId")
+
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 _WITHOUT_EFFECT = ("groupIdPrefix", "kafka.group.id")
 """Taken and not needed: no consumer group takes part in a read."""
 
 _KAFKA = (
-    "kafka.bootstrap.servers", "kafka.client.id", "kafka.request.timeout.ms", "kafka.isolation.level",
-    "kafka.check.crcs", "kafka.fetch.max.wait.ms", "kafka.fetch.min.bytes", "kafka.max.partition.fetch.bytes",
+    "kafka.bootstrap.servers", "kafka.client.id", "kafka.request.timeout.ms", "kafka.default.api.timeout.ms",
+    "kafka.isolation.level", "kafka.check.crcs", "kafka.fetch.max.wait.ms", "kafka.fetch.min.bytes",
+    "kafka.max.partition.fetch.bytes",
     "kafka.fetch.max.bytes", "kafka.security.protocol",
 )  # fmt: skip
 
 _KAFKA_WITHOUT_EFFECT = (
     "kafka.allow.auto.create.topics", "kafka.auto.commit.interval.ms", "kafka.auto.include.jmx.reporter",
-    "kafka.client.dns.lookup", "kafka.client.rack", "kafka.connections.max.idle.ms", "kafka.default.api.timeout.ms",
+    "kafka.client.dns.lookup", "kafka.client.rack", "kafka.connections.max.idle.ms",
     "kafka.enable.metrics.push", "kafka.exclude.internal.topics", "kafka.group.instance.id", "kafka.group.protocol",
     "kafka.group.remote.assignor", "kafka.heartbeat.interval.ms", "kafka.max.poll.interval.ms",
     "kafka.max.poll.records", "kafka.metadata.max.age.ms", "kafka.metric.reporters", "kafka.metrics.num.samples",
@@ -169,6 +235,18 @@ _FORBIDDEN = {
 
 _EVERY_NAME = (*_OWN, *_STREAMING_ONLY, *_WITHOUT_EFFECT, *_KAFKA, *_KAFKA_WITHOUT_EFFECT)
 _SPELLING = {name.lower(): name for name in _EVERY_NAME}
+
+
+def _refuse_tables_and_paths(given: Mapping[str, str]) -> None:
+    """Spark itself adds these: `provider` in CREATE TABLE, `path` in load("x")."""
+    if "provider" in given:
+        raise OptionError(
+            "provider",
+            "Spark reads a table of its catalogue without the options of a Python source: write"
+            " CREATE TEMPORARY VIEW ... USING ottla OPTIONS (...)",
+        )
+    if "path" in given:
+        raise OptionError("path", 'is of no use here: write load() without a path, and option("subscribe", "topic")')
 
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:
@@ -200,9 +278,9 @@ def _topics(given: Mapping[str, str]) -> Topics:
         return Subscribe(topics)
     if name == "subscribePattern":
         try:
-            return SubscribePattern(re.compile(value))
-        except re.error as error:
-            raise OptionError(name, f"{value!r} is no regular expression: {error}") from None
+            return SubscribePattern(compile_java(value))
+        except PatternError as error:
+            raise OptionError(name, f"{value!r}: {error}") from None
     found: list[TopicPartition] = []
     form = 'must be JSON such as {"topic": [0, 1]}'
     for topic, partitions in json_object(name, value, form).items():
@@ -214,7 +292,7 @@ def _topics(given: Mapping[str, str]) -> Topics:
     return Assign(tuple(dict.fromkeys(found)))
 
 
-def _bound(given: Mapping[str, str], side: str) -> Bound:
+def _bound(given: Mapping[str, str], side: str, default: int) -> Bound:
     """One time for all wins over times by partition, those over offsets."""
     one_time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     if one_time.lower() in given:
@@ -222,13 +300,15 @@ def _bound(given: Mapping[str, str], side: str) -> Bound:
     if times.lower() in given:
         found = by_partition(times, given[times.lower()])
         for partition, timestamp in found.items():
-            if timestamp < 0:
-                raise OptionError(times, f"{timestamp} for {partition} is no time in milliseconds")
+            if timestamp < EARLIEST:
+                raise OptionError(times, f"{timestamp} for {partition} is no time (-1: latest, -2: earliest)")
         return AtTimestamps(found, 0, times)
     value = given.get(offsets.lower())
     if value is None:
-        return AtEnd(EARLIEST if side == "starting" else LATEST)
+        return AtEnd(default)
     word = value.strip().lower()
+    if word == "committed" and side == "starting":
+        return FromGroup(offsets)
     if word in ("earliest", "latest"):
         return AtEnd(EARLIEST if word == "earliest" else LATEST)
     found = by_partition(offsets, value, 'must be earliest, latest or JSON such as {"topic": {"0": 23, "1": -2}}')

@@ -1,48 +1,23 @@
-"""From options to tasks: the offsets of each partition and their split. Pure, except for the calls of `Offsets`.
-
-A range is [start, end). `minPartitions` splits the longest ranges by offsets, because nothing else is known before the
-read (a compacted range has fewer records than offsets).
-"""
+"""From options to ranges: the offsets of each partition. Pure, except for the calls of `Offsets`."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Collection, Container, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
-from ottla_pipeline.errors import DataLoss, OptionError, UnknownTopic
-from ottla_pipeline.reading.options import (
-    Assign,
-    AtEnd,
-    AtOffsets,
-    Bound,
-    NoMatch,
-    ReadOptions,
-    Subscribe,
-    SubscribePattern,
-)
-from ottla_pipeline.topic_partition import EARLIEST, LATEST, TopicPartition
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
-    """Offsets [start, end) of one partition."""
-
-    partition: TopicPartition
-    start: int
-    end: int
-
-    @property
-    def size(self) -> int:
-        return self.end - self.start
+from ottla_pipeline.errors import DataLoss, OptionError
+from ottla_pipeline.reading.offset_range import OffsetRange
+from ottla_pipeline.reading.options import AtEnd, AtOffsets, Bound, FromGroup, NoMatch, ReadOptions
+from ottla_pipeline.reading.splitting import split_batch
+from ottla_pipeline.reading.topics import asked_for, chosen
+from ottla_pipeline.topic_partition import EARLIEST, LATEST, TopicLayout, TopicPartition
 
 
 class Offsets(Protocol):
     """What planning asks the cluster; `cluster.Cluster` is one."""
 
-    def partitions_of(self, topics: Sequence[str] | None) -> Mapping[str, Sequence[int]]:
-        """The partitions of the named topics, or of all that are not internal. Topics that do not exist are absent."""
+    def layout_of(self, topics: Sequence[str] | None) -> Mapping[str, TopicLayout]:
+        """The named topics, or all that are not internal. Topics that do not exist are absent."""
         ...
 
     def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
@@ -50,96 +25,87 @@ class Offsets(Protocol):
         ...
 
 
-def plan(options: ReadOptions, cluster: Offsets, where: str) -> list[OffsetRange]:
-    """The ranges to read, none of them empty. `where` names the cluster in errors.
+def plan(
+    options: ReadOptions, cluster: Offsets, where: str, but: Container[TopicPartition] = frozenset()
+) -> list[OffsetRange]:
+    """The ranges to read, one or more for each partition. `where` names the cluster in errors.
+
+    Args:
+        but: partitions that are left out, because ranges were planned for them before.
 
     Raises:
         UnknownTopic: a topic or partition that was named does not exist.
-        OptionError: specific offsets or times do not name exactly the partitions that are read, or no record matches.
+        OptionError: specific offsets or times do not name exactly the partitions that are read, no record matches, or
+            an ending offset lies behind the end of the log (with failOnDataLoss=false the log's end counts).
         DataLoss: a starting offset lies behind the ending one.
     """
-    partitions = _partitions(options, cluster, where)
-    starts = _resolved(options.starting, partitions, cluster, options.no_match)
-    ends = _resolved(options.ending, partitions, cluster, NoMatch.LATEST)
+    ids = chosen(options.topics, cluster.layout_of(asked_for(options.topics)), where)
+    for bound in (options.starting, options.ending):
+        check_named(bound, ids)
+    partitions = [partition for partition in ids if partition not in but]
+    starts = resolved(options.starting, partitions, cluster, options.no_match)
+    ends = resolved(options.ending, partitions, cluster, NoMatch.LATEST)
+    _check_ends(options, ends, cluster)
     ranges: list[OffsetRange] = []
     for partition in partitions:
-        start, end = starts[partition], ends[partition]
+        (start, start_at), (end, end_at) = starts[partition], ends[partition]
         if start > end and options.fail_on_data_loss:
             raise DataLoss(
                 f"{partition}: the starting offset {start} is greater than the ending offset {end};"
                 " with failOnDataLoss=false the partition is left out"
             )
-        if start < end:
-            ranges.append(OffsetRange(partition, start, end))
-    return split(ranges, options.min_partitions, options.max_records_per_partition)
+        ranges.append(OffsetRange(partition, start, max(start, end), ids[partition], start_at, end_at))
+    return split_batch(ranges, options.min_partitions, options.max_records_per_partition)
 
 
-def split(
-    ranges: Sequence[OffsetRange], min_partitions: int | None, max_records_per_partition: int | None
-) -> list[OffsetRange]:
-    """Splits ranges until none is longer than `max_records_per_partition` and there are about `min_partitions`.
-
-    Pieces of a range differ by one offset at most. A range of one offset is not split, so there may be fewer.
-
-    >>> t = TopicPartition("t", 0)
-    >>> [(piece.start, piece.end) for piece in split([OffsetRange(t, 0, 10)], 3, None)]
-    [(0, 3), (3, 6), (6, 10)]
-    """
-    pieces = list(ranges)
-    if max_records_per_partition is not None:
-        pieces = [part for piece in pieces for part in _cut(piece, -(-piece.size // max_records_per_partition))]
-    if min_partitions is None or len(pieces) >= min_partitions:
-        return pieces
-    total = sum(piece.size for piece in pieces)
-    return [
-        part for piece in pieces for part in _cut(piece, max(1, round(min_partitions * piece.size / max(total, 1))))
-    ]
+def _check_ends(options: ReadOptions, ends: dict[TopicPartition, Resolved], cluster: Offsets) -> None:
+    """An explicit ending offset that is not there yet: an error, or the log's end."""
+    if not isinstance(options.ending, AtOffsets):
+        return
+    explicit = {partition: end.offset for partition, end in ends.items() if end.again is None}
+    if not explicit:
+        return
+    latest = cluster.offsets_at(dict.fromkeys(explicit, LATEST))
+    for partition, offset in explicit.items():
+        if offset > latest[partition] and options.fail_on_data_loss:
+            raise OptionError(
+                options.ending.option,
+                f"{offset} for {partition} lies behind the end of its log, {latest[partition]};"
+                " with failOnDataLoss=false what is there is read",
+            )
+        ends[partition] = Resolved(min(offset, latest[partition]), None)
 
 
-def _cut(piece: OffsetRange, parts: int) -> list[OffsetRange]:
-    parts = min(parts, piece.size)
-    bounds = [piece.start + piece.size * number // parts for number in range(parts + 1)]
-    return [OffsetRange(piece.partition, begin, end) for begin, end in itertools.pairwise(bounds)]
+class Resolved(NamedTuple):
+    """An offset as it is now, and what to look it up by again (see OffsetRange), None where it stays."""
+
+    offset: int
+    again: int | None
 
 
-def _partitions(options: ReadOptions, cluster: Offsets, where: str) -> list[TopicPartition]:
-    topics = options.topics
-    if isinstance(topics, SubscribePattern):
-        found = cluster.partitions_of(None)
-        chosen = [topic for topic in found if topics.pattern.search(topic)]
-        return [TopicPartition(topic, number) for topic in sorted(chosen) for number in sorted(found[topic])]
-    names = topics.topics if isinstance(topics, Subscribe) else [partition.topic for partition in topics.partitions]
-    found = cluster.partitions_of(sorted(set(names)))
-    option = "subscribe" if isinstance(topics, Subscribe) else "assign"
-    for topic in names:
-        if topic not in found:
-            raise UnknownTopic(f"option {option}: topic {topic!r} does not exist at {where}")
-    if isinstance(topics, Assign):
-        for topic, number in topics.partitions:
-            if number not in found[topic]:
-                raise UnknownTopic(
-                    f"option assign: topic {topic!r} has no partition {number} at {where}, it has {len(found[topic])}"
-                )
-        return sorted(topics.partitions)
-    return [TopicPartition(topic, number) for topic in names for number in sorted(found[topic])]
-
-
-def _resolved(
+def resolved(
     bound: Bound, partitions: Sequence[TopicPartition], cluster: Offsets, no_match: NoMatch
-) -> dict[TopicPartition, int]:
+) -> dict[TopicPartition, Resolved]:
+    """The offset of a bound in each partition. OptionError as in `plan`."""
     if not partitions:
         return {}
     if isinstance(bound, AtEnd):
-        return dict(cluster.offsets_at(dict.fromkeys(partitions, bound.which)))
+        found = cluster.offsets_at(dict.fromkeys(partitions, bound.which))
+        return {partition: Resolved(found[partition], bound.which) for partition in partitions}
+    if isinstance(bound, FromGroup):
+        raise OptionError(bound.option, "committed is for streams: a batch read has no group")
     if isinstance(bound, AtOffsets):
-        _check_named(bound.option, bound.offsets, partitions)
-        ends = {partition: offset for partition, offset in bound.offsets.items() if offset in (EARLIEST, LATEST)}
-        return {**bound.offsets, **(cluster.offsets_at(ends) if ends else {})}
-    times = bound.timestamps
-    if times is None:
-        times = dict.fromkeys(partitions, bound.default)
-    else:
-        _check_named(bound.option, times, partitions)
+        named = {partition: bound.offsets[partition] for partition in partitions}
+        ends = {partition: offset for partition, offset in named.items() if offset in (EARLIEST, LATEST)}
+        found = cluster.offsets_at(ends) if ends else {}
+        return {
+            partition: Resolved(found[partition], offset) if partition in ends else Resolved(offset, None)
+            for partition, offset in named.items()
+        }
+    times = {
+        partition: bound.default if bound.timestamps is None else bound.timestamps[partition]
+        for partition in partitions
+    }
     found = dict(cluster.offsets_at(times))
     unmatched = [partition for partition in partitions if found[partition] < 0]
     if unmatched and no_match is NoMatch.ERROR:
@@ -151,13 +117,23 @@ def _resolved(
         )
     if unmatched:
         found.update(cluster.offsets_at(dict.fromkeys(unmatched, LATEST)))
-    return found
+    again = {*unmatched, *(partition for partition, time in times.items() if time < 0)}
+    return {
+        partition: Resolved(found[partition], times[partition] if partition in again else None)
+        for partition in partitions
+    }
 
 
-def _check_named(option: str, named: Mapping[TopicPartition, int], partitions: Sequence[TopicPartition]) -> None:
+def check_named(bound: Bound, partitions: Collection[TopicPartition]) -> None:
+    """Offsets or times by partition name every partition that is read, and no other."""
+    if isinstance(bound, AtEnd | FromGroup):
+        return
+    named = bound.offsets if isinstance(bound, AtOffsets) else bound.timestamps
+    if named is None or not partitions:
+        return
     missing = sorted(set(partitions) - set(named))
     unknown = sorted(set(named) - set(partitions))
     if missing:
-        raise OptionError(option, f"must name every partition that is read; {missing[0]} is missing")
+        raise OptionError(bound.option, f"must name every partition that is read; {missing[0]} is missing")
     if unknown:
-        raise OptionError(option, f"names {unknown[0]}, which is not read")
+        raise OptionError(bound.option, f"names {unknown[0]}, which is not read")

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla_broker.protocol.generated.metadata import MetadataRequest, MetadataRequestTopic
 from ottla_pipeline.errors import ClusterUnreachable, RequestRefused
-from ottla_pipeline.topic_partition import TopicPartition
+from ottla_pipeline.topic_partition import TopicLayout, TopicPartition
 from ottla_pipeline.wire.connecting import Connecting
 from ottla_pipeline.wire.connection import Connection, error_of
 
@@ -25,6 +26,14 @@ Address: TypeAlias = tuple[str, int]
 
 class NotYet(Exception):
     """A broker's answer that another try may change; the message says what was answered."""
+
+
+class NoBroker(NotYet):
+    """No address that is known leads to a broker."""
+
+
+class TopicRecreated(Exception):
+    """The topic of that name has another id than the one that was planned: it was deleted and created again."""
 
 
 class Cluster:
@@ -47,23 +56,24 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
-    def partitions_of(self, topics: Sequence[str] | None) -> Mapping[str, Sequence[int]]:
-        """The partitions of the named topics (absent where there is no such topic), or of all but internal ones.
+    def layout_of(self, topics: Sequence[str] | None) -> Mapping[str, TopicLayout]:
+        """The named topics (absent where there is no such topic), or all but internal ones.
 
         Raises:
             ClusterUnreachable: no broker answers, or a topic has an error that does not go away.
             RequestRefused: a broker refuses for good.
         """
 
-        def once() -> dict[str, list[int]]:
-            found: dict[str, list[int]] = {}
+        def once() -> dict[str, TopicLayout]:
+            found: dict[str, TopicLayout] = {}
             for topic in self._metadata(topics).topics:
                 error = error_of(topic.error_code)
                 if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
                     continue
-                _raise_for(error, f"the metadata of topic {topic.name!r}")
+                raise_for(error, f"the metadata of topic {topic.name!r}")
                 if topics is not None or not topic.is_internal:
-                    found[topic.name] = sorted(partition.partition_index for partition in topic.partitions)
+                    numbers = sorted(partition.partition_index for partition in topic.partitions)
+                    found[topic.name] = TopicLayout(bytes(topic.topic_id), tuple(numbers))
             return found
 
         return self.retried(once)
@@ -71,27 +81,42 @@ class Cluster:
     def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """The offset at a time in ms, EARLIEST or LATEST, for each partition; -1 where no record is young enough.
 
-        With read_committed, LATEST is the last stable offset. Raises as `partitions_of`.
+        With read_committed, LATEST is the last stable offset. Raises as `layout_of`.
         """
         return self.retried(lambda: self._offsets_at(timestamps))
 
-    def connect_to_leader(self, partition: TopicPartition) -> Connection:
-        """A new connection to the partition's leader, which the caller closes. NotYet and OSError: try again."""
-        host, port = self._leaders([partition])[partition]
+    def connect_to_leader(self, partition: TopicPartition, topic_id: bytes = ZERO_UUID) -> Connection:
+        """A new connection to the partition's leader, which the caller closes. NotYet and OSError: try again.
+
+        TopicRecreated where the topic has another id than `topic_id`; ZERO_UUID stands for any.
+        """
+        host, port = self._leaders([partition], topic_id)[partition]
         return self.open(host, port)
 
     def retried(self, act: Callable[[], T]) -> T:
-        """Tries `act` again after NotYet and OSError, as often as fetchOffset.numRetries says."""
-        tries = self._connecting.retries + 1
-        for number in range(tries):
+        """Tries `act` again after NotYet and OSError, with new connections.
+
+        A cluster that answers may be electing a leader: it has kafka.default.api.timeout.ms. Where no address leads to
+        a broker, the addresses are probably wrong: they have fetchOffset.numRetries.
+        """
+        connecting = self._connecting
+        deadline = time.monotonic() + connecting.default_api_timeout_ms / 1000
+        tries_without_broker = 0
+        while True:
             try:
                 return act()
+            except NoBroker as error:
+                self.close()
+                tries_without_broker += 1
+                if tries_without_broker > connecting.retries:
+                    tries = f"tried {tries_without_broker} times, fetchOffset.numRetries"
+                    raise ClusterUnreachable(f"{error} ({tries})") from error
             except (NotYet, OSError) as error:
                 self.close()
-                if number == tries - 1:
-                    raise ClusterUnreachable(f"{error} (tried {tries} times, fetchOffset.numRetries)") from error
-            time.sleep(self._connecting.retry_interval_ms / 1000)
-        raise AssertionError("there is at least one try")
+                if time.monotonic() >= deadline:
+                    waited = f"{connecting.default_api_timeout_ms} ms, kafka.default.api.timeout.ms"
+                    raise ClusterUnreachable(f"{error} (after {waited})") from error
+            time.sleep(connecting.retry_interval_ms / 1000)
 
     # -- single requests
 
@@ -104,7 +129,7 @@ class Cluster:
         return self.ask_any(ApiKey.METADATA, MetadataRequest(topics=wanted, allow_auto_topic_creation=create))
 
     def ask_any(self, api_key: ApiKey, request: Any) -> Any:
-        """The answer of the first bootstrap address that gives one; NotYet when there is none.
+        """The answer of the first broker that gives one, those of the bootstrap servers first; NoBroker without one.
 
         An address that gives none is asked last from then on.
         """
@@ -117,13 +142,23 @@ class Cluster:
                 self._bootstrap.remove((host, port))
                 self._bootstrap.append((host, port))
                 reasons.append(f"{host}:{port} ({error})")
-        raise NotYet(f"no broker of kafka.bootstrap.servers answers: {', '.join(reasons)}")
+        raise NoBroker(f"no broker of kafka.bootstrap.servers answers: {', '.join(reasons)}")
 
     def _metadata(self, topics: Sequence[str] | None) -> Any:
         wanted = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
-        return self.ask_any(ApiKey.METADATA, MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
+        answer = self.ask_any(ApiKey.METADATA, MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
+        for broker in answer.brokers:  # the bootstrap servers may go while others stay
+            if (broker.host, broker.port) not in self._bootstrap:
+                self._bootstrap.append((broker.host, broker.port))
+        return answer
 
-    def _leaders(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Address]:
+    def leaders_of(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Address]:
+        """Where the leader of each partition is. NotYet where one has none."""
+        return self._leaders(partitions)
+
+    def _leaders(
+        self, partitions: Sequence[TopicPartition], topic_id: bytes = ZERO_UUID
+    ) -> dict[TopicPartition, Address]:
         answer = self._metadata(sorted({partition.topic for partition in partitions}))
         brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         leaders: dict[TopicPartition, Address] = {}
@@ -132,7 +167,9 @@ class Cluster:
             if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 # It was there when the ranges were planned: a broker that has just started has not heard of it yet.
                 raise NotYet(f"topic {topic.name!r} does not exist at {self._connecting.addresses}")
-            _raise_for(error, f"the metadata of topic {topic.name!r}")
+            raise_for(error, f"the metadata of topic {topic.name!r}")
+            if ZERO_UUID not in (topic_id, topic.topic_id) and topic.topic_id != topic_id:
+                raise TopicRecreated(topic.name)
             for found in topic.partitions:
                 if found.leader_id in brokers:
                     leaders[TopicPartition(topic.name, found.partition_index)] = brokers[found.leader_id]
@@ -159,7 +196,7 @@ class Cluster:
             for topic in self.connection(host, port).ask(ApiKey.LIST_OFFSETS, request).topics:
                 for answer in topic.partitions:
                     partition = TopicPartition(topic.name, answer.partition_index)
-                    _raise_for(error_of(answer.error_code), f"the offsets of {partition}")
+                    raise_for(error_of(answer.error_code), f"the offsets of {partition}")
                     found[partition] = answer.offset
         return found
 
@@ -185,7 +222,7 @@ class Cluster:
             connection.close()
 
 
-def _raise_for(error: ErrorCode, what: str) -> None:
+def raise_for(error: ErrorCode, what: str) -> None:
     """Nothing for NONE, NotYet for what another try may change, else RequestRefused."""
     if error is ErrorCode.NONE:
         return

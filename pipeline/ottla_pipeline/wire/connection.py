@@ -19,7 +19,7 @@ _MAX_FRAME_BYTES = 2**31 - 1
 _CHUNKS = 64
 """So many pieces of a request are sent by one call: far fewer than the system's limit (IOV_MAX)."""
 _VERSIONS = {
-    ApiKey.FETCH: (4, 12),  # from 4 on record batches, up to 12 topics by name
+    ApiKey.FETCH: (4, 13),  # from 4 on record batches, up to 12 topics by name, in 13 by id
     ApiKey.LIST_OFFSETS: (2, 7),  # from 2 on the isolation level
     ApiKey.METADATA: (4, 12),  # from 4 on a topic can be asked for without creating it
     ApiKey.PRODUCE: (3, 11),  # from 3 on record batches; 12 and later add partitions to transactions by themselves
@@ -29,6 +29,7 @@ _VERSIONS = {
     ApiKey.ADD_OFFSETS_TO_TXN: (0, 3),
     ApiKey.TXN_OFFSET_COMMIT: (0, 3),
     ApiKey.END_TXN: (0, 3),
+    ApiKey.OFFSET_COMMIT: (2, 8),  # from 2 on without a time of its own, up to 9 topics by name
     ApiKey.OFFSET_FETCH: (7, 7),  # from 7 on it waits for offsets of open transactions, later ones ask for many groups
 }
 """The first and last version of each API that this package speaks."""
@@ -56,9 +57,13 @@ class Connection:
         self.send(api_key, request)
         return self.take()
 
-    def send(self, api_key: ApiKey, request: Any) -> None:
-        """Sends a request; its answer is taken by a later `take`, in the order of the requests."""
-        self._send(api_key, self._version(api_key), request)
+    def send(self, api_key: ApiKey, request: Any, *, at_most: int | None = None) -> None:
+        """Sends a request; its answer is taken by a later `take`, in the order of the requests.
+
+        With `at_most` in no later version than that, which the broker has to serve.
+        """
+        version = self._version(api_key)
+        self._send(api_key, version if at_most is None else min(version, at_most), request)
 
     def take(self) -> Any:
         """The answer to the oldest request that has none yet. Its buffers are written over by the next call."""

@@ -14,8 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from ottla_broker.testing import RunningCluster, cluster
 from ottla_pipeline.errors import ClusterUnreachable, DataLoss, UnknownTopic
+from ottla_pipeline.reading.offset_range import OffsetRange
 from ottla_pipeline.reading.options import parse
-from ottla_pipeline.reading.plan import OffsetRange, plan
+from ottla_pipeline.reading.plan import plan
 from ottla_pipeline.topic_partition import TopicPartition
 from ottla_pipeline.wire.cluster import Cluster as Brokers
 
@@ -45,7 +46,12 @@ def until_everybody_knows(fleet: RunningCluster, topic: str) -> None:
     for broker in fleet.running:
         checked = parse({"kafka.bootstrap.servers": fleet.address(broker), "subscribe": topic})
         with Brokers(checked.connecting) as one:
-            until(lambda: len(one.partitions_of([topic]).get(topic, ())) == PARTITIONS, f"{broker} knows {topic}")
+
+            def knows(one: Brokers = one) -> bool:
+                layout = one.layout_of([topic]).get(topic)
+                return layout is not None and len(layout.partitions) == PARTITIONS
+
+            until(knows, f"{broker} knows {topic}")
 
 
 def fill(fleet: RunningCluster, topic: str, codec: str = "none") -> dict[TopicPartition, list[tuple[int, bytes]]]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from ottla_pipeline.errors import OptionError
+from ottla_pipeline.reading.java_patterns import compile_java
 from ottla_pipeline.reading.options import (
     Assign,
     AtEnd,
@@ -43,7 +42,7 @@ def test_names_have_no_case_and_lists_may_have_spaces() -> None:
 
 
 def test_topics_come_from_a_pattern_or_an_assignment() -> None:
-    assert parse({**BROKER, "subscribePattern": "fl.*"}).topics == SubscribePattern(re.compile("fl.*"))
+    assert parse({**BROKER, "subscribePattern": "fl.*"}).topics == SubscribePattern(compile_java("fl.*"))
     assert parse({**BROKER, "assign": '{"t": [2, 0], "u": [1]}'}).topics == Assign(
         (TopicPartition("t", 2), TopicPartition("t", 0), TopicPartition("u", 1))
     )
@@ -81,7 +80,12 @@ def test_a_fetch_is_as_large_as_the_smaller_of_both_limits() -> None:
         (BROKER, "exactly one of assign, subscribe and subscribePattern is needed, none is given"),
         ({**TOPIC, "assign": "{}"}, "assign and subscribe are given"),
         ({**BROKER, "subscribe": " , "}, "option subscribe: names no topic"),
-        ({**BROKER, "subscribePattern": "("}, "option subscribePattern: '(' is no regular expression"),
+        ({**BROKER, "subscribePattern": "("}, "option subscribePattern: '(': a ( is not closed"),
+        ({**TOPIC, "startingTimestamp": "9223372036854775808"}, "option startingTimestamp: must be at most 9223"),
+        ({**TOPIC, "endingOffsets": '{"t": {"0": 9223372036854775808}}'}, "option endingOffsets: 9223372036854775808"),
+        ({**TOPIC, "endingOffsetsByTimestamp": '{"t": {"0": -3}}'}, "option endingOffsetsByTimestamp: -3 for t-0 is"),
+        ({**TOPIC, "provider": "ottla"}, "write CREATE TEMPORARY VIEW ... USING ottla OPTIONS (...)"),
+        ({**TOPIC, "path": "x"}, "option path: is of no use here: write load() without a path"),
         ({**BROKER, "assign": '{"t": 0}'}, 'option assign: must be JSON such as {"topic": [0, 1]}, not 0 for t'),
         ({**BROKER, "assign": "t"}, "option assign: must be JSON"),
         ({**TOPIC, "startingOffset": "earliest"}, "option startingoffset: is unknown; did you mean startingOffsets?"),

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla_pipeline.errors import DataLoss, OptionError, PipelineError, UnknownTopic
+from ottla_pipeline.reading.offset_range import OffsetRange
 from ottla_pipeline.reading.options import parse
-from ottla_pipeline.reading.plan import OffsetRange, plan, split
-from ottla_pipeline.topic_partition import EARLIEST, LATEST, TopicPartition
+from ottla_pipeline.reading.plan import plan
+from ottla_pipeline.reading.splitting import split
+from ottla_pipeline.topic_partition import EARLIEST, LATEST, TopicLayout, TopicPartition
 
 
 class Topics:
@@ -20,12 +22,12 @@ class Topics:
 
     LOGS = {TopicPartition("t", 0): (10, 110), TopicPartition("t", 1): (0, 50), TopicPartition("u", 0): (5, 5)}
 
-    def partitions_of(self, topics: Sequence[str] | None) -> Mapping[str, Sequence[int]]:
+    def layout_of(self, topics: Sequence[str] | None) -> Mapping[str, TopicLayout]:
         found: dict[str, list[int]] = {}
         for topic, partition in self.LOGS:
             if topics is None or topic in topics:
                 found.setdefault(topic, []).append(partition)
-        return found
+        return {topic: TopicLayout(topic.encode() * 16, tuple(numbers)) for topic, numbers in found.items()}
 
     def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
@@ -44,9 +46,37 @@ def ranges(**options: str) -> list[tuple[str, int, int]]:
     return [(str(r.partition), r.start, r.end) for r in plan(parse(given_options), Topics(), "b:1")]
 
 
-def test_each_partition_with_records_is_one_task() -> None:
-    assert ranges(subscribe="t,u") == [("t-0", 10, 110), ("t-1", 0, 50)]
-    assert ranges(subscribePattern="^[a-z]$") == [("t-0", 10, 110), ("t-1", 0, 50)]
+def test_a_partition_whose_end_is_open_is_a_task_though_it_is_empty_now() -> None:
+    assert ranges(subscribe="t,u") == [("t-0", 10, 110), ("t-1", 0, 50), ("u-0", 5, 5)]
+    assert ranges(subscribe="t,u", minPartitions="4")[-1] == ("t-1", 0, 50)
+    found = plan(parse({"kafka.bootstrap.servers": "b:1", "subscribe": "t"}), Topics(), "b:1")
+    assert {(r.start_at, r.end_at, r.topic_id) for r in found} == {(EARLIEST, LATEST, b"t" * 16)}
+    split_up = plan(parse({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "minPartitions": "3"}), Topics(), "b:1")
+    assert [r.end_at for r in split_up] == [None, LATEST, LATEST]
+
+
+def test_ranges_that_were_planned_before_are_left_out() -> None:
+    found = plan(
+        parse({"kafka.bootstrap.servers": "b:1", "subscribe": "t,u"}), Topics(), "b:1", but={TopicPartition("t", 0)}
+    )
+    assert [str(r.partition) for r in found] == ["t-1", "u-0"]
+
+
+def test_an_ending_offset_behind_the_end_is_named_or_cut() -> None:
+    ends = '{"t": {"0": 111, "1": 50}}'
+    with pytest.raises(OptionError, match="option endingOffsets: 111 for t-0 lies behind the end of its log, 110"):
+        ranges(subscribe="t", endingOffsets=ends)
+    assert ranges(subscribe="t", endingOffsets=ends, failOnDataLoss="false") == [("t-0", 10, 110), ("t-1", 0, 50)]
+
+
+def test_an_ending_time_of_minus_1_is_the_latest_offset() -> None:
+    ends = '{"t": {"0": -1, "1": 20000}}'
+    assert ranges(subscribe="t", endingOffsetsByTimestamp=ends) == [("t-0", 10, 110), ("t-1", 0, 20)]
+
+
+def test_each_partition_is_one_task() -> None:
+    assert ranges(subscribe="t") == [("t-0", 10, 110), ("t-1", 0, 50)]
+    assert ranges(subscribePattern="^[a-t]$") == [("t-0", 10, 110), ("t-1", 0, 50)]
     assert ranges(subscribePattern="nothing") == []
     assert ranges(assign='{"t": [1]}') == [("t-1", 0, 50)]
 
@@ -67,8 +97,8 @@ def test_a_starting_time_that_no_record_reaches_is_an_error_or_the_end() -> None
     with pytest.raises(OptionError, match="option startingTimestamp: t-1 has no record at or after 60000"):
         ranges(subscribe="t", startingTimestamp="60000")
     assert ranges(subscribe="t", startingTimestamp="60000", startingOffsetsByTimestampStrategy="latest") == [
-        ("t-0", 60, 110)
-    ]
+        ("t-0", 60, 110), ("t-1", 50, 50),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -103,7 +133,12 @@ def test_with_data_loss_allowed_a_range_before_the_log_is_left_out() -> None:
 
 def test_long_ranges_are_split_first() -> None:
     assert ranges(subscribe="t", minPartitions="3") == [("t-0", 10, 60), ("t-0", 60, 110), ("t-1", 0, 50)]
-    assert ranges(subscribe="t", maxRecordsPerPartition="50") == [("t-0", 10, 60), ("t-0", 60, 110), ("t-1", 0, 50)]
+    ends = '{"t": {"0": 110, "1": -1}}'
+    assert ranges(subscribe="t", maxRecordsPerPartition="50", endingOffsets=ends) == [
+        ("t-0", 10, 60), ("t-0", 60, 110), ("t-1", 0, 50),
+    ]  # fmt: skip
+    # As in the stock connector, a range without an explicit end does not count as long.
+    assert ranges(subscribe="t", maxRecordsPerPartition="50") == [("t-0", 10, 110), ("t-1", 0, 50)]
     assert ranges(subscribe="t", minPartitions="2") == [("t-0", 10, 110), ("t-1", 0, 50)]
 
 
