@@ -27,6 +27,10 @@ _GROUPS = {
     "broker": ("ottla_broker.cli.broker", "Run one broker from a server.properties file."),
     "disk": ("ottla_broker.cli.disk", "Decisions about the log directories of a broker."),
     "local": ("ottla_broker.cli.local", "Run a fleet on this machine, from the same documents as on Kubernetes."),
+    "pipeline": (
+        "ottla_broker.cli.pipeline",
+        "Run Spark pipelines from documents (needs the extra ottla[pipeline]).",
+    ),
     "operator": ("ottla_operator.command", "The Kubernetes operator (needs the package's extra: ottla[operator])."),
 }
 

@@ -1,0 +1,300 @@
+"""`ottla pipeline`: runs KafkaPipeline documents on this machine, with Spark in one JVM."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+
+from ottla_broker.local.control import ControlError, ask
+from ottla_operator.model.documents import DocumentError, load_documents
+from ottla_operator.model.kafka_pipeline import KafkaPipeline
+from ottla_operator.model.pipeline_sink import ParquetSink, TopicSink
+from ottla_pipeline.errors import PipelineError
+from ottla_pipeline.running.query_options import session_settings, summary, wrong_config
+from ottla_pipeline.running.run_folder import RunFolder, RunFolderError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+_console = Console()
+
+FLEETS = Path(".ottla")
+EXAMPLE = """\
+A pipeline is a document:
+
+\b
+apiVersion: kafka.ottla.dev/v1alpha1
+kind: KafkaPipeline
+metadata: {name: delays}
+spec:
+  clusterRef: {name: orders}          # or bootstrapServers: HOST:PORT
+  source:
+    topics: [flights]                 # or pattern, or files
+    value: {format: json, schema: "carrier string, arr_delay double"}
+  steps:
+  - name: late                        # a view; the next step can read it
+    sql: >-
+      SELECT value.carrier AS key, to_json(value) AS value
+      FROM source WHERE value.arr_delay > 15
+  sink:
+    topic: {name: late-flights}       # or parquet
+  trigger: {interval: 10s}            # or availableNow: true, or a schedule
+  deadLetters: {topic: flights-dead}  # what is not of the schema
+
+\b
+ottla pipeline validate -f pipeline.yaml   says what is wrong, without Spark
+ottla pipeline plan -f pipeline.yaml       what Spark will do, and what is written
+ottla pipeline run -f pipeline.yaml        runs it here, until SIGTERM or Ctrl-C
+ottla pipeline status -f pipeline.yaml     rates, lag, watermark, the last error
+ottla pipeline reset -f pipeline.yaml      forgets the offsets: the next run begins anew
+"""
+
+FileOption = Annotated[
+    list[Path], typer.Option("-f", "--file", metavar="FILE", help="KafkaPipeline documents; may be repeated.")
+]
+NameOption = Annotated[str, typer.Option("--name", metavar="NAME", help="Which pipeline, when the files have several.")]
+BootstrapOption = Annotated[
+    str, typer.Option("--bootstrap-servers", metavar="HOST:PORT", help="Instead of what the document names.")
+]
+MasterOption = Annotated[str, typer.Option("--master", help="Where Spark runs its tasks.")]
+
+
+@app.callback(help=f"Run pipelines of Spark from documents, on this machine.\n\n{EXAMPLE}")
+def _group() -> None:
+    pass
+
+
+@app.command()
+def validate(file: FileOption) -> None:
+    """Says what is wrong in the documents, field by field. Needs neither Spark nor brokers."""
+    for pipeline in _load(file):
+        _console.print(f"{pipeline.name}: {summary(pipeline)}", soft_wrap=True, markup=False, highlight=False)
+
+
+@app.command()
+def run(
+    file: FileOption,
+    name: NameOption = "",
+    bootstrap_servers: BootstrapOption = "",
+    master: MasterOption = "local[*]",
+    available_now: Annotated[
+        bool,
+        typer.Option("--available-now", help="Read what is there now and end, whatever the trigger says."),
+    ] = False,
+) -> None:
+    """Runs a pipeline here until it has ended, SIGTERM or Ctrl-C, which end it after the batch that is under way.
+
+    The next run goes on where this one has ended. Exit code 1 when it fails, and is not to be restarted.
+    """
+    pipeline = _one(file, name)
+    if pipeline.is_suspended:
+        _say(f"{pipeline.name}: spec.suspend is true, nothing is run")
+        return
+    asked_to_end = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: asked_to_end.set())
+    bootstrap = _bootstrap(pipeline, bootstrap_servers)
+    folder = RunFolder(pipeline)
+    try:
+        with folder.locked():
+            spark = _spark(pipeline, master, file)
+            signal.signal(signal.SIGINT, lambda _number, _frame: asked_to_end.set())  # Spark has set its own
+            from ottla_pipeline.running.runner import PipelineRun
+
+            one = PipelineRun(
+                pipeline, bootstrap, folder, is_once=available_now, is_asked_to_end=asked_to_end, say=_say
+            )
+            try:
+                went_well = one.run(spark)
+            finally:
+                spark.stop()
+    except RunFolderError as error:
+        _fail(str(error))
+    if not went_well:
+        raise typer.Exit(1)
+
+
+@app.command()
+def status(
+    file: FileOption,
+    name: NameOption = "",
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="json|table", help="For programs, or for people.")
+    ] = "table",
+) -> None:
+    """Shows whether a pipeline runs, its rates, lag by partition, watermark, last batch and last error."""
+    if output not in ("json", "table"):
+        _fail(f"-o takes json or table, not {output!r}")
+    pipeline = _one(file, name)
+    folder = RunFolder(pipeline)
+    try:
+        found = folder.status()
+    except RunFolderError as error:
+        _fail(str(error))
+    is_running = folder.is_locked()
+    if found is None:
+        found = {"pipeline": pipeline.name, "phase": "Starting" if is_running else "Pending", "queries": {}}
+    elif not is_running and found.get("phase") in ("Starting", "Running", "Waiting", "Restarting"):
+        found |= {"phase": "Failed", "lastError": found.get("lastError") or "its process was killed"}
+    if output == "json":
+        sys.stdout.write(json.dumps(found) + "\n")
+        return
+    _print_status(found)
+
+
+@app.command()
+def reset(
+    file: FileOption,
+    name: NameOption = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+) -> None:
+    """Forgets the offsets and the state of a pipeline: its next run begins at spec.source.startingOffsets.
+
+    What it has written stays, and is written again. Refused while the pipeline runs.
+    """
+    pipeline = _one(file, name)
+    folder = RunFolder(pipeline)
+    if not folder.path.exists():
+        _say(f"{pipeline.name}: it has never run with {folder.path}, there is nothing to delete")
+        return
+    try:
+        with folder.locked():
+            wanted = folder.to_delete()
+            if not wanted:
+                _say(f"{pipeline.name}: there is nothing to delete in {folder.path}")
+                return
+            _say("\n".join([f"{pipeline.name}: this is deleted:", *(f"  {path}" for path in wanted)]))
+            target = pipeline.sink.target
+            written = target.path if isinstance(target, ParquetSink) else f"topic {target.topic}"
+            _say(f"what is in {written} stays; the next run reads from the beginning, and writes it again")
+            if not yes:
+                if not sys.stdin.isatty():
+                    _fail("nothing is deleted: say --yes")
+                typer.confirm("delete it?", abort=True)
+            folder.reset()
+            _say(f"{pipeline.name}: deleted")
+    except RunFolderError as error:
+        _fail(str(error))
+
+
+@app.command()
+def plan(
+    file: FileOption,
+    name: NameOption = "",
+    bootstrap_servers: BootstrapOption = "",
+    master: MasterOption = "local[*]",
+) -> None:
+    """Shows the columns of each view and Spark's plan, and what a run would write. Nothing is read or written."""
+    pipeline = _one(file, name)
+    bootstrap = bootstrap_servers or pipeline.bootstrap_servers or "127.0.0.1:9092"
+    spark = _spark(pipeline, master, file)
+    try:
+        from ottla_pipeline.running.frames import build_frames
+
+        frames = build_frames(spark, pipeline, bootstrap)
+        _say(summary(pipeline))
+        for view in ("source", *(step.name for step in pipeline.steps)):
+            _say(f"view {view}: {frames.views[view.lower()].schema.simpleString()}")
+        if frames.dead is not None:
+            _say(f"dead letters to topic {pipeline.dead_letters}")
+        if isinstance(pipeline.sink.target, TopicSink) and not frames.result.columns:
+            _fail("spec.sink.from: the view has no columns")
+        sys.stdout.flush()
+        frames.result.explain(mode="extended")
+    except PipelineError as error:
+        _fail(str(error))
+    finally:
+        spark.stop()
+
+
+def _load(files: list[Path]) -> tuple[KafkaPipeline, ...]:
+    try:
+        documents = load_documents([(str(path), path.read_text()) for path in files])
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}")
+    except UnicodeDecodeError as error:
+        _fail(f"-f: a document is not text in UTF-8: {error.reason} at byte {error.start}")
+    except DocumentError as error:
+        _fail(str(error))
+    if not documents.pipelines:
+        _fail(f"no KafkaPipeline in {', '.join(map(str, files))}")
+    wrong = [
+        f"{pipeline.name}: {problem}"
+        for pipeline in documents.pipelines
+        if isinstance(pipeline.sink.target, TopicSink) and (problem := wrong_config(pipeline.sink.target))
+    ]
+    if wrong:
+        _fail("\n".join(wrong))
+    return documents.pipelines
+
+
+def _one(files: list[Path], name: str) -> KafkaPipeline:
+    pipelines = _load(files)
+    names = ", ".join(pipeline.name for pipeline in pipelines)
+    wanted = [pipeline for pipeline in pipelines if not name or pipeline.name == name]
+    if not wanted:
+        _fail(f"--name {name}: there are {names}")
+    if len(wanted) > 1:
+        _fail(f"which pipeline? choose with --name: {names}")
+    return wanted[0]
+
+
+def _bootstrap(pipeline: KafkaPipeline, given: str) -> str:
+    """The address of the brokers: as given, as the document says, or of the local fleet of that name."""
+    if given or pipeline.bootstrap_servers or not pipeline.has_topics:
+        return given or pipeline.bootstrap_servers
+    directory = (FLEETS / pipeline.cluster).absolute()
+    try:
+        return str(ask(directory, {"command": "status"})["bootstrap"])
+    except ControlError as error:
+        _fail(
+            f"spec.clusterRef.name {pipeline.cluster}: {error}; start the fleet here with `ottla local up`, or name "
+            "its brokers with --bootstrap-servers HOST:PORT"
+        )
+
+
+def _spark(pipeline: KafkaPipeline, master: str, files: list[Path]) -> SparkSession:
+    missing = [name for name in ("pyspark", "pyarrow", "numpy") if importlib.util.find_spec(name) is None]
+    if missing:
+        _fail(f"{', '.join(missing)} is not installed: pip install 'ottla[pipeline]'")
+    if shutil.which("java") is None:
+        _fail("Java 17 or later is missing: apt-get install openjdk-17-jre-headless")
+    from ottla_pipeline.running.session import open_session
+
+    folder = RunFolder(pipeline).path
+    modules = [*(path.parent for path in files), Path.cwd()]
+    return open_session(session_settings(pipeline.name, master, folder), modules)
+
+
+def _print_status(found: dict[str, Any]) -> None:
+    _say(f"{found['pipeline']}: {found['phase']}")
+    for name in ("pid", "startTime", "updateTime", "nextRunTime", "restarts", "reason", "lastError"):
+        if found.get(name):
+            _say(f"  {name}: {found[name]}")
+    for query, one in found["queries"].items():
+        _say(f"  query {query}: batch {one['lastBatchId']} at {one['lastBatchTime']}, {one['numInputRows']} rows")
+        _say(f"    in {one['inputRowsPerSecond']:.1f} rows/s, processed {one['processedRowsPerSecond']:.1f} rows/s")
+        if one["watermark"]:
+            _say(f"    watermark {one['watermark']}, {one['stateRows']} rows of state")
+        for topic, partitions in one["lag"].items():
+            by_partition = ", ".join(f"{number}: {lag}" for number, lag in partitions.items())
+            _say(f"    lag of {topic}: {sum(partitions.values())} ({by_partition})")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _fail(message: str) -> NoReturn:
+    Console(stderr=True).print(message, style="red", soft_wrap=True, markup=False, highlight=False)
+    raise typer.Exit(1)

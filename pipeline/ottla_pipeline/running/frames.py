@@ -1,0 +1,173 @@
+"""The DataFrames of a pipeline: the view `source`, a view for each step, and what goes to the sink. Imports pyspark."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ottla_operator.model.kafka_pipeline import KafkaPipeline
+from ottla_operator.model.pipeline_sink import TopicSink
+from ottla_operator.model.pipeline_source import CORRUPT_RECORD, FileSource, TopicSource
+from ottla_operator.model.pipeline_steps import ERROR_COLUMN, SOURCE_VIEW, PythonStep, SqlStep
+from ottla_pipeline.errors import PipelineError
+from ottla_pipeline.running.dead_letters import dead_letters
+from ottla_pipeline.running.failure_reasons import failure_reason
+from ottla_pipeline.running.query_options import file_options, topic_options
+from ottla_pipeline.sink.row_columns import check_columns
+
+_SINK_COLUMNS = {"key": "binary", "value": "binary", "headers": "", "partition": "int", "timestamp": "timestamp"}
+_RAW = "_ottla_raw"
+_FILE = "_ottla_file"
+_LINES = ("json", "csv")
+"""Formats of files whose lines are read one by one, so that a line that is none of them is a dead letter."""
+
+
+class StepError(PipelineError):
+    """A field of the document that Spark or the user's own code refuses; the message begins with its path."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+
+
+@dataclass(frozen=True)
+class Frames:
+    """`result`: the rows of the sink. `dead`: records for the topic of dead letters, without a topic column."""
+
+    views: dict[str, DataFrame]
+    result: DataFrame
+    dead: DataFrame | None
+
+
+def build_frames(spark: SparkSession, pipeline: KafkaPipeline, bootstrap: str) -> Frames:
+    """Plans the pipeline up to its sink. StepError names the field that cannot be planned."""
+    rows, dead = _source(spark, pipeline, bootstrap)
+    views: dict[str, DataFrame] = {}
+
+    def declare(name: str, frame: DataFrame, path: str) -> None:
+        mark = pipeline.watermark
+        if mark is not None and mark.view.lower() == name.lower():
+            frame = _planned(
+                "spec.watermark.column", lambda: frame.withWatermark(mark.column, f"{mark.delay_ms} milliseconds")
+            )
+        _planned(path, lambda: frame.createOrReplaceTempView(name))
+        views[name.lower()] = frame
+
+    declare(SOURCE_VIEW, rows, "spec.source")
+    for index, step in enumerate(pipeline.steps):
+        path = f"spec.steps[{index}]"
+        if isinstance(step, SqlStep):
+            declare(step.name, _planned(f"{path}.sql", lambda sql=step.sql: spark.sql(sql)), f"{path}.sql")
+        else:
+            declare(step.name, _called(step, views[step.view.lower()], f"{path}.python"), f"{path}.python")
+    result = views[pipeline.sink.view.lower()]
+    if not result.isStreaming:
+        raise StepError("spec.sink.from", f"the view {pipeline.sink.view} reads nothing of the source")
+    if ERROR_COLUMN in result.columns:
+        if not pipeline.dead_letters:
+            raise StepError("spec.deadLetters", f"is required for the column {ERROR_COLUMN} of {pipeline.sink.view}")
+        failed = dead_letters(result.where(F.col(ERROR_COLUMN).isNotNull()), pipeline.name, F.col(ERROR_COLUMN))
+        dead = failed if dead is None else dead.unionByName(failed)
+        result = result.where(F.col(ERROR_COLUMN).isNull()).drop(ERROR_COLUMN)
+    if isinstance(pipeline.sink.target, TopicSink):
+        types = {field.name: field.dataType.simpleString() for field in result.schema.fields}
+        try:
+            check_columns(types, pipeline.sink.target.topic)
+        except PipelineError as error:
+            raise StepError("spec.sink.from", f"view {pipeline.sink.view}: {error}") from None
+    return Frames(views, result, dead)
+
+
+def with_dead_letters(frames: Frames, topic: str, dead_topic: str) -> DataFrame:
+    """Rows of the sink and dead letters as one frame with a topic column: one query, and one transaction, for both."""
+    assert frames.dead is not None
+    columns = [
+        F.col(name).cast(kind).alias(name) if kind else F.col(name)
+        for name, kind in _SINK_COLUMNS.items()
+        if name in frames.result.columns
+    ]
+    good = frames.result.select(*columns, F.lit(topic).alias("topic"))
+    return good.unionByName(frames.dead.withColumn("topic", F.lit(dead_topic)), allowMissingColumns=True)
+
+
+def _source(spark: SparkSession, pipeline: KafkaPipeline, bootstrap: str) -> tuple[DataFrame, DataFrame | None]:
+    """The view `source`, and the dead letters of what is not of its schema."""
+    source = pipeline.source
+    rows = _files(spark, source) if isinstance(source, FileSource) else _topics(spark, source, bootstrap)
+    if CORRUPT_RECORD not in rows.columns:
+        return rows, None
+    if not pipeline.dead_letters:
+        return rows.drop(_RAW, _FILE), None
+    bad = rows.where(F.col(CORRUPT_RECORD).isNotNull())
+    if isinstance(source, TopicSource):
+        bad = bad.select("key", "topic", "partition", "offset", F.col(_RAW).alias("value"))
+    else:
+        bad = bad.select(F.col(_FILE).alias("file"), F.col(_RAW).alias("value"))
+    what = F.lit("is not of the schema in spec.source")
+    good = rows.where(F.col(CORRUPT_RECORD).isNull()).drop(CORRUPT_RECORD, _RAW, _FILE)
+    return good, dead_letters(bad, pipeline.name, what)
+
+
+def _topics(spark: SparkSession, source: TopicSource, bootstrap: str) -> DataFrame:
+    reader = spark.readStream.format("ottla").options(**topic_options(source, bootstrap))
+    rows = _planned("spec.source", reader.load)
+    if source.value.format == "text":
+        return rows.withColumn("value", F.col("value").cast("string"))
+    if source.value.format != "json":
+        return rows
+    rows = rows.withColumnRenamed("value", _RAW)
+    return _planned("spec.source.value.schema", lambda: _parsed(rows, "json", source.value.schema))
+
+
+def _files(spark: SparkSession, source: FileSource) -> DataFrame:
+    is_text = source.format in _LINES
+    reader = spark.readStream.format("text" if is_text else source.format).options(**file_options(source))
+    if source.schema and not is_text:
+        _planned("spec.source.files.schema", lambda: reader.schema(source.schema))
+    rows = _planned("spec.source.files", lambda: reader.load(source.path))
+    if not is_text:
+        return rows
+    lines = rows.where(F.trim("value") != "")  # a blank line is no row, as in Spark's own readers
+    lines = lines.select(F.col("value").alias(_RAW), F.col("_metadata.file_path").alias(_FILE))
+    parsed = _planned("spec.source.files.schema", lambda: _parsed(lines, source.format, source.schema))
+    return parsed.select("value.*", CORRUPT_RECORD, _RAW, _FILE)
+
+
+def _parsed(rows: DataFrame, kind: str, schema: str) -> DataFrame:
+    """The rows with `value`, a struct of the text in `_RAW`, and the text itself in CORRUPT_RECORD where it is none."""
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT_RECORD}
+    text = F.col(_RAW).cast("string")
+    parse = F.from_csv if kind == "csv" else F.from_json
+    rows = rows.withColumn("value", parse(text, f"{schema}, {CORRUPT_RECORD} string", options))
+    is_empty = F.col(_RAW).isNotNull() & F.col("value").isNull()  # from_json makes null of an empty text
+    rows = rows.withColumn(CORRUPT_RECORD, F.when(is_empty, text).otherwise(F.col(f"value.{CORRUPT_RECORD}")))
+    return rows.withColumn("value", F.col("value").dropFields(CORRUPT_RECORD))
+
+
+def _called(step: PythonStep, rows: DataFrame, path: str) -> DataFrame:
+    module, _, name = step.function.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except AttributeError:
+        raise StepError(path, f"the module {module} has no {name}") from None
+    except Exception as error:
+        raise StepError(path, f"{module} cannot be imported: {type(error).__name__}: {error}") from None
+    try:
+        found = function(rows)
+    except Exception as error:
+        raise StepError(path, f"{step.function} failed: {type(error).__name__}: {failure_reason(str(error))}") from None
+    if not isinstance(found, DataFrame):
+        raise StepError(path, f"{step.function} must return a DataFrame, not {type(found).__name__}")
+    return found
+
+
+def _planned(path: str, plan: Any) -> Any:
+    """The result of a call that Spark may refuse; the refusal names the field."""
+    try:
+        return plan()
+    except PySparkException as error:
+        raise StepError(path, failure_reason(str(error))) from None

@@ -1,0 +1,158 @@
+"""Starts the queries of a pipeline, follows their progress, and ends them after a batch. Imports pyspark."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
+
+from ottla_operator.model.kafka_pipeline import KafkaPipeline
+from ottla_operator.model.pipeline_sink import ParquetSink, TopicSink
+from ottla_pipeline.running.batch_progress import query_status
+from ottla_pipeline.running.failure_reasons import failure_reason
+from ottla_pipeline.running.frames import Frames, StepError, with_dead_letters
+from ottla_pipeline.running.query_options import sink_options, trigger_options
+from ottla_pipeline.running.run_folder import RunFolder
+
+POLL_S = 0.25
+
+
+class ProgressListener(StreamingQueryListener):
+    """Gives the status of a query after each batch to `on_batch(query name, status)`; Spark calls it on a thread."""
+
+    def __init__(self, on_batch: Callable[[str, dict[str, Any]], None]) -> None:
+        self._on_batch = on_batch
+        self._ended = threading.Condition()
+        self._batches: dict[str, list[tuple[int, str]]] = {}
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing: the status says that the pipeline runs before its first batch."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        self.take(json.loads(event.progress.json))
+
+    def take(self, progress: Mapping[str, Any]) -> None:
+        """The progress of a batch, from Spark's thread or from who has seen a query end before that thread came."""
+        batch = progress["batchId"], progress["timestamp"]
+        with self._ended:
+            known = self._batches.setdefault(progress["runId"], [])
+            if batch in known[-1:]:
+                return
+            known.append(batch)
+            self._on_batch(progress["name"], query_status(progress))
+            self._ended.notify_all()
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing has come: the last status still holds."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Nothing: whoever waits for the query sees how it ended."""
+
+    def batches(self, run_id: str) -> int:
+        """How many batches of a run have ended."""
+        with self._ended:
+            return len(self._batches.get(run_id, ()))
+
+    def wait(self, run_id: str, known: int, timeout_s: float) -> bool:
+        """Waits for another batch than the `known` ones; whether there was one in time."""
+        with self._ended:
+            return self._ended.wait_for(lambda: len(self._batches.get(run_id, ())) > known, timeout_s)
+
+
+def start_queries(
+    spark: SparkSession, pipeline: KafkaPipeline, frames: Frames, bootstrap: str, folder: RunFolder, *, is_once: bool
+) -> list[StreamingQuery]:
+    """One query; two where files take the rows and a topic the dead letters.
+
+    Raises:
+        StepError: Spark refuses the query, such as an aggregation that append mode cannot write.
+    """
+    trigger = trigger_options(pipeline.trigger, is_once)
+
+    def start(frame: DataFrame, name: str, format: str, options: Mapping[str, str], checkpoint: str) -> StreamingQuery:
+        writer = frame.writeStream.format(format).options(**options).option("checkpointLocation", checkpoint)
+        writer = writer.queryName(name).outputMode(mode).trigger(**trigger)
+        if isinstance(target, ParquetSink) and format == "parquet" and target.partition_by:
+            writer = writer.partitionBy(*target.partition_by)
+        try:
+            return writer.start()
+        except PySparkException as error:
+            raise StepError("spec.sink", failure_reason(str(error))) from None
+
+    target, mode = pipeline.sink.target, pipeline.sink.output_mode
+    if isinstance(target, TopicSink):
+        options = sink_options(target, bootstrap)
+        if frames.dead is None:
+            return [start(frames.result, pipeline.name, "ottla", options | {"topic": target.topic}, str(folder.query))]
+        both = with_dead_letters(frames, target.topic, pipeline.dead_letters)
+        return [start(both, pipeline.name, "ottla", options, str(folder.query))]
+    queries = [start(frames.result, pipeline.name, "parquet", {"path": target.path}, str(folder.query))]
+    if frames.dead is not None:
+        options = sink_options(TopicSink(pipeline.dead_letters), bootstrap) | {"topic": pipeline.dead_letters}
+        try:
+            name = f"{pipeline.name}-dead-letters"
+            queries.append(start(frames.dead, name, "ottla", options, str(folder.dead_letters)))
+        except StepError:
+            queries[0].stop()
+            raise
+    return queries
+
+
+def follow(queries: list[StreamingQuery], listener: ProgressListener, is_asked_to_end: Callable[[], bool]) -> str:
+    """Waits until all queries have ended, or one has failed; the others are then stopped.
+
+    Returns:
+        "" when they ended by themselves or as they were asked, else why one has failed.
+    """
+    failed = _wait_for_end(queries, listener, is_asked_to_end)
+    for query in queries:
+        if (last := query.lastProgress) is not None:
+            listener.take(json.loads(last.json))
+    return failed
+
+
+def _wait_for_end(
+    queries: list[StreamingQuery], listener: ProgressListener, is_asked_to_end: Callable[[], bool]
+) -> str:
+    while any(query.isActive for query in queries):
+        if is_asked_to_end():
+            for query in queries:
+                _end_after_batch(query, listener)
+            return ""
+        if failed := _failure(queries):
+            for query in queries:
+                query.stop()
+            return failed
+        _wait(queries)
+    return _failure(queries)
+
+
+def _wait(queries: list[StreamingQuery]) -> None:
+    active = [query for query in queries if query.isActive]
+    if active:
+        try:
+            active[0].awaitTermination(POLL_S)
+        except PySparkException:
+            return  # how it ended is looked at by whoever asks for failures
+
+
+def _failure(queries: list[StreamingQuery]) -> str:
+    for query in queries:
+        if not query.isActive and (error := query.exception()) is not None:
+            return failure_reason(str(error))
+    return ""
+
+
+def _end_after_batch(query: StreamingQuery, listener: ProgressListener) -> None:
+    """Stops the query once the batch that is under way has ended; one that began after that is begun anew later."""
+    run_id = str(query.runId)
+    known = listener.batches(run_id)
+    while query.isActive and query.status["isTriggerActive"]:
+        if listener.wait(run_id, known, POLL_S):
+            break
+    query.stop()

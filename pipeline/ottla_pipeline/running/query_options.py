@@ -1,0 +1,135 @@
+"""What a KafkaPipeline says, as options of Spark's readers and writers and settings of its session. Pure."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ottla_operator.model.kafka_pipeline import KafkaPipeline, Trigger
+from ottla_operator.model.pipeline_sink import ParquetSink, TopicSink
+from ottla_operator.model.pipeline_source import FileSource, TopicSource
+from ottla_pipeline.errors import OptionError
+from ottla_pipeline.sink.write_options import parse_write_options
+
+
+def topic_options(source: TopicSource, bootstrap: str) -> dict[str, str]:
+    """The options of `readStream.format("ottla")`."""
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "startingOffsets": source.starting_offsets,
+        "kafka.isolation.level": source.isolation_level,
+        "failOnDataLoss": str(source.is_data_loss_fatal).lower(),
+        "includeHeaders": str(source.has_headers).lower(),
+    }
+    if source.pattern:
+        options["subscribePattern"] = source.pattern
+    else:
+        options["subscribe"] = ",".join(source.topics)
+    if source.max_offsets_per_trigger:
+        options["maxOffsetsPerTrigger"] = str(source.max_offsets_per_trigger)
+    return options
+
+
+def file_options(source: FileSource) -> dict[str, str]:
+    """The options of `readStream.format(source.format)`."""
+    return {"maxFilesPerTrigger": str(source.max_files_per_trigger)} if source.max_files_per_trigger else {}
+
+
+def sink_options(sink: TopicSink, bootstrap: str) -> dict[str, str]:
+    """The options of `writeStream.format("ottla")`, without the topic."""
+    return {
+        "kafka.bootstrap.servers": bootstrap,
+        "guarantee": sink.guarantee,
+        **{f"kafka.{key}": value for key, value in sink.config.items()},
+    }
+
+
+def wrong_config(sink: TopicSink) -> str:
+    """What is wrong with spec.sink.topic.config, as "field: problem"; "" when nothing is.
+
+    >>> wrong_config(TopicSink("t", config={"acsk": "1"}))
+    'spec.sink.topic.config.acsk: is unknown; did you mean kafka.acks?'
+    """
+    for key in sink.config:
+        if key in ("bootstrap.servers", "security.protocol"):
+            return f"spec.sink.topic.config.{key}: comes from spec.clusterRef or spec.bootstrapServers"
+    try:
+        parse_write_options(sink_options(sink, "127.0.0.1:9092"))
+    except OptionError as error:
+        message = str(error).removeprefix(f"option {error.option}: ")
+        return f"spec.sink.topic.config.{error.option.removeprefix('kafka.')}: {message}"
+    return ""
+
+
+def trigger_options(trigger: Trigger, is_once: bool) -> dict[str, bool | str]:
+    """The arguments of `writeStream.trigger`. `is_once`: what is there now, whatever the document says.
+
+    >>> trigger_options(Trigger(interval_ms=1500), False), trigger_options(Trigger(interval_ms=1500), True)
+    ({'processingTime': '1500 milliseconds'}, {'availableNow': True})
+    """
+    if is_once or trigger.is_available_now:
+        return {"availableNow": True}
+    return {"processingTime": f"{trigger.interval_ms} milliseconds"}
+
+
+def session_settings(name: str, master: str, folder: Path) -> dict[str, str]:
+    """The settings of the Spark session. With a local master everything stays on the loopback address."""
+    settings = {
+        "spark.app.name": name,
+        "spark.master": master,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",  # an error is told once, in a line of its own, and not as a trace of Java's
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(folder.absolute() / "warehouse"),
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        "spark.speculation": "false",
+    }
+    if is_local(master):
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "4",  # 200 by default, for a cluster: each is a task of every batch
+        }
+    return settings
+
+
+def is_local(master: str) -> bool:
+    """Whether all of Spark runs in one JVM.
+
+    >>> [is_local(name) for name in ("local", "local[2]", "local[*, 3]", "k8s://https://h", "localhost")]
+    [True, True, True, False, False]
+    """
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
+def summary(pipeline: KafkaPipeline) -> str:
+    """One line: from where, through which views, to where.
+
+    >>> from ottla_operator.model.kafka_pipeline import parse_pipeline
+    >>> spec = {"source": {"topics": ["a"]}, "sink": {"topic": {"name": "b"}}, "bootstrapServers": "h:1"}
+    >>> summary(parse_pipeline({"metadata": {"name": "p"}, "spec": spec})[0])
+    'topics a -> source -> topic b, exactly-once; each batch at once; checkpoint .ottla/pipelines/p'
+    """
+    source, target = pipeline.source, pipeline.sink.target
+    if isinstance(source, FileSource):
+        begin = f"{source.format} files of {source.path}"
+    else:
+        begin = f"topics like {source.pattern}" if source.pattern else f"topics {', '.join(source.topics)}"
+    if isinstance(target, ParquetSink):
+        end = f"Parquet files in {target.path}"
+    else:
+        end = f"topic {target.topic}, {target.guarantee}"
+    views = ", ".join(step.name for step in pipeline.steps) or "source"
+    dead = f"; what cannot be read -> topic {pipeline.dead_letters}" if pipeline.dead_letters else ""
+    return f"{begin} -> {views} -> {end}{dead}; {_when(pipeline.trigger)}; checkpoint {pipeline.checkpoint}"
+
+
+def _when(trigger: Trigger) -> str:
+    if trigger.schedule:
+        return f"what is there at {trigger.schedule} ({trigger.time_zone})"
+    if trigger.is_available_now:
+        return "what is there now, then it ends"
+    return f"a batch every {trigger.interval_ms / 1000:g} s" if trigger.interval_ms else "each batch at once"

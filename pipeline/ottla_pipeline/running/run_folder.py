@@ -1,0 +1,136 @@
+"""The folder of spec.checkpoint.path: Spark's checkpoints, the status file, and the lock of the process that runs.
+
+query/          the checkpoint of the pipeline's query
+dead-letters/   that of the second query, where a sink of files has dead letters
+status.json     what `ottla pipeline status` shows
+run.lock        locked while a process runs the pipeline
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ottla_operator.model.kafka_pipeline import KafkaPipeline
+from ottla_operator.model.pipeline_sink import ParquetSink
+from ottla_pipeline.errors import PipelineError
+
+STATUS_FILE = "status.json"
+FILE_LOG = "_spark_metadata"
+"""In the folder of Parquet files: which files belong to which batch."""
+
+
+class RunFolderError(PipelineError):
+    """The folder is in use, belongs to another pipeline, or cannot be written."""
+
+
+class RunFolder:
+    """The folder of one pipeline."""
+
+    def __init__(self, pipeline: KafkaPipeline) -> None:
+        self.path = Path(pipeline.checkpoint)
+        self.query = self.path / "query"
+        self.dead_letters = self.path / "dead-letters"
+        self._owner = {"namespace": pipeline.namespace, "pipeline": pipeline.name}
+        self._target = pipeline.sink.target
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """For one process at a time. RunFolderError when another one runs, or the folder is another pipeline's."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / "run.lock").open("a")
+        except OSError as error:
+            raise RunFolderError(f"spec.checkpoint.path {self.path}: {error.strerror}") from None
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunFolderError(
+                    f"the pipeline {self._owner['pipeline']} is running, with {self.path}; end it with SIGTERM"
+                ) from None
+            self._check_owner()
+            yield
+
+    def is_locked(self) -> bool:
+        """Whether a process runs the pipeline now."""
+        try:
+            with (self.path / "run.lock").open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def status(self) -> dict[str, Any] | None:
+        """What the last run has written; None when there was none. RunFolderError for a file that is no status."""
+        try:
+            found = json.loads((self.path / STATUS_FILE).read_text())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{self.path / STATUS_FILE}: {error}") from None
+        if not isinstance(found, dict):
+            raise RunFolderError(f"{self.path / STATUS_FILE} is no status of a pipeline")
+        return found
+
+    def write_status(self, status: dict[str, Any]) -> None:
+        """Replaces the file in one step, so that readers see the old one or the new one."""
+        written = self.path / f"{STATUS_FILE}.new"
+        written.write_text(json.dumps(self._owner | status, indent=1) + "\n")
+        os.replace(written, self.path / STATUS_FILE)
+
+    def forgotten_files(self) -> Path | None:
+        """The log of a sink of files that knows batches while the checkpoint is new; None when there is none.
+
+        Spark leaves out each batch whose number is in that log: rows would be lost without a word.
+        """
+        if not isinstance(self._target, ParquetSink) or _has_entries(self.query / "offsets"):
+            return None
+        log = Path(self._target.path) / FILE_LOG
+        return log if _has_entries(log) else None
+
+    def to_delete(self) -> list[Path]:
+        """What `reset` deletes, of what is there."""
+        wanted = [self.query, self.dead_letters, self.path / STATUS_FILE]
+        if isinstance(self._target, ParquetSink):
+            wanted.append(Path(self._target.path) / FILE_LOG)
+        return [path for path in wanted if path.exists()]
+
+    def reset(self) -> list[Path]:
+        """Deletes it; the caller has the lock. Returns what is deleted."""
+        deleted = self.to_delete()
+        for path in deleted:
+            try:
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+            except OSError as error:
+                raise RunFolderError(f"{error.filename}: {error.strerror}; the reset is not complete") from None
+        return deleted
+
+    def _check_owner(self) -> None:
+        found = self.status()
+        if found is None:
+            return
+        owner = {name: found.get(name) for name in self._owner}
+        if owner != self._owner:
+            raise RunFolderError(
+                f"spec.checkpoint.path {self.path} is the folder of the pipeline {owner['namespace']}/"
+                f"{owner['pipeline']}: each pipeline needs its own"
+            )
+
+
+def _has_entries(folder: Path) -> bool:
+    try:
+        return any(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return False

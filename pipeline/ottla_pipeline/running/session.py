@@ -1,0 +1,32 @@
+"""The Spark session of a pipeline. Imports pyspark."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from ottla_pipeline.running.query_options import is_local
+
+
+def open_session(settings: Mapping[str, str], modules: Sequence[Path]) -> SparkSession:
+    """Starts Spark.
+
+    Args:
+        settings: of `query_options.session_settings`.
+        modules: folders in which the modules of Python steps are looked for, here and in Spark's Python processes.
+    """
+    if is_local(settings["spark.master"]):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    folders = list(dict.fromkeys(str(folder.absolute()) for folder in modules))
+    sys.path[:0] = [folder for folder in folders if folder not in sys.path]
+    known = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = os.pathsep.join([*folders, *filter(None, [known])])
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

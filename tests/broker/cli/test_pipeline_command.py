@@ -1,0 +1,147 @@
+"""`ottla pipeline` without Spark: what it says about documents, status and reset."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from ottla_broker.cli.pipeline import app
+from ottla_operator.model.documents import load_documents
+from ottla_pipeline.running.run_folder import RunFolder
+
+DOCUMENT = """
+apiVersion: kafka.ottla.dev/v1alpha1
+kind: KafkaPipeline
+metadata: {name: delays}
+spec:
+  bootstrapServers: 127.0.0.1:1
+  source: {topics: [flights]}
+  steps:
+  - name: late
+    sql: SELECT key, value FROM source
+  sink: {topic: {name: delays}}
+  checkpoint: {path: CHECKPOINT}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(DOCUMENT.replace("CHECKPOINT", str(tmp_path / "checkpoint")))
+    return path
+
+
+def ottla(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def folder(file: Path) -> RunFolder:
+    return RunFolder(load_documents([("f", file.read_text())]).pipelines[0])
+
+
+def test_validate_says_in_one_line_what_a_pipeline_does(file: Path) -> None:
+    found = ottla("validate", "-f", file)
+    assert found.exit_code == 0
+    assert found.output.startswith("delays: topics flights -> late -> topic delays, exactly-once; each batch at once;")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "FROM source",
+            "FROM sorce",
+            "spec.steps[0].sql: no view 'sorce' is there; there are source; is sou",
+        ),
+        ("name: delays}}", "name: delays, config: {acsk: 1}}}", "delays: spec.sink.topic.config.acsk: is unknown"),
+        ("KafkaPipeline", "KafkaTopic", "spec.clusterRef.name: is required"),
+        ("spec:", "spec", "not YAML"),
+    ],
+)
+def test_a_mistake_is_told_by_its_field(file: Path, old: str, new: str, message: str) -> None:
+    file.write_text(file.read_text().replace(old, new))
+    for command in ("validate", "run", "status", "reset", "plan"):
+        found = ottla(command, "-f", file)
+        assert found.exit_code == 1 and message in found.output
+
+
+def test_a_file_that_is_missing_or_has_no_pipeline_is_told(tmp_path: Path, file: Path) -> None:
+    assert "No such file or directory" in ottla("validate", "-f", tmp_path / "nowhere.yaml").output
+    (tmp_path / "empty.yaml").write_text("---\n")
+    assert "no KafkaPipeline in" in ottla("validate", "-f", tmp_path / "empty.yaml").output
+
+
+def test_one_of_several_pipelines_is_chosen_by_name(file: Path) -> None:
+    text = file.read_text()
+    file.write_text(text + "---" + text.replace("{name: delays}\nspec", "{name: other}\nspec"))
+    assert ottla("validate", "-f", file).output.count("->") == 4
+    assert "which pipeline? choose with --name: delays, other" in ottla("status", "-f", file).output
+    assert "--name third: there are delays, other" in ottla("status", "-f", file, "--name", "third").output
+    assert ottla("status", "-f", file, "--name", "other").exit_code == 0
+
+
+def test_a_suspended_pipeline_is_not_run(file: Path) -> None:
+    file.write_text(file.read_text().replace("  sink:", "  suspend: true\n  sink:"))
+    found = ottla("run", "-f", file)
+    assert found.exit_code == 0 and "spec.suspend is true, nothing is run" in found.output
+
+
+def test_a_cluster_that_does_not_run_here_is_told_before_spark_starts(file: Path) -> None:
+    file.write_text(file.read_text().replace("bootstrapServers: 127.0.0.1:1", "clusterRef: {name: nowhere}"))
+    found = ottla("run", "-f", file)
+    assert found.exit_code == 1 and found.output.startswith("spec.clusterRef.name nowhere: ")
+    assert "--bootstrap-servers HOST:PORT" in found.output
+
+
+def test_status_of_a_pipeline_that_never_ran_is_pending(file: Path) -> None:
+    assert ottla("status", "-f", file).output == "delays: Pending\n"
+    assert json.loads(ottla("status", "-f", file, "-o", "json").output)["phase"] == "Pending"
+
+
+def test_status_shows_rates_lag_and_the_last_error(file: Path) -> None:
+    query = {
+        "lastBatchId": 4, "lastBatchTime": "2026-01-01T00:00:00.000Z", "numInputRows": 10, "inputRowsPerSecond": 5.0,
+        "processedRowsPerSecond": 20.0, "watermark": "", "stateRows": 0, "lag": {"flights": {"0": 3, "1": 4}},
+    }  # fmt: skip
+    with folder(file).locked():
+        folder(file).write_status({"phase": "Running", "lastError": "a broker was away", "queries": {"delays": query}})
+        shown = ottla("status", "-f", file).output
+    assert shown.startswith("delays: Running\n") and "lag of flights: 7 (0: 3, 1: 4)" in shown
+    assert "lastError: a broker was away" in shown
+
+
+def test_a_pipeline_whose_process_was_killed_has_failed(file: Path) -> None:
+    with folder(file).locked():
+        folder(file).write_status({"phase": "Running", "lastError": "", "queries": {}})
+    found = json.loads(ottla("status", "-f", file, "-o", "json").output)
+    assert (found["phase"], found["lastError"]) == ("Failed", "its process was killed")
+
+
+def test_reset_says_what_it_deletes_and_wants_a_yes(file: Path) -> None:
+    assert "it has never run" in ottla("reset", "-f", file).output
+    query = folder(file).query
+    query.mkdir(parents=True)
+    found = ottla("reset", "-f", file)
+    assert found.exit_code == 1 and f"  {query}\n" in found.output and "say --yes" in found.output and query.exists()
+    found = ottla("reset", "-f", file, "--yes")
+    assert found.exit_code == 0 and not query.exists()
+    assert "what is in topic delays stays; the next run reads from the beginning, and writes it again" in found.output
+
+
+def test_reset_is_refused_while_the_pipeline_runs(file: Path) -> None:
+    folder(file).query.mkdir(parents=True)
+    with folder(file).locked():
+        found = ottla("reset", "-f", file, "--yes")
+    assert found.exit_code == 1 and "the pipeline delays is running" in found.output and folder(file).query.exists()
+
+
+def test_help_has_a_whole_document_that_is_valid() -> None:
+    from ottla_broker.cli.pipeline import EXAMPLE
+
+    text = EXAMPLE[EXAMPLE.index("apiVersion") : EXAMPLE.index("\n\n\b\nottla pipeline validate")]
+    (found,) = load_documents([("help", text)]).pipelines
+    assert found.name == "delays" and found.dead_letters == "flights-dead"
+    assert "kind: KafkaPipeline" in ottla("--help").output

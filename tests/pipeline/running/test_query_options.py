@@ -1,0 +1,69 @@
+"""What a document says, as Spark's options: names that the source and the sink take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla_operator.model.pipeline_sink import TopicSink
+from ottla_operator.model.pipeline_source import FileSource, TopicSource
+from ottla_pipeline.reading import options
+from ottla_pipeline.running.query_options import (
+    file_options,
+    session_settings,
+    sink_options,
+    topic_options,
+    wrong_config,
+)
+from ottla_pipeline.sink.write_options import Guarantee, parse_write_options
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        TopicSource(topics=("a", "b")),
+        TopicSource(pattern="f.*", isolation_level="read_uncommitted", is_data_loss_fatal=False, has_headers=True),
+    ],
+)
+def test_the_source_takes_the_options_of_a_document(source: TopicSource) -> None:
+    parsed = options.parse_stream(topic_options(source, "127.0.0.1:9092"))
+    assert parsed.connecting.bootstrap == (("127.0.0.1", 9092),)
+    assert parsed.connecting.read_committed == (source.isolation_level == "read_committed")
+    assert parsed.include_headers == source.has_headers
+
+
+def test_limits_are_options_only_where_they_are_written() -> None:
+    assert "maxOffsetsPerTrigger" not in topic_options(TopicSource(topics=("a",)), "h:1")
+    assert topic_options(TopicSource(topics=("a",), max_offsets_per_trigger=7), "h:1")["maxOffsetsPerTrigger"] == "7"
+    assert file_options(FileSource("in", "json")) == {}
+    assert file_options(FileSource("in", "json", max_files_per_trigger=3)) == {"maxFilesPerTrigger": "3"}
+
+
+def test_the_sink_takes_the_options_of_a_document() -> None:
+    parsed = parse_write_options(sink_options(TopicSink("t", "at-least-once", {"compression.type": "zstd"}), "h:1"))
+    assert parsed.guarantee is Guarantee.AT_LEAST_ONCE and parsed.sending.codec.name == "ZSTD"
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ({"compression.type": "zstd", "linger.ms": "5"}, ""),
+        (
+            {"compresion.type": "zstd"},
+            "spec.sink.topic.config.compresion.type: is unknown; did you mean",
+        ),
+        ({"acks": "2"}, "spec.sink.topic.config.acks: "),
+        ({"batch.size": "-1"}, "spec.sink.topic.config.batch.size: "),
+        ({"bootstrap.servers": "h:1"}, "spec.sink.topic.config.bootstrap.servers: comes from spec.clusterRef"),
+    ],
+)
+def test_a_wrong_key_of_the_producer_names_its_field(config: dict[str, str], problem: str) -> None:
+    found = wrong_config(TopicSink("t", config=config))
+    assert found.startswith(problem) and bool(found) == bool(problem)
+
+
+def test_a_local_session_stays_on_the_loopback_address() -> None:
+    settings = session_settings("p", "local[2]", Path("x"))
+    assert settings["spark.driver.host"] == settings["spark.driver.bindAddress"] == "127.0.0.1"
+    assert "spark.driver.host" not in session_settings("p", "k8s://https://h", Path("x"))
