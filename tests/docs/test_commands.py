@@ -10,13 +10,19 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from ottla_broker.cli import broker, disk, local
+from ottla_broker.cli import broker, disk, local, pipeline
 from ottla_operator import command as operator
 from tests.docs.test_links import ROOT, pages
 
 CODE = re.compile(r"^```.*?\n(.*?)^```|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
-APPS = {"broker": broker.app, "disk": disk.app, "local": local.app, "operator": operator.app}
-OTTLA = re.compile(r"\bottla (broker|disk|local|operator) (\w+)([^`|\n#]*)")
+APPS = {
+    "broker": broker.app,
+    "disk": disk.app,
+    "local": local.app,
+    "operator": operator.app,
+    "pipeline": pipeline.app,
+}
+OTTLA = re.compile(r"\bottla (broker|disk|local|operator|pipeline) (\w+)([^`|\n#]*)")
 OPTION = re.compile(r"(?<=\s)--[a-z][a-z-]+")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from ottla_operator.model.durations import FORM, duration_ms
 from ottla_operator.model.fields import Fields, Problem
 from ottla_operator.model.maintenance_windows import DEFAULT_TIME_ZONE, is_time_zone, wrong_schedule
-from ottla_operator.model.pipeline_sink import ParquetSink, Sink, TopicSink, parse_dead_letters, parse_sink
+from ottla_operator.model.pipeline_sink import Sink, TopicSink, parse_dead_letters, parse_sink
 from ottla_operator.model.pipeline_source import Source, TopicSource, folder, parse_source
 from ottla_operator.model.pipeline_steps import SOURCE_VIEW, Step, Views, parse_steps
 from ottla_operator.model.resources import Resources, parse_resources
@@ -203,8 +203,8 @@ def _check_together(spec: Fields, pipeline: KafkaPipeline) -> None:
             spec.problem(field, f"{topic} is read by this pipeline: it would read what it writes, without an end")
     if pipeline.dead_letters and pipeline.dead_letters in written:
         spec.problem("deadLetters.topic", f"{pipeline.dead_letters} is the topic of the sink too")
-    if pipeline.dead_letters and isinstance(target, ParquetSink) and source.starting_offsets == "latest":
+    if pipeline.dead_letters and source.starting_offsets == "latest":
         spec.problem(
             "source.startingOffsets",
-            "latest does not go with deadLetters beside a sink of files: two queries would begin at two offsets",
+            "latest does not go with deadLetters: rows and dead letters are read apart, and would begin at two offsets",
         )

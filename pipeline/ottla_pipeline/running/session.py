@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+import pyspark_ottla  # noqa: F401  Spark's Python processes get this interpreter, and find the source "ottla"
 from ottla_pipeline.running.query_options import is_local
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ FULL = """
 clusterRef: {name: orders}
 source:
   topics: [flights]
-  startingOffsets: latest
+  startingOffsets: earliest
   maxOffsetsPerTrigger: 10000
   isolationLevel: read_uncommitted
   failOnDataLoss: false
@@ -76,7 +77,7 @@ def test_every_field_of_a_document_arrives() -> None:
         bootstrap_servers="",
         source=TopicSource(
             topics=("flights",),
-            starting_offsets="latest",
+            starting_offsets="earliest",
             max_offsets_per_trigger=10000,
             isolation_level="read_uncommitted",
             is_data_loss_fatal=False,
@@ -238,10 +239,11 @@ def test_a_mistake_in_the_least_document_is_one_problem(path: str, value: Any, p
     assert found.startswith(problem)
 
 
-def test_latest_is_refused_where_two_queries_would_begin_at_two_offsets() -> None:
+@pytest.mark.parametrize("sink", ["parquet: {path: /x}", "topic: {name: b}"])
+def test_latest_is_refused_where_rows_and_dead_letters_would_begin_at_two_offsets(sink: str) -> None:
     _, problems = parse(
         "bootstrapServers: 'h:1'\nsource: {topics: [a], startingOffsets: latest}\n"
-        "sink: {parquet: {path: /x}}\ndeadLetters: {topic: d}"
+        f"sink: {{{sink}}}\ndeadLetters: {{topic: d}}"
     )
     assert len(problems) == 1 and problems[0].startswith("spec.source.startingOffsets: latest does not go with")
 
@@ -276,3 +278,12 @@ def test_several_pipelines_in_one_file_and_the_same_name_twice() -> None:
     assert [pipeline.name for pipeline in found.pipelines] == ["delays", "other"]
     with pytest.raises(DocumentError, match="KafkaPipeline delays is declared twice"):
         load_documents([("f.yaml", f"{one}---\n{one}")])
+
+
+def test_the_example_is_a_valid_document_whose_topics_are_declared() -> None:
+    path = Path(__file__).resolve().parents[3] / "examples" / "late-flights.yaml"
+    found = load_documents([(str(path), path.read_text())])
+    (pipeline,) = found.pipelines
+    written = {pipeline.sink.target.topic if isinstance(pipeline.sink.target, TopicSink) else "", pipeline.dead_letters}
+    assert written == {topic.topic_name for topic in found.topics}
+    assert {topic.cluster for topic in found.topics} == {pipeline.cluster} == {"orders"}
