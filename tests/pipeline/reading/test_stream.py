@@ -168,6 +168,33 @@ def test_a_topic_created_again_between_two_runs_is_data_loss(spark: Any, fleet: 
     assert stream.run() == []
 
 
+def test_the_static_side_of_a_join_has_what_came_since(spark: Any, fleet: RunningCluster, tmp_path: Path) -> None:
+    create(fleet, "facts", 1)
+    create(fleet, "names", 1)
+    produce(fleet, "facts", {0: 4})
+    produce(fleet, "names", {0: 2})
+
+    def source(reader: Any, topic: str) -> Any:
+        return (
+            reader.format("ottla").option("kafka.bootstrap.servers", fleet.bootstrap).option("subscribe", topic)
+            .option("startingOffsets", "earliest").load().selectExpr("cast(value as string) as number")
+        )  # fmt: skip
+
+    joined = source(spark.readStream, "facts").join(source(spark.read, "names"), "number")
+
+    def run() -> list[str]:
+        found: list[str] = []
+        writer = joined.writeStream.foreachBatch(lambda rows, _: found.extend(row.number for row in rows.collect()))
+        query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return sorted(found)
+
+    assert run() == ["0", "1"]
+    produce(fleet, "facts", {0: 4})
+    produce(fleet, "names", {0: 3})  # 0, 1 and 2
+    assert run() == ["0", "0", "1", "1", "2"]
+
+
 def test_only_committed_transactions_are_read_and_markers_are_no_loss(
     spark: Any, fleet: RunningCluster, tmp_path: Path
 ) -> None:
@@ -190,6 +217,42 @@ def test_only_committed_transactions_are_read_and_markers_are_no_loss(
     assert sum(stream.run(maxOffsetsPerTrigger="4")) == 15
     assert set(stream.rows.values()) == {1}
     assert stream.offsets() == {"acted": {"0": 36}}
+
+
+def test_a_query_that_runs_on_gets_what_comes_and_one_that_runs_once_all(
+    spark: Any, fleet: RunningCluster, tmp_path: Path
+) -> None:
+    create(fleet, "live", 1)
+    produce(fleet, "live", {0: 5})
+    found: list[int] = []
+    rows = spark.readStream.format("ottla").option("kafka.bootstrap.servers", fleet.bootstrap)
+    rows = (
+        rows.option("subscribe", "live")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", "4")
+        .load()
+    )
+    writer = rows.writeStream.foreachBatch(lambda frame, _: found.extend(row.offset for row in frame.collect()))
+    writer = writer.option("checkpointLocation", str(tmp_path))
+    query = writer.start()
+    query.processAllAvailable()
+    assert found == list(range(5))
+    produce(fleet, "live", {0: 6})
+    query.processAllAvailable()
+    query.stop()
+    assert found == list(range(11))
+    produce(fleet, "live", {0: 9})
+    writer.trigger(once=True).start().awaitTermination()
+    assert found == list(range(20))
+
+
+def test_real_time_mode_is_refused_by_spark(spark: Any, fleet: RunningCluster, tmp_path: Path) -> None:
+    create(fleet, "hasty", 1)
+    rows = spark.readStream.format("ottla").option("kafka.bootstrap.servers", fleet.bootstrap)
+    writer = rows.option("subscribe", "hasty").load().writeStream.format("console").outputMode("update")
+    with pytest.raises(Exception, match=r"STREAMING_REAL_TIME_MODE\.INPUT_STREAM_NOT_SUPPORTED"):
+        query = writer.option("checkpointLocation", str(tmp_path)).trigger(realTime="5 seconds").start()
+        query.awaitTermination()
 
 
 @pytest.mark.parametrize(
