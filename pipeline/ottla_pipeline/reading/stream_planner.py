@@ -15,10 +15,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from ottla_pipeline.errors import DataLoss, PipelineError
+from ottla_pipeline.errors import DataLoss, OptionError, PipelineError
 from ottla_pipeline.reading.admission import NO_LIMITS, TriggerLimits, admitted, waits
 from ottla_pipeline.reading.offset_range import OffsetRange
-from ottla_pipeline.reading.options import AtEnd, AtOffsets, FromGroup, NoMatch, ReadOptions
+from ottla_pipeline.reading.options import AtEnd, AtOffsets, Bound, FromGroup, NoMatch, ReadOptions
 from ottla_pipeline.reading.plan import Offsets, check_named, resolved
 from ottla_pipeline.reading.splitting import split
 from ottla_pipeline.reading.stream_offsets import losses
@@ -94,8 +94,7 @@ class StreamPlanner:
         else:
             starts = resolved(bound, list(layout), self._cluster, self._options.no_match)
             found = {partition: start.offset for partition, start in starts.items()}
-        if self._target is not None:  # what came after the target is not there for this run
-            found = {partition: min(offset, self._target.get(partition, offset)) for partition, offset in found.items()}
+            self._check_explicit(bound, found)
         self._begins_at = found
         self._ids = _digests(layout)
         return found
@@ -168,7 +167,7 @@ class StreamPlanner:
                 self._pause()
         if self._target is not None:
             ends = {
-                one: min(ends[one], self._target.get(one, start.get(one, 0)))
+                one: min(ends[one], max(self._target.get(one, 0), start.get(one, 0)))
                 for one in ends
                 if one in self._target or one in start
             }
@@ -198,6 +197,19 @@ class StreamPlanner:
         found = [topic for topic in recreated(self._ids, now) if topic in read]
         self._ids.update({topic: digest(topic_id) for topic, topic_id in now.items() if topic not in found})
         return found
+
+    def _check_explicit(self, bound: Bound, found: dict[TopicPartition, int]) -> None:
+        """An explicit offset behind the end of a log: an error, or the end."""
+        if not isinstance(bound, AtOffsets):
+            return
+        for partition, end in self._cluster.offsets_at(dict.fromkeys(found, LATEST)).items():
+            if bound.offsets[partition] > end and self._options.fail_on_data_loss:
+                raise OptionError(
+                    bound.option,
+                    f"{bound.offsets[partition]} for {partition} lies behind the end of its log, {end};"
+                    " with failOnDataLoss=false the stream begins there",
+                )
+            found[partition] = min(found[partition], end)
 
     # -- the group
 

@@ -249,6 +249,11 @@ def test_a_stream_begins_where_its_group_has_committed() -> None:
         ),
         ({"groupId": ""}, OptionError, "option groupId: is empty"),
         ({"subscribe": "nope"}, UnknownTopic, "option subscribe: topic 'nope' does not exist at b:1"),
+        (
+            {"startingOffsets": '{"t": {"0": 101, "1": -1}}'},
+            OptionError,
+            "option startingOffsets: 101 for t-0 lies behind the end of its log, 100",
+        ),
         ({"startingOffsets": '{"t": {"0": 1}}'}, OptionError, "must name every partition that is read; t-1 is missing"),
     ],
 )
@@ -258,6 +263,16 @@ def test_what_cannot_be_read_is_said_before_the_first_batch(
     with pytest.raises(error) as raised:
         World().planner(**options).initial()
     assert message in str(raised.value)
+
+
+def test_an_explicit_beginning_is_kept_or_cut_to_the_end() -> None:
+    world = World()
+    options = {"startingOffsets": '{"t": {"0": 101, "1": 20}}', "failOnDataLoss": "false"}
+    assert world.planner(**options).initial() == {A: 100, B: 20}
+    planner = world.planner(startingOffsets='{"t": {"0": 90, "1": 20}}')
+    planner.freeze()
+    first = planner.initial()
+    assert ranges(planner, first, planner.latest(first)) == [("t-0", 90, 100), ("t-1", 20, 50)]
 
 
 def test_offsets_are_those_of_the_stock_connector() -> None:
