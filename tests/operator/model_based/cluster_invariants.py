@@ -173,6 +173,8 @@ def _is_served(world: World, cluster: KafkaCluster, is_valid: bool) -> bool:
         return False
     if any(disk.on_failure == "Keep" for disk in cluster.brokers.disks) and world.has_failed_volumes():
         return False
+    if world.restarts.is_too_low(cluster.version):
+        return False
     racks = cluster.brokers.racks
     if any(rack == "zone-x" for rack in racks) or world.was_resized:
         return False

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.operator.model_based.changes import ChangeMachine
 from tests.operator.model_based.clusters import ClusterMachine
 from tests.operator.model_based.fleets import FleetMachine
 from tests.operator.model_based.machine import Machine
@@ -17,7 +18,7 @@ from tests.operator.model_based.topics import TopicMachine
 
 MACHINES: dict[str, type[Machine]] = {
     "topics": TopicMachine, "clusters": ClusterMachine, "racks": RackMachine, "fleets": FleetMachine,
-    "moves": MoveMachine,
+    "moves": MoveMachine, "changes": ChangeMachine,
 }  # fmt: skip
 
 

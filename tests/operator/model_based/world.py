@@ -48,6 +48,7 @@ from tests.operator.kubernetes import InMemoryKubernetes, node
 from tests.operator.kubernetes import _claims as claims_of
 from tests.operator.model_based.kafka import ModelKafka
 from tests.operator.model_based.operator_process import OperatorProcess, TopicsOnly
+from tests.operator.model_based.upgrades import RestartWatch
 from tests.operator.unreliable_api import SLOW_S, Faults
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -116,6 +117,9 @@ class World:
         """Whether disks were once asked for in another way than at the start."""
         self.behind_since = 0.0
         """When a rule last changed which replicas are in sync."""
+        self.restarts = RestartWatch(
+            self.now, self.loop.time, lambda: self.all(POD), UNSEEN_S, self._is_volume_replaced
+        )
         self._dirty = asyncio.Event()
         self._controllers: asyncio.Task[None] | None = None
         self._process: OperatorProcess | None = None
@@ -184,6 +188,7 @@ class World:
 
     def _changed(self, event: str, obj: Obj) -> None:
         self._dirty.set()
+        self.violations += self.restarts.see(event, obj)
         if obj["kind"] == STATEFUL_SET.kind and len(self.kubernetes.writes) > self._writes_seen:
             self._server_is_stopped(event, obj)
             self._broker_is_removed(event, obj)
@@ -402,6 +407,14 @@ class World:
             if len(servers) - len(lacking) > len(servers) // 2:
                 return
         self.violations.append(f"claim {name} held data, was lost, and is made again")
+
+    def _is_volume_replaced(self, broker: int) -> bool:
+        return any(
+            label(claim, names.BROKER_ID) == str(broker)
+            and annotation(claim, names.REPLACED_BY) is not None
+            and label(claim, names.RETIRED) is None
+            for claim in self.all(CLAIM)
+        )
 
     def _server_is_stopped(self, event: str, stateful_set: Obj) -> None:
         """By the operator: never a server that has a vote. Who deletes the KafkaCluster deletes its servers."""
