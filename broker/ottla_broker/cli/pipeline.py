@@ -69,9 +69,9 @@ BootstrapOption = Annotated[
 MasterOption = Annotated[str, typer.Option("--master", help="Where Spark runs its tasks.")]
 
 
-@app.callback(help=f"Run pipelines of Spark from documents, on this machine.\n\n{EXAMPLE}")
+@app.callback(epilog=EXAMPLE)
 def _group() -> None:
-    pass
+    """Run Spark pipelines from documents, on this machine."""
 
 
 @app.command()
@@ -194,7 +194,7 @@ def plan(
     bootstrap_servers: BootstrapOption = "",
     master: MasterOption = "local[*]",
 ) -> None:
-    """Shows the columns of each view and Spark's plan, and what a run would write. Nothing is read or written."""
+    """Shows the columns of each view, Spark's analyzed plan, and where rows go. Nothing is read or written."""
     pipeline = _one(file, name)
     bootstrap = bootstrap_servers or pipeline.bootstrap_servers or "127.0.0.1:9092"
     spark = _spark(pipeline, master, file)
@@ -210,7 +210,7 @@ def plan(
         if isinstance(pipeline.sink.target, TopicSink) and not frames.result.columns:
             _fail("spec.sink.from: the view has no columns")
         sys.stdout.flush()
-        frames.result.explain(mode="extended")
+        print(frames.result._jdf.queryExecution().analyzed().toString())
     except PipelineError as error:
         _fail(str(error))
     finally:

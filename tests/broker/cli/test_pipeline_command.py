@@ -144,4 +144,7 @@ def test_help_has_a_whole_document_that_is_valid() -> None:
     text = EXAMPLE[EXAMPLE.index("apiVersion") : EXAMPLE.index("\n\n\b\nottla pipeline validate")]
     (found,) = load_documents([("help", text)]).pipelines
     assert found.name == "delays" and found.dead_letters == "flights-dead"
-    assert "kind: KafkaPipeline" in ottla("--help").output
+    from ottla_broker.cli.main import app as ottla_app
+
+    shown = CliRunner().invoke(ottla_app, ["pipeline", "--help"]).output
+    assert "kind: KafkaPipeline\n" in shown and "ottla pipeline validate -f pipeline.yaml " in shown

@@ -1,0 +1,112 @@
+"""`ottla pipeline` as a user runs it: real Spark, real brokers, a process that gets signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla_broker.testing import RunningCluster, cluster
+from tests.pipeline.sink.test_delivery import read_all, topic
+
+pytestmark = [pytest.mark.spark, pytest.mark.java]
+
+FLIGHTS = """
+apiVersion: kafka.ottla.dev/v1alpha1
+kind: KafkaPipeline
+metadata: {name: late-flights}
+spec:
+  bootstrapServers: BOOTSTRAP
+  source:
+    files: {path: in, format: json, schema: "carrier string, delay double", maxFilesPerTrigger: 1}
+  steps:
+  - name: late
+    python: flight_steps:late
+  - name: records
+    sql: >-
+      SELECT carrier AS key, CAST(delay AS string) AS value,
+      IF(delay > 1000, 'no flight is so late', NULL) AS _error FROM late
+  sink:
+    topic: {name: late}
+  trigger: {interval: 100ms}
+  checkpoint: {path: checkpoint}
+  deadLetters: {topic: dead}
+"""
+STEPS = "def late(rows):\n    return rows.where('delay > 15')\n"
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[RunningCluster]:
+    with cluster(brokers=3, racks=3, config={"auto.create.topics.enable": "false"}) as found:
+        yield found
+
+
+def command(folder: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "ottla_broker.cli.main", "pipeline", *arguments, "-f", str(folder / "p.yaml")]
+
+
+def ottla(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(folder, *arguments), cwd=folder, capture_output=True, text=True)
+
+
+def rows(folder: Path, name: str, lines: list[Any]) -> None:
+    text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+    (folder / f"{name}.new").write_text(text)
+    os.replace(folder / f"{name}.new", folder / "in" / name)
+
+
+def write_document(folder: Path, text: str, fleet: RunningCluster) -> None:
+    (folder / "in").mkdir()
+    (folder / "flight_steps.py").write_text(STEPS)
+    (folder / "p.yaml").write_text(text.replace("BOOTSTRAP", fleet.bootstrap))
+
+
+def test_a_document_runs_until_sigterm_goes_on_later_and_sends_what_it_cannot_read_to_the_dead_letters(
+    fleet: RunningCluster, tmp_path: Path
+) -> None:
+    for name in ("late", "dead"):
+        topic(fleet, name)
+    write_document(tmp_path, FLIGHTS, fleet)
+    rows(tmp_path, "0.json", [{"carrier": "UA", "delay": 30}, {"carrier": "UA", "delay": 5}, "{nonsense", ""])
+    process = subprocess.Popen(command(tmp_path, "run"), cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    lines = iter(process.stdout)
+    assert next(line for line in lines if "batch 0" in line).startswith("late-flights: batch 0, ")
+    refused = ottla(tmp_path, "reset", "--yes")
+    assert refused.returncode == 1 and "is running" in refused.stderr
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == 0
+    status = json.loads(ottla(tmp_path, "status", "-o", "json").stdout)
+    assert (status["phase"], status["queries"]["late-flights"]["lastBatchId"] >= 0) == ("Stopped", True)
+
+    rows(tmp_path, "1.json", [{"carrier": "AA", "delay": 40}, {"carrier": "AA", "delay": 5000}])
+    again = ottla(tmp_path, "run", "--available-now")
+    assert again.returncode == 0, again.stderr
+    assert Counter(value for _, _, value in read_all(fleet, "late")) == {b"30.0": 1, b"40.0": 1}
+    dead = {value for _, _, value in read_all(fleet, "dead")}
+    assert b"{nonsense" in dead and len(dead) == 2
+    assert json.loads(ottla(tmp_path, "status", "-o", "json").stdout)["phase"] == "Completed"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("CAST(delay AS string)", "CAST(dely AS string)", "spec.steps[1].sql: [UNRESOLVED_COLUMN.WITH_SUGGESTION]"),
+        ("flight_steps:late", "flight_steps:lat", "spec.steps[0].python: the module flight_steps has no lat"),
+    ],
+)
+def test_what_only_spark_can_find_wrong_names_its_field_and_is_not_tried_again(
+    fleet: RunningCluster, tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    write_document(tmp_path, FLIGHTS.replace(old, new), fleet)
+    failed = ottla(tmp_path, "plan")
+    assert failed.returncode == 1 and failed.stderr.splitlines()[-1].startswith(message)
