@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla_broker.local.ports import free_port
@@ -113,7 +113,7 @@ class Load:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "check", "enable.auto.commit": False})
         try:
             for number, names in enumerate(self.acknowledged):
-                end = consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=_LIMIT_S)[1]
+                end = end_of(consumer, number)
                 consumer.assign([TopicPartition(TOPIC, number, 0)])
                 found: list[str] = []
                 while len(found) < end:
@@ -125,6 +125,18 @@ class Load:
                 assert found == names
         finally:
             consumer.close()
+
+
+def end_of(consumer: Consumer, number: int) -> int:
+    """The high watermark of a partition, from whoever leads it now: preferred leaders return after a restart."""
+    deadline = time.monotonic() + _LIMIT_S
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=_LIMIT_S)[1])
+        except KafkaException as failure:
+            if failure.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > deadline:
+                raise
+            consumer.list_topics(TOPIC, timeout=_LIMIT_S)  # the new leader
 
 
 @contextmanager

@@ -55,7 +55,8 @@ def configure(default: Subject | None = None, level: int = logging.INFO) -> Last
     last = LastLines()
     last.setFormatter(LineFormatter())
     last.addFilter(SubjectFilter(default))
-    logging.basicConfig(level=level, handlers=[handler, last])
+    # Whoever has read a line on standard error finds it as the last one.
+    logging.basicConfig(level=level, handlers=[last, handler])
     logging.getLogger(ZOOKEEPER).setLevel(max(level, logging.WARNING))  # the broker logs the state of its session
     return last
 

@@ -58,6 +58,7 @@ class RealKubernetes(InMemoryKubernetes):
         self.on_change = None
         self.not_starting = set()
         self.container_status = None
+        self.container_state = {"waiting": {"reason": "CrashLoopBackOff"}}
         self.refuses_pods = ""
         self.resizes = True
         self.local_volumes = False
@@ -317,7 +318,7 @@ class RealKubernetes(InMemoryKubernetes):
         config = next((v["configMap"]["name"] for v in volumes if v["name"] == "config"), "")
         container = None if self.container_status is None else self.container_status(pod)
         if config in self.not_starting:
-            container = {"name": "broker", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+            container = {"name": "broker", "state": self.container_state}
         known = dig(pod, "status", "conditions") or []
         ready = {"type": "Ready", "status": "True" if container is None else "False"}
         if dig(pod, "status", "podIP") is None or ready not in [
