@@ -81,28 +81,32 @@ def main(
     requests: Annotated[int, typer.Option(help="per round")] = 100_000,
     rounds: Annotated[int, typer.Option(help="alternating between the systems; the first is a warm-up")] = 4,
     system: Annotated[list[str] | None, typer.Option(help="ours, null_broker, apache_kafka; default: all")] = None,
+    against: Annotated[str | None, typer.Option(help="KEY=VALUE: a further broker of ours with this property")] = None,
     out: Annotated[Path, typer.Option(help="where it works and writes requests.json")] = Path("build/bench"),
 ) -> None:
     """CPU of the broker per request in µs, and requests a second, system by system in turn."""
     work = out.absolute() / "requests-work"
-    systems = [System(name, work / name) for name in system or (OURS, NULL_BROKER, APACHE_KAFKA)]
+    systems = {name: System(name, work / name) for name in system or (OURS, NULL_BROKER, APACHE_KAFKA)}
+    if against is not None:
+        key, _, value = against.partition("=")
+        systems[f"{OURS}, {against}"] = System(OURS, work / "against", properties={key: value})
     depths = in_flight or [1, 5, 32]
     values: dict[tuple[str, int], list[tuple[float, float]]] = {}
     try:
-        for one in systems:
+        for one in systems.values():
             one.start()
             one.create_topic(TOPIC, partitions, 1)
-        turns = [(depth, number, one) for depth in depths for number in range(rounds) for one in systems]
-        for depth, number, one in track(turns, "rounds", console=Console(stderr=True)):
+        turns = [(depth, number, one) for depth in depths for number in range(rounds) for one in systems.items()]
+        for depth, number, (name, one) in track(turns, "rounds", console=Console(stderr=True)):
             before = one.cpu_seconds()
             line = [sys.executable, "-m", "bench.requests", "drive", str(one.ports[0])]
             numbers = [str(record_bytes), str(partitions), str(depth), str(requests)]
             driven = subprocess.run([*line, *numbers], check=True, capture_output=True, text=True)
             cpu = (one.cpu_seconds() - before) / requests * 1e6
             if number:
-                values.setdefault((one.name, depth), []).append((cpu, requests / float(driven.stdout)))
+                values.setdefault((name, depth), []).append((cpu, requests / float(driven.stdout)))
     finally:
-        for one in systems:
+        for one in systems.values():
             one.stop()
     table = Table(
         "system",

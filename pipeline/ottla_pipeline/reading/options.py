@@ -228,7 +228,7 @@ _FORBIDDEN = {
     "kafka.auto.offset.reset": "offsets come from startingOffsets",
     "kafka.key.deserializer": "keys are binary; use functions on the column",
     "kafka.value.deserializer": "values are binary; use functions on the column",
-    "kafka.enable.auto.commit": "no offsets are committed",
+    "kafka.enable.auto.commit": "a stream commits what is done to the group of groupId, a batch read nothing",
     "kafka.interceptor.classes": "interceptors could alter the rows",
 }
 """What the stock connector refuses too."""

@@ -42,6 +42,18 @@ async def _running(document: dict[str, Any] = CLUSTER, **options: Any) -> Fleet:
     return fleet
 
 
+async def _with_a_configuration_that_does_not_start() -> Fleet:
+    """A change of the configuration with which no broker becomes ready, before the first restart."""
+    fleet = await _running()
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
+    await fleet.step()
+    fleet.kubernetes.not_starting = {
+        name for name in fleet.kubernetes.names(CONFIG_MAP) if "log.retention.hours=7" in str(
+            fleet.kubernetes.there(CONFIG_MAP, name)["data"])
+    }  # fmt: skip
+    return fleet
+
+
 def _changed(path: str, value: Any) -> dict[str, Any]:
     document = copy.deepcopy(CLUSTER)
     *parents, last = path.split(".")
@@ -443,13 +455,7 @@ async def test_a_secret_that_cannot_be_created_is_reported(monkeypatch: pytest.M
 
 
 async def test_a_configuration_with_which_a_broker_does_not_start_stops_the_roll_there_and_can_be_undone() -> None:
-    fleet = await _running()
-    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
-    await fleet.step()
-    fleet.kubernetes.not_starting = {
-        name for name in fleet.kubernetes.names(CONFIG_MAP) if "log.retention.hours=7" in str(
-            fleet.kubernetes.there(CONFIG_MAP, name)["data"])
-    }  # fmt: skip
+    fleet = await _with_a_configuration_that_does_not_start()
     assert len(fleet.kubernetes.not_starting) == 3
     for _ in range(15):
         await fleet.step()
@@ -968,13 +974,7 @@ async def test_a_broker_that_runs_and_does_not_become_ready_is_reported_with_wha
 
 
 async def test_a_batch_that_runs_and_does_not_become_ready_fails_the_roll_with_what_the_broker_says() -> None:
-    fleet = await _running()
-    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
-    await fleet.step()
-    fleet.kubernetes.not_starting = {
-        name for name in fleet.kubernetes.names(CONFIG_MAP) if "log.retention.hours=7" in str(
-            fleet.kubernetes.there(CONFIG_MAP, name)["data"])
-    }  # fmt: skip
+    fleet = await _with_a_configuration_that_does_not_start()
     fleet.kubernetes.container_state = {"running": {}}
     line = "2026-11-26T09:00:00.000Z ERROR [broker 1] ottla: no metadata from controller 7"
     for number in range(3):
