@@ -32,12 +32,19 @@ LOOPBACK: Obj = {"status": {"podIP": "127.0.0.1"}}
 
 
 class Writer:
-    """A client that writes all the time. `acknowledged`: what it was told is written."""
+    """A client that writes all the time, below one node. `acknowledged`: what it was told is written.
+
+    Not at the root: ZooKeeper keeps summaries of each child of the root (`write_per_namespace`), of 20 KiB each. A heap
+    of 128 MB is full after 5 000 children, and the server stops for good.
+    """
+
+    PARENT = "/written"
 
     def __init__(self, hosts: str) -> None:
         retry = KazooRetry(max_tries=-1, delay=0.02, max_delay=0.2)
         self.client = KazooClient(hosts, timeout=10, connection_retry=retry)
         self.client.start(60)
+        self.client.create(self.PARENT)
         self.acknowledged: list[str] = []
         self.failed = 0
         self._ends = threading.Event()
@@ -48,7 +55,7 @@ class Writer:
         number = 0
         while not self._ends.is_set():
             number += 1
-            path = f"/write-{number}"
+            path = f"{self.PARENT}/{number}"
             try:
                 self.client.create_async(path, b"data").get(timeout=10)
                 self.acknowledged.append(path)
@@ -63,7 +70,7 @@ class Writer:
     def lost(self) -> set[str]:
         """What was acknowledged until now and is not there."""
         acknowledged = set(self.acknowledged)  # before the read: it goes on writing
-        return acknowledged - {f"/{name}" for name in self.client.get_children("/")}
+        return acknowledged - {f"{self.PARENT}/{name}" for name in self.client.get_children(self.PARENT)}
 
     def end(self) -> None:
         self._ends.set()
