@@ -67,7 +67,7 @@ def text(figures: ScaleFigures, times: PassTimes) -> str:
         "",
         f"Measured on {figures.cores} cores whose load average was {figures.load:.0f} when the run began. "
         + (
-            "Other programs had most of them: the times are longer than on an idle machine, the processor times, the "
+            "Other programs used them then: the times may be longer than on an idle machine, the processor times, the "
             "memory and the counts are not."
             if figures.load > figures.cores
             else "Nothing else ran."
