@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
+from bench import spark_read, spark_stream
 from bench.availability import outage_table as availability
 from bench.coordinators import coordinator_table as coordinators
 from bench.report import GOALS
@@ -27,6 +28,11 @@ _TITLES = {
     "failover_s": "a broker dies with 10 000 partitions in the fleet, until all have leaders, s (lower is better)",
     "election_s": "of that, from the first new leader to the last, s (lower is better)",
     "rows_per_s": "Rows that Spark reads or writes a second, our data source and its own connector (higher is better)",
+    spark_read.SPARK_CPU: "CPU of Spark and its Python processes, seconds per GB (lower is better)",
+    **{
+        f"{step}_ms": f"A micro-batch of Spark: of its median, {step}, ms (lower is better)"
+        for step in spark_stream.STEPS
+    },
     **TITLES,
     **availability.TITLES,
     **coordinators.TITLES,

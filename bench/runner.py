@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from bench import failover, spark_read, spark_write
+from bench import failover, spark_read, spark_stream, spark_write
 from bench.availability import outage_table as availability
 from bench.coordinators import coordinator_table as coordinators
 from bench.floor import write_plainly
@@ -32,7 +32,10 @@ from bench.scenarios import (
     PARTITIONS,
     RECORD_BYTES,
     RUN_ALONE,
+    SMALL_RECORD_BYTES,
     SPARK_READ,
+    SPARK_READ_SMALL,
+    SPARK_STREAM,
     SPARK_WRITE,
     Request,
     Scenario,
@@ -44,6 +47,7 @@ from bench.systems import APACHE_KAFKA, NULL_BROKER, System
 
 METRICS = (
     "throughput_mb_s", "cpu_s_per_gb", "cpu_us_per_request", "p50_ms", "p99_ms", "rss_mb", "start_s", "rows_per_s",
+    spark_read.SPARK_CPU, *(f"{step}_ms" for step in spark_stream.STEPS),
     *TITLES, *availability.TITLES, *coordinators.TITLES, "writes_at_rest", "topics_ready_s", "noop_pass_ms",
     "failover_s", "election_s",
 )  # fmt: skip
@@ -97,7 +101,19 @@ class BenchRunner:
                         self._run_idle()
                     elif item.name == SPARK_READ:
                         self._step("both Spark connectors")
-                        spark_read.run(self._work, self._rounds, self._volume.records, self.measured)
+                        spark_read.run(item.name, self._work, self._rounds, self._volume.records, self.measured)
+                        self._progress.advance(self._total)
+                    elif item.name == SPARK_READ_SMALL:
+                        self._step("both Spark connectors")
+                        spark_read.run(
+                            item.name, self._work, self._rounds, self._volume.records * 4, self.measured,
+                            record_bytes=SMALL_RECORD_BYTES,
+                        )  # fmt: skip
+                        self._progress.advance(self._total)
+                    elif item.name == SPARK_STREAM:
+                        self._step("both Spark connectors")
+                        batches = 60 if self._volume.fills_page_cache else 5
+                        spark_stream.run(self._work, self._rounds, batches, self.measured)
                         self._progress.advance(self._total)
                     elif item.name == SPARK_WRITE:
                         self._step("both Spark connectors")

@@ -152,7 +152,9 @@ def _transactional(name: str) -> Load:
 
 IDLE = "idle"
 SPARK_READ = "spark-read"
+SPARK_READ_SMALL = "spark-read-100b"
 SPARK_WRITE = "spark-write"
+SPARK_STREAM = "spark-stream"
 OPERATOR = "operator"
 FAILOVER = "partitions-10000-failover"
 
@@ -212,8 +214,16 @@ SCENARIOS: tuple[Scenario, ...] = (
         _java(65536, "1", linger_ms=5), writes=False, with_null_broker=False,
     ),
     Scenario(
+        SPARK_READ_SMALL, "the same with records of 100 bytes",
+        _java(65536, "1", linger_ms=5), writes=False, with_null_broker=False,
+    ),
+    Scenario(
         SPARK_WRITE,
         "Spark writes our broker, rows of 1 kB: our sink exactly once, as apache_kafka its own connector at least once",
+        _java(65536, "1", linger_ms=5), writes=False, with_null_broker=False,
+    ),
+    Scenario(
+        SPARK_STREAM, "what a micro-batch of few records takes in Spark: our source, as apache_kafka its own connector",
         _java(65536, "1", linger_ms=5), writes=False, with_null_broker=False,
     ),
     *(
@@ -240,7 +250,7 @@ SCENARIOS: tuple[Scenario, ...] = (
 )  # fmt: skip
 
 RUN_ALONE = (
-    IDLE, SPARK_READ, SPARK_WRITE, OPERATOR, FAILOVER,
+    IDLE, SPARK_READ, SPARK_READ_SMALL, SPARK_WRITE, SPARK_STREAM, OPERATOR, FAILOVER,
     *(item.name for item in (*STORAGE, *AVAILABILITY, *COORDINATORS)),
 )  # fmt: skip
 """Scenarios that start their own systems."""

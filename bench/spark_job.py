@@ -2,8 +2,10 @@
 
 `bench.spark_read` starts it as its own process, because a session cannot change its jars, and because memory and
 compiled code of one connector must not affect the other. It reads one JSON object per line from standard input,
-{"bootstrap", "topic"}, and writes {"rows", "bytes", "seconds"}; with {"records", "record_bytes"} in the object it
-writes so many rows and answers {"seconds"}. It exits at the end of the input.
+{"bootstrap", "topic"}, and writes {"rows", "bytes", "seconds"}. With {"records", "record_bytes"} in the object it
+writes so many rows and answers {"seconds"}. With {"trigger_offsets", "checkpoint"} it reads the topic as a stream, so
+many offsets in a micro-batch, and answers {"rows", "batches"}, the times of each batch in ms as Spark reports them. It
+exits at the end of the input.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ def main(connector: str, jars: str) -> None:
         .config("spark.driver.memory", "2g")
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "ERROR")
+        .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
     )
     if jars:
         builder = builder.config("spark.jars", jars)
@@ -40,6 +43,9 @@ def main(connector: str, jars: str) -> None:
         request = json.loads(line)
         if "records" in request:
             print(json.dumps({"seconds": write(spark, connector, request)}), flush=True)
+            continue
+        if "trigger_offsets" in request:
+            print(json.dumps(stream(spark, connector, request)), flush=True)
             continue
         began = time.monotonic()
         reader = spark.read.format(connector).option("kafka.bootstrap.servers", request["bootstrap"])
@@ -61,6 +67,30 @@ def write(spark: Any, connector: str, request: dict[str, Any]) -> float:
     writer = rows.write.format(connector).option("kafka.bootstrap.servers", request["bootstrap"])
     writer.option("topic", request["topic"]).mode("append").save()
     return time.monotonic() - began
+
+
+def stream(spark: Any, connector: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Reads a topic to its end in micro-batches, one right after the other, into a sink that drops the rows."""
+    rows = (
+        spark.readStream.format(connector)
+        .option("kafka.bootstrap.servers", request["bootstrap"])
+        .option("subscribe", request["topic"])
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", request["trigger_offsets"])
+        .load()
+    )
+    query = (
+        rows.writeStream.format("noop")
+        .option("checkpointLocation", request["checkpoint"])
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    batches = [progress for progress in query.recentProgress if progress.numInputRows]
+    return {
+        "rows": sum(progress.numInputRows for progress in batches),
+        "batches": [dict(progress.durationMs) for progress in batches],
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The scenario spark-read: Ottla's Spark source and the stock connector, both reading from an Ottla broker, in rows/s.
+"""The scenarios spark-read and spark-read-100b: Ottla's Spark source and the stock connector, both reading from an
+Ottla broker, in rows/s, with the CPU time of the Spark process and its children.
 
 Here `apache_kafka` is the stock connector (spark-sql-kafka-0-10 with its Java client). Each connector has its own Spark
 process (`spark_job`); both run for all rounds, and only one reads at a time.
@@ -19,17 +20,19 @@ from typing import Any, Protocol
 
 from bench import java
 from bench.java import LoadFailed
-from bench.scenarios import SPARK_READ as NAME
 from bench.systems import APACHE_KAFKA, OURS, System
+from bench.usage import cpu_seconds
 
 METRIC = "rows_per_s"
+SPARK_CPU = "spark_cpu_s_per_gb"
+"""Of the Spark process and its children; `cpu_s_per_gb` is the broker's."""
 TOPIC = "bench-spark-read"
 PARTITIONS = 16
 RECORD_BYTES = 1000
 UNCOUNTED_ROUNDS = 2
 """The Java virtual machine compiles the code of a read during its first seconds."""
 
-_FORMATS = {OURS: "ottla", APACHE_KAFKA: "kafka"}
+FORMATS = {OURS: "ottla", APACHE_KAFKA: "kafka"}
 _STAND_INS = Path(__file__).parent / "stock_connector"
 _ANSWER_S = 600.0
 
@@ -46,6 +49,14 @@ class Read:
 
     rows: int
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRead:
+    """One read of a topic as a stream. `batches` has the times of each micro-batch in ms, by Spark's names."""
+
+    rows: int
+    batches: list[dict[str, int]]
 
 
 class SparkJob:
@@ -78,6 +89,20 @@ class SparkJob:
         seconds: float = self._answer()["seconds"]
         return seconds
 
+    def stream(self, bootstrap: str, topic: str, trigger_offsets: int, checkpoint: Path) -> StreamRead:
+        """Reads the topic in micro-batches of so many offsets. LoadFailed with the end of the log."""
+        assert self._process.stdin is not None
+        request = {
+            "bootstrap": bootstrap, "topic": topic, "trigger_offsets": trigger_offsets, "checkpoint": str(checkpoint),
+        }  # fmt: skip
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        answer = self._answer()
+        return StreamRead(answer["rows"], answer["batches"])
+
+    def cpu_seconds(self) -> float:
+        """Of the session, its JVM and its Python processes so far."""
+        return cpu_seconds([self._process.pid])
+
     def close(self) -> None:
         """Ends it, also in the middle of a read."""
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -97,38 +122,54 @@ class SparkJob:
         return json.loads(line)
 
 
-def run(work: Path, rounds: int, records: int, measured: SparkReadResults) -> None:
-    """Starts our broker, fills a topic with `records` of 1 kB, and measures both connectors in alternating rounds.
+def run(
+    name: str, work: Path, rounds: int, records: int, measured: SparkReadResults, record_bytes: int = RECORD_BYTES
+) -> None:
+    """Fills a topic of our broker with `records` of `record_bytes`, and measures both connectors in alternating rounds.
 
     LoadFailed when a connector does not see exactly the records that were written.
     """
-    system = System(OURS, work / "spark-read")
+    system = System(OURS, work / name)
     jobs: dict[str, SparkJob] = {}
     try:
         system.start()
-        system.create_topic(TOPIC, PARTITIONS, 1)
-        java.produce(
-            work, system.bootstrap, TOPIC, records=records, record_bytes=RECORD_BYTES,
-            acks="1", batch_size=65536, linger_ms=5, buffer_memory=64 * 1024 * 1024,
-        )  # fmt: skip
-        for name, connector in _FORMATS.items():
-            jars = stock_jars(work) if name == APACHE_KAFKA else []
-            jobs[name] = SparkJob(connector, jars, work / f"spark-{name}.log")
+        fill(work, system, records, record_bytes)
+        jobs = start_jobs(work, name)
         for number in range(UNCOUNTED_ROUNDS + rounds):
-            for name in list(_FORMATS)[:: 1 if number % 2 == 0 else -1]:
-                before = system.cpu_seconds()
-                found = jobs[name].read(system.bootstrap, TOPIC)
+            for connector in list(FORMATS)[:: 1 if number % 2 == 0 else -1]:
+                before, spark_before = system.cpu_seconds(), jobs[connector].cpu_seconds()
+                found = jobs[connector].read(system.bootstrap, TOPIC)
                 system.check()
                 if found.rows != records:
-                    raise LoadFailed(f"{_FORMATS[name]} read {found.rows} rows of {records}")
+                    raise LoadFailed(f"{FORMATS[connector]} read {found.rows} rows of {records}")
                 if number >= UNCOUNTED_ROUNDS:
-                    measured.add(NAME, METRIC, name, found.rows / found.seconds)
-                    gigabytes = records * RECORD_BYTES / 1e9
-                    measured.add(NAME, "cpu_s_per_gb", name, (system.cpu_seconds() - before) / gigabytes)
+                    measured.add(name, METRIC, connector, found.rows / found.seconds)
+                    gigabytes = records * record_bytes / 1e9
+                    measured.add(name, "cpu_s_per_gb", connector, (system.cpu_seconds() - before) / gigabytes)
+                    used = jobs[connector].cpu_seconds() - spark_before
+                    measured.add(name, SPARK_CPU, connector, used / gigabytes)
     finally:
         for job in jobs.values():
             job.close()
         system.stop()
+
+
+def fill(work: Path, system: System, records: int, record_bytes: int) -> None:
+    """Makes the topic with so many records."""
+    system.create_topic(TOPIC, PARTITIONS, 1)
+    java.produce(
+        work, system.bootstrap, TOPIC, records=records, record_bytes=record_bytes,
+        acks="1", batch_size=65536, linger_ms=5, buffer_memory=64 * 1024 * 1024,
+    )  # fmt: skip
+
+
+def start_jobs(work: Path, name: str) -> dict[str, SparkJob]:
+    """A Spark process for each connector, by the column of its figures."""
+    jars = {OURS: [], APACHE_KAFKA: stock_jars(work)}
+    return {
+        column: SparkJob(connector, jars[column], work / f"{name}-{column}.log")
+        for column, connector in FORMATS.items()
+    }
 
 
 def stock_jars(work: Path) -> list[Path]:

@@ -11,10 +11,18 @@ from pathlib import Path
 
 from bench.java import LoadFailed
 from bench.scenarios import SPARK_WRITE as NAME
-from bench.spark_read import METRIC, PARTITIONS, RECORD_BYTES, UNCOUNTED_ROUNDS, SparkJob, SparkReadResults, stock_jars
-from bench.systems import APACHE_KAFKA, OURS, System
-
-_FORMATS = {OURS: "ottla", APACHE_KAFKA: "kafka"}
+from bench.spark_read import (
+    FORMATS,
+    METRIC,
+    PARTITIONS,
+    RECORD_BYTES,
+    SPARK_CPU,
+    UNCOUNTED_ROUNDS,
+    SparkJob,
+    SparkReadResults,
+    start_jobs,
+)
+from bench.systems import OURS, System
 
 
 def run(work: Path, rounds: int, records: int, measured: SparkReadResults) -> None:
@@ -26,24 +34,24 @@ def run(work: Path, rounds: int, records: int, measured: SparkReadResults) -> No
     jobs: dict[str, SparkJob] = {}
     try:
         system.start()
-        for name, connector in _FORMATS.items():
-            jars = stock_jars(work) if name == APACHE_KAFKA else []
-            jobs[name] = SparkJob(connector, jars, work / f"spark-write-{name}.log")
+        jobs = start_jobs(work, NAME)
         for number in range(UNCOUNTED_ROUNDS + rounds):
-            for name in list(_FORMATS)[:: 1 if number % 2 == 0 else -1]:
+            for name in list(FORMATS)[:: 1 if number % 2 == 0 else -1]:
                 topic = f"bench-spark-write-{number}-{name.replace('_', '-')}"
                 system.create_topic(topic, PARTITIONS, 1)
-                before = system.cpu_seconds()
+                before, spark_before = system.cpu_seconds(), jobs[name].cpu_seconds()
                 seconds = jobs[name].write(system.bootstrap, topic, records, RECORD_BYTES)
-                used = system.cpu_seconds() - before
+                used, spark_used = system.cpu_seconds() - before, jobs[name].cpu_seconds() - spark_before
                 system.check()
                 found = jobs[OURS].read(system.bootstrap, topic, **{"kafka.isolation.level": "read_committed"})
                 if found.rows != records:
-                    raise LoadFailed(f"{_FORMATS[name]} wrote {found.rows} rows of {records}")
+                    raise LoadFailed(f"{FORMATS[name]} wrote {found.rows} rows of {records}")
                 system.delete_topic(topic)
                 if number >= UNCOUNTED_ROUNDS:
                     measured.add(NAME, METRIC, name, records / seconds)
-                    measured.add(NAME, "cpu_s_per_gb", name, used / (records * RECORD_BYTES / 1e9))
+                    gigabytes = records * RECORD_BYTES / 1e9
+                    measured.add(NAME, "cpu_s_per_gb", name, used / gigabytes)
+                    measured.add(NAME, SPARK_CPU, name, spark_used / gigabytes)
     finally:
         for job in jobs.values():
             job.close()

@@ -13,4 +13,5 @@ if [ "$(cat "$stamp" 2> /dev/null)" != "$wanted" ]; then
   echo "$wanted" > "$stamp"
 fi
 rm -rf build/wheels/ottla
-pip wheel --no-deps --no-build-isolation --wheel-dir build/wheels/ottla .
+# Without the compiled code of pipelines, which this image does not run: the wheel is for every machine.
+OTTLA_COMPILED=off pip wheel --no-deps --no-build-isolation --wheel-dir build/wheels/ottla .

@@ -10,7 +10,8 @@ stamp=.venv/.requirements.sha256
 with_spark=.venv/.with-spark
 lists=(requirements/dev.txt requirements/uv.txt)
 if [ "${1:-}" = --spark ] || [ -e "$with_spark" ]; then lists+=(requirements/pipeline.txt); fi
-wanted=$(cat "${lists[@]}" pyproject.toml | sha256sum | cut -d' ' -f1)
+compiled=(hatch_build.py pipeline/ottla_pipeline/compiled/*.[ch] pipeline/ottla_pipeline/compiled/build.py)
+wanted=$(cat "${lists[@]}" pyproject.toml "${compiled[@]}" | sha256sum | cut -d' ' -f1)
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then exit 0; fi
 python=${PYTHON:-python3}
 if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then

@@ -109,7 +109,7 @@ def test_every_scenario_and_metric_of_the_report_is_there() -> None:
     assert [scenario.name for scenario in SCENARIOS] == [
         "produce-java-256k", "produce-java-64k", "produce-java-16k", "produce-librdkafka-1m", "consume-java",
         "consume-librdkafka", "single-100b", "sync-100b", "produce-java-64k-half-rate", "rf3-java-64k",
-        "rf3-java-64k-half-rate", "idle", "spark-read", "spark-write",
+        "rf3-java-64k-half-rate", "idle", "spark-read", "spark-read-100b", "spark-write", "spark-stream",
         "partitions-5000", "partitions-1000", "append-read-1m", "append-read-64k", "append-read-1k", "append-roll",
         "recovery-64k", "recovery-1k", "compaction-1k", "compaction-100b", "log-growth",
         "controlled-shutdown", "failover-6s", "failover-18s", "transactions-100ms", "transactions-10-records",

@@ -18,6 +18,7 @@ from ottla_broker.local.control import ControlError, ask
 from ottla_operator.model.documents import DocumentError, load_documents
 from ottla_operator.model.kafka_pipeline import KafkaPipeline
 from ottla_operator.model.pipeline_sink import ParquetSink, TopicSink
+from ottla_pipeline.compiled.library import description
 from ottla_pipeline.errors import PipelineError
 from ottla_pipeline.running.query_options import session_settings, summary, wrong_config
 from ottla_pipeline.running.run_folder import RunFolder, RunFolderError
@@ -108,6 +109,7 @@ def run(
     try:
         with folder.locked():
             spark = _spark(pipeline, master, file)
+            _say(f"{pipeline.name}: {description()}")
             signal.signal(signal.SIGINT, lambda _number, _frame: asked_to_end.set())  # Spark has set its own
             from ottla_pipeline.running.runner import PipelineRun
 
@@ -203,6 +205,7 @@ def plan(
 
         frames = build_frames(spark, pipeline, bootstrap)
         _say(summary(pipeline))
+        _say(description())
         for view in ("source", *(step.name for step in pipeline.steps)):
             _say(f"view {view}: {frames.views[view.lower()].schema.simpleString()}")
         if frames.dead is not None:

@@ -2,6 +2,7 @@
 
 The next fetch runs while the records of the last one are converted, so that broker and task work in parallel; one
 receive buffer serves the whole range. After the loss of a leader the read continues from its position with the new one.
+A task leaves its connections to the next one of its process.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ottla_pipeline.reading.plan import Offsets
 from ottla_pipeline.topic_partition import EARLIEST, LATEST, TopicPartition
 from ottla_pipeline.wire.cluster import Cluster, NotYet, TopicRecreated
 from ottla_pipeline.wire.connection import Connection, error_of
+from ottla_pipeline.wire.kept import kept_cluster
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +43,7 @@ def read(wanted_range: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordB
         ClusterUnreachable: nothing was read for kafkaConsumer.pollTimeoutMs.
         UnreadableRecords, RequestRefused: what a broker sent cannot be read, or it refuses.
     """
-    with Cluster(options.connecting) as cluster:
+    with kept_cluster(options.connecting) as cluster:
         try:
             bound = bind(wanted_range, cluster)
         except TopicRecreated:
@@ -50,8 +52,10 @@ def read(wanted_range: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordB
         reader = _RangeReader(bound, options, cluster)
         try:
             yield from reader.rows()
-        finally:
+        except BaseException:
             reader.close()
+            raise
+        reader.give_back()
 
 
 def bind(planned: OffsetRange, cluster: Offsets) -> OffsetRange:
@@ -150,6 +154,12 @@ class _RangeReader:
                 yield from columns(found.records or b"", chosen, wanted)
             except RecordsError as error:
                 raise self._unreadable(error) from error
+
+    def give_back(self) -> None:
+        """Leaves the connection to the leader to the next task."""
+        if self._leader is not None:
+            self._cluster.give_back(self._leader)
+            self._leader = None
 
     def close(self) -> None:
         """Closes the connection to the leader."""

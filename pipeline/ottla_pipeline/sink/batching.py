@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 
 from ottla_broker.records.batch import HEADER_BYTES
 from ottla_broker.records.compression import Codec
+from ottla_pipeline.compiled.library import functions
 from ottla_pipeline.errors import ColumnError, RecordError
 from ottla_pipeline.sink.partitioner import partitions_of_keys
-from ottla_pipeline.sink.record_encoding import Int64s, PlainBatch, Rows, encode, octets_of, sizes
+from ottla_pipeline.sink.record_encoding import Int64s, PlainBatch, Rows, encode, octets_of, sizes, taken
 from ottla_pipeline.sink.row_columns import Destinations
 from ottla_pipeline.topic_partition import TopicPartition
 
@@ -65,7 +66,7 @@ class Batching:
         for number, topic in enumerate(encoded.dictionary.to_pylist()):
             chosen = np.flatnonzero(indices == number)
             partitions = None if destinations.partitions is None else destinations.partitions.take(pa.array(chosen))
-            yield from self._of_topic(topic, _taken(rows, chosen), partitions, chosen + first_row)
+            yield from self._of_topic(topic, taken(rows, chosen), partitions, chosen + first_row)
 
     def _of_topic(
         self, topic: str, rows: Rows, explicit: pa.Int32Array | None, row_numbers: Int64s
@@ -80,17 +81,22 @@ class Batching:
                 f"the record of row {int(row_numbers[at])} for {TopicPartition(topic, int(partitions[at]))} has"
                 f" {int(row_sizes[at]) + HEADER_BYTES} bytes, kafka.max.request.size is {self.limits.request_bytes}"
             )
+        order: Int64s | None = None
         if (partitions[1:] < partitions[:-1]).any():
-            order = np.argsort(partitions, kind="stable")
-            rows, partitions, row_sizes = _taken(rows, order), partitions[order], row_sizes[order]
+            # numpy sorts 16 bits in linear time, and more of them by comparing.
+            order = np.argsort(partitions.astype(np.int16) if count <= _INT16_MAX else partitions, kind="stable")
+            partitions, row_sizes = partitions[order], row_sizes[order]
         behind = np.cumsum(row_sizes)
         begin = 0
         while begin < len(partitions):
             # As much as one join may hold; whole runs of a partition are then cut into batches.
             end = min(begin + _rows_within(behind, begin, _GROUP_BYTES), len(partitions))
             counts, where = _cut(partitions[begin:end], row_sizes[begin:end], self.limits.batch_bytes)
-            part = rows if (begin, end) == (0, len(partitions)) else _sliced(rows, begin, end)
-            for partition, batch in zip(where, encode(part, counts, self.limits.codec, self.limits.level), strict=True):
+            part = order[begin:end] if order is not None else None
+            if part is None and (begin, end) != (0, len(partitions)):
+                part = np.arange(begin, end)
+            batches = encode(rows, counts, self.limits.codec, self.limits.level, part, functions())
+            for partition, batch in zip(where, batches, strict=True):
                 yield TopicPartition(topic, partition), batch
             begin = end
 
@@ -114,7 +120,7 @@ class Batching:
         if rows.keys.null_count < len(rows.keys) and open_rows.any():
             keyed = np.flatnonzero(open_rows & np.asarray(pc.is_valid(rows.keys)))
             octets, bounds = octets_of(rows.keys)
-            found[keyed] = partitions_of_keys(octets, bounds[keyed], bounds[keyed + 1], count)
+            found[keyed] = partitions_of_keys(octets, bounds[keyed], bounds[keyed + 1], count, functions())
             open_rows[keyed] = False
         if open_rows.any():
             places = np.flatnonzero(open_rows)
@@ -126,6 +132,7 @@ class Batching:
 
 
 _GROUP_BYTES = 64 * 1024 * 1024
+_INT16_MAX = 2**15 - 1
 _STICKY_BYTES = 16 * 1024
 """batch.size of Java's producer: so much of rows without key goes to one partition at least."""
 
@@ -155,24 +162,3 @@ def _rows_within(behind: Int64s, begin: int, limit: int) -> int:
     """How many rows from `begin` on have at most `limit` bytes, at least one; `behind` adds up the sizes."""
     before = int(behind[begin - 1]) if begin else 0
     return max(int(np.searchsorted(behind, before + limit, side="right")) - begin, 1)
-
-
-def _taken(rows: Rows, chosen: Int64s) -> Rows:
-    if len(chosen) == len(rows.values) and (chosen[:-1] < chosen[1:]).all():
-        return rows
-    indices = pa.array(chosen)
-    return Rows(
-        rows.keys.take(indices),
-        rows.values.take(indices),
-        None if rows.headers is None else rows.headers.take(indices),
-        rows.timestamps[chosen],
-    )
-
-
-def _sliced(rows: Rows, begin: int, end: int) -> Rows:
-    return Rows(
-        rows.keys[begin:end],
-        rows.values[begin:end],
-        None if rows.headers is None else rows.headers[begin:end],
-        rows.timestamps[begin:end],
-    )

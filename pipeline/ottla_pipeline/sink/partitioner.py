@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ottla_pipeline.compiled.library import Functions
 from ottla_pipeline.sink.record_encoding import Int64s, Octets
 
 _M = np.uint32(0x5BD1E995)
@@ -56,8 +57,16 @@ def murmur2(octets: Octets, starts: Int64s, ends: Int64s) -> npt.NDArray[np.uint
     return hashed
 
 
-def partitions_of_keys(octets: Octets, starts: Int64s, ends: Int64s, partitions: int) -> Int64s:
-    """The partition of each key octets[start:end] among so many."""
+def partitions_of_keys(
+    octets: Octets, starts: Int64s, ends: Int64s, partitions: int, compiled: Functions | None = None
+) -> Int64s:
+    """The partition of each key octets[start:end] among so many; `compiled` does it where there is any."""
+    if compiled is not None:
+        found = np.empty(len(starts), np.int64)
+        compiled.partitions_of_keys(
+            octets.ctypes.data, starts.ctypes.data, ends.ctypes.data, len(starts), partitions, found.ctypes.data
+        )
+        return found
     return (murmur2(octets, starts, ends) & np.uint32(0x7FFFFFFF)).astype(np.int64) % partitions
 
 

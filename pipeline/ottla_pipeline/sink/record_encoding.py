@@ -1,6 +1,7 @@
 """Arrow columns as record batches of message format 2: the hot path of the sink. No I/O, no Spark, pure.
 
-No Python object per record. Of each record, numpy computes the varints of many records at once: those before the key,
+No Python object per record. Where there is compiled code, it writes the records (`compiled_encoding`). Else, of each
+record, numpy computes the varints of many records at once: those before the key,
 those between key and value, and the headers behind. Arrow then joins the five columns element by element, which copies
 keys and values once, and a batch is a slice of the result:
 
@@ -32,6 +33,8 @@ from ottla_broker.records.batch import (
     TRANSACTIONAL_MASK,
 )
 from ottla_broker.records.compression import Codec, compress
+from ottla_pipeline.compiled.library import Functions
+from ottla_pipeline.sink.compiled_encoding import ByteColumn, EncodedRecords, encode_records
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Octets: TypeAlias = npt.NDArray[np.uint8]
@@ -96,16 +99,50 @@ def sizes(rows: Rows) -> Int64s:
     return total
 
 
-def encode(rows: Rows, counts: Sequence[int], codec: Codec = Codec.NONE, level: int | None = None) -> list[PlainBatch]:
+def encode(
+    rows: Rows,
+    counts: Sequence[int],
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    order: Int64s | None = None,
+    compiled: Functions | None = None,
+) -> list[PlainBatch]:
     """Record batches of consecutive rows: the first `counts[0]` rows, the next `counts[1]`, and so on.
 
     Args:
-        rows: in the order in which they are to stand in the batches; together less than 2 GiB.
+        rows: together less than 2 GiB.
         counts: how many rows each batch has, none 0.
         codec: of the batches.
         level: of the codec, None for its default.
+        order: the numbers of the rows in the order in which they are to stand in the batches; None for all as they are.
+        compiled: the functions that write the records; None for numpy.
     """
     per_batch = np.asarray(counts, np.int64)
+    if compiled is None:
+        found = _encoded_by_numpy(rows if order is None else taken(rows, order), per_batch)
+    else:
+        found = encode_records(
+            compiled,
+            _byte_column(rows.keys),
+            _byte_column(rows.values),
+            None if rows.headers is None else _byte_column(_header_bytes(rows.headers)),
+            rows.timestamps,
+            per_batch,
+            order,
+        )
+    batches: list[PlainBatch] = []
+    begin = 0
+    for count, end, base, latest in zip(
+        per_batch.tolist(), found.ends, found.base_timestamps, found.max_timestamps, strict=True
+    ):
+        plain = found.data[begin:end]
+        payload: Buffer = plain if codec is Codec.NONE else compress(codec, plain, level)
+        batches.append(PlainBatch(payload, codec, count, base, latest))
+        begin = end
+    return batches
+
+
+def _encoded_by_numpy(rows: Rows, per_batch: Int64s) -> EncodedRecords:
     firsts = np.cumsum(per_batch) - per_batch
     base = rows.timestamps[firsts]
     latest = np.maximum.reduceat(rows.timestamps, firsts)
@@ -118,9 +155,7 @@ def encode(rows: Rows, counts: Sequence[int], codec: Codec = Codec.NONE, level: 
     if rows.headers is None:
         behind, behind_bytes = pa.scalar(b"\0", pa.binary()), zeros + 1
     else:
-        header_counts, encoded = _headers(rows.headers)
-        number_of, _ = _varints([header_counts])
-        behind = _join(number_of, encoded)
+        behind = _header_bytes(rows.headers)
         behind_bytes = byte_lengths(behind)
     head = [zeros, timestamp_deltas, offset_deltas, key_lengths]
     lengths = (
@@ -131,15 +166,22 @@ def encode(rows: Rows, counts: Sequence[int], codec: Codec = Codec.NONE, level: 
     )
     before, _ = _varints([lengths, *head])
     records = _join(before, rows.keys, between, rows.values, behind)
-    bounds = _bounds(records)
     data = memoryview(records.buffers()[2]) if len(records) else memoryview(b"")
-    batches: list[PlainBatch] = []
-    for number, first in enumerate(firsts.tolist()):
-        count = int(per_batch[number])
-        plain = data[int(bounds[first]) : int(bounds[first + count])]
-        payload: Buffer = plain if codec is Codec.NONE else compress(codec, plain, level)
-        batches.append(PlainBatch(payload, codec, count, int(base[number]), int(latest[number])))
-    return batches
+    ends = _bounds(records)[firsts + per_batch]
+    return EncodedRecords(data, ends.tolist(), base.tolist(), latest.tolist())
+
+
+def taken(rows: Rows, chosen: Int64s) -> Rows:
+    """The rows of these numbers, in their order."""
+    if len(chosen) == len(rows.values) and (chosen[:-1] < chosen[1:]).all():
+        return rows
+    indices = pa.array(chosen)
+    return Rows(
+        rows.keys.take(indices),
+        rows.values.take(indices),
+        None if rows.headers is None else rows.headers.take(indices),
+        rows.timestamps[chosen],
+    )
 
 
 def byte_lengths(column: pa.Array) -> Int64s:
@@ -158,6 +200,19 @@ def octets_of(column: pa.BinaryArray) -> tuple[Octets, Int64s]:
 
 
 # -- parts
+
+
+def _byte_column(column: pa.BinaryArray) -> ByteColumn:
+    data = column.buffers()[2] if len(column) else None
+    octets = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return ByteColumn(octets, _bounds(column), _lengths_or_null(column))
+
+
+def _header_bytes(column: pa.ListArray) -> pa.BinaryArray:
+    """Of each row: the number of its headers and their bytes, as they are in a record."""
+    counts, encoded = _headers(column)
+    number_of, _ = _varints([counts])
+    return _join(number_of, encoded)
 
 
 def _headers(column: pa.ListArray) -> tuple[Int64s, pa.BinaryArray]:

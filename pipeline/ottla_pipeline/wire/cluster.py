@@ -24,6 +24,10 @@ T = TypeVar("T")
 Address: TypeAlias = tuple[str, int]
 
 
+_MOST_IDLE = 16
+"""Connections to leaders that wait for the next task."""
+
+
 class NotYet(Exception):
     """A broker's answer that another try may change; the message says what was answered."""
 
@@ -43,6 +47,7 @@ class Cluster:
         self._connecting = connecting
         self._bootstrap = list(connecting.bootstrap)
         self._connections: dict[Address, Connection] = {}
+        self._idle: list[tuple[Address, Connection]] = []
 
     def __enter__(self) -> Cluster:
         return self
@@ -52,9 +57,19 @@ class Cluster:
 
     def close(self) -> None:
         """Closes every connection."""
-        for connection in self._connections.values():
+        for connection in (*self._connections.values(), *(connection for _, connection in self._idle)):
             connection.close()
         self._connections.clear()
+        self._idle.clear()
+
+    def drop_broken(self) -> None:
+        """Closes the connections that a broker has closed while nobody used them."""
+        for address, connection in list(self._connections.items()):
+            if not connection.is_reusable:
+                self.drop(address)
+        for entry in [entry for entry in self._idle if not entry[1].is_reusable]:
+            entry[1].close()
+            self._idle.remove(entry)
 
     def layout_of(self, topics: Sequence[str] | None) -> Mapping[str, TopicLayout]:
         """The named topics (absent where there is no such topic), or all but internal ones.
@@ -86,12 +101,24 @@ class Cluster:
         return self.retried(lambda: self._offsets_at(timestamps))
 
     def connect_to_leader(self, partition: TopicPartition, topic_id: bytes = ZERO_UUID) -> Connection:
-        """A new connection to the partition's leader, which the caller closes. NotYet and OSError: try again.
+        """A connection to the partition's leader, which the caller closes or gives back. NotYet and OSError: try again.
 
         TopicRecreated where the topic has another id than `topic_id`; ZERO_UUID stands for any.
         """
-        host, port = self._leaders([partition], topic_id)[partition]
-        return self.open(host, port)
+        leader = self._leaders([partition], topic_id)[partition]
+        found = next((entry for entry in self._idle if entry[0] == leader), None)
+        if found is None:
+            return self.open(*leader)
+        self._idle.remove(found)
+        return found[1]
+
+    def give_back(self, connection: Connection) -> None:
+        """Takes a connection of `connect_to_leader` for the next call; closes it where an answer is still awaited."""
+        if connection.is_reusable and len(self._idle) < _MOST_IDLE:
+            connection.release_buffer()
+            self._idle.append(((connection.host, connection.port), connection))
+        else:
+            connection.close()
 
     def retried(self, act: Callable[[], T]) -> T:
         """Tries `act` again after NotYet and OSError, with new connections.

@@ -6,6 +6,7 @@ response is read, so that the next fetch runs while records are converted.
 
 from __future__ import annotations
 
+import select
 import socket
 from typing import Any
 
@@ -16,6 +17,7 @@ from ottla_broker.protocol.generated.api_versions import ApiVersionsRequest
 from ottla_pipeline.errors import RequestRefused
 
 _MAX_FRAME_BYTES = 2**31 - 1
+_BUFFER_BYTES = 64 * 1024
 _CHUNKS = 64
 """So many pieces of a request are sent by one call: far fewer than the system's limit (IOV_MAX)."""
 _VERSIONS = {
@@ -39,11 +41,12 @@ class Connection:
     """An open connection. Every method raises OSError when the connection breaks or time is up."""
 
     def __init__(self, host: str, port: int, *, client_id: str, timeout_s: float) -> None:
+        self.host, self.port = host, port
         self.address = f"{host}:{port}"
         self._client_id = client_id
         self._correlation_id = 0
         self._waiting: list[tuple[int, ApiKey, int]] = []
-        self._buffer = bytearray(64 * 1024)
+        self._buffer = bytearray(_BUFFER_BYTES)
         self._socket = socket.create_connection((host, port), timeout_s)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -85,6 +88,11 @@ class Connection:
             raise ConnectionError(f"{self.address} answered request {correlation_id} instead of {expected}")
         return answer
 
+    def release_buffer(self) -> None:
+        """Gives the memory of large answers back; the last answer's buffers must not be used any more."""
+        if len(self._buffer) > _BUFFER_BYTES:
+            self._buffer = bytearray(_BUFFER_BYTES)
+
     def close(self) -> None:
         self._socket.close()
 
@@ -96,6 +104,15 @@ class Connection:
     def in_flight(self) -> int:
         """How many requests have no answer yet."""
         return len(self._waiting)
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether nothing is awaited and nothing has come: a closed connection has its end to be read."""
+        if self._waiting:
+            return False
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return not poll.poll(0)
 
     def _agree(self) -> dict[int, tuple[int, int]]:
         """The lowest and highest version of each API that the broker serves."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ottla_pipeline.sink.partitioner import murmur2, partitions_of_keys
 from ottla_pipeline.sink.record_encoding import octets_of
+from tests.pipeline.compiled.walks import WAYS
 
 KNOWN = {
     b"21": -973932308,
@@ -50,5 +51,6 @@ def test_many_keys_of_all_lengths_are_hashed_as_one_by_one() -> None:
     data = random.Random(3)
     keys = [data.randbytes(data.randrange(60)) for _ in range(2000)] + [data.randbytes(5001), b""]
     octets, bounds = octets_of(pa.array(keys, pa.binary()))
-    found = partitions_of_keys(octets, bounds[:-1], bounds[1:], 7)
-    assert found.tolist() == [(one_by_one(key) & 0x7FFFFFFF) % 7 for key in keys]
+    for compiled in WAYS:
+        found = partitions_of_keys(octets, bounds[:-1], bounds[1:], 7, compiled)
+        assert found.tolist() == [(one_by_one(key) & 0x7FFFFFFF) % 7 for key in keys]

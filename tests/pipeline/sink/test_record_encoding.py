@@ -17,6 +17,7 @@ from ottla_broker.records.batch import is_intact, read_header
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.record import Record, decode_records
 from ottla_pipeline.sink.record_encoding import PlainBatch, Rows, WritingProducer, encode, header_of, sizes
+from tests.pipeline.compiled.walks import WAYS
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 FIELD = st.one_of(st.none(), st.binary(max_size=300))
@@ -45,6 +46,10 @@ def read_back(batch: PlainBatch, producer: WritingProducer = NOBODY, sequence: i
     return decode_records(whole)
 
 
+def payloads(batches: list[PlainBatch]) -> list[PlainBatch]:
+    return [batch._replace(payload=bytes(batch.payload)) for batch in batches]
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.lists(ROW, min_size=1, max_size=20), min_size=1, max_size=4),
@@ -67,7 +72,10 @@ def test_the_decoder_of_the_broker_reads_what_went_in(
         None if whole.headers is None else whole.headers[skipped:],
         whole.timestamps[skipped:],
     )
-    found = encode(rows, [len(batch) for batch in batches], codec)
+    counts = [len(batch) for batch in batches]
+    found = encode(rows, counts, codec)
+    for compiled in WAYS:
+        assert payloads(encode(rows, counts, codec, compiled=compiled)) == payloads(found)
     for plain, expected in zip(found, batches, strict=True):
         assert read_back(plain) == [
             Record(number, timestamp, key, value, tuple(headers) if with_headers else ())
@@ -85,8 +93,23 @@ def test_the_decoder_of_the_broker_reads_what_went_in(
 def test_long_keys_and_values_get_long_lengths() -> None:
     data = random.Random(7)
     records = [(data.randbytes(size), data.randbytes(size + 1), [], 5) for size in (0, 63, 64, 8191, 8192, 2_000_000)]
-    (batch,) = encode(rows_of(records, False), [len(records)])
-    assert [(record.key, record.value) for record in read_back(batch)] == [(row[0], row[1]) for row in records]
+    for compiled in WAYS:
+        (batch,) = encode(rows_of(records, False), [len(records)], compiled=compiled)
+        assert [(record.key, record.value) for record in read_back(batch)] == [(row[0], row[1]) for row in records]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(ROW, min_size=1, max_size=40), st.booleans(), st.randoms())
+def test_rows_stand_in_the_order_that_is_asked_for(
+    records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]],
+    with_headers: bool,
+    shuffled: random.Random,
+) -> None:
+    order = shuffled.sample(range(len(records)), shuffled.randint(1, len(records)))
+    expected = payloads(encode(rows_of([records[number] for number in order], with_headers), [len(order)]))
+    for compiled in WAYS:
+        found = encode(rows_of(records, with_headers), [len(order)], order=np.array(order, np.int64), compiled=compiled)
+        assert payloads(found) == expected
 
 
 def test_the_header_names_the_producer_and_its_sequence() -> None:
