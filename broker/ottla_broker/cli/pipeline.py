@@ -17,10 +17,10 @@ from rich.console import Console
 from ottla_broker.local.control import ControlError, ask
 from ottla_operator.model.documents import DocumentError, load_documents
 from ottla_operator.model.kafka_pipeline import KafkaPipeline
-from ottla_operator.model.pipeline_sink import ParquetSink, TopicSink
+from ottla_operator.model.pipeline_sink import FileSink, TopicSink
 from ottla_pipeline.compiled.library import description
 from ottla_pipeline.errors import PipelineError
-from ottla_pipeline.running.query_options import session_settings, summary, wrong_config
+from ottla_pipeline.running.query_options import session_settings, summary, with_user_settings, wrong_config
 from ottla_pipeline.running.run_folder import RunFolder, RunFolderError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ spec:
       SELECT value.carrier AS key, to_json(value) AS value
       FROM source WHERE value.arr_delay > 15
   sink:
-    topic: {name: late-flights}       # or parquet
+    topic: {name: late-flights}       # or parquet, delta
   trigger: {interval: 10s}            # or availableNow: true, or a schedule
   deadLetters: {topic: flights-dead}  # what is not of the schema
 
@@ -68,6 +68,10 @@ BootstrapOption = Annotated[
     str, typer.Option("--bootstrap-servers", metavar="HOST:PORT", help="Instead of what the document names.")
 ]
 MasterOption = Annotated[str, typer.Option("--master", help="Where Spark runs its tasks.")]
+ConfOption = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark, such as spark.jars; may be repeated."),
+]
 
 
 @app.callback(epilog=EXAMPLE)
@@ -88,6 +92,7 @@ def run(
     name: NameOption = "",
     bootstrap_servers: BootstrapOption = "",
     master: MasterOption = "local[*]",
+    conf: ConfOption = None,
     available_now: Annotated[
         bool,
         typer.Option("--available-now", help="Read what is there now and end, whatever the trigger says."),
@@ -108,7 +113,7 @@ def run(
     folder = RunFolder(pipeline)
     try:
         with folder.locked():
-            spark = _spark(pipeline, master, file)
+            spark = _spark(pipeline, master, file, conf)
             _say(f"{pipeline.name}: {description()}")
             signal.signal(signal.SIGINT, lambda _number, _frame: asked_to_end.set())  # Spark has set its own
             from ottla_pipeline.running.runner import PipelineRun
@@ -177,7 +182,7 @@ def reset(
                 return
             _say("\n".join([f"{pipeline.name}: this is deleted:", *(f"  {path}" for path in wanted)]))
             target = pipeline.sink.target
-            written = target.path if isinstance(target, ParquetSink) else f"topic {target.topic}"
+            written = target.path if isinstance(target, FileSink) else f"topic {target.topic}"
             _say(f"what is in {written} stays; the next run reads from the beginning, and writes it again")
             if not yes:
                 if not sys.stdin.isatty():
@@ -195,11 +200,12 @@ def plan(
     name: NameOption = "",
     bootstrap_servers: BootstrapOption = "",
     master: MasterOption = "local[*]",
+    conf: ConfOption = None,
 ) -> None:
     """Shows the columns of each view, Spark's analyzed plan, and where rows go. Nothing is read or written."""
     pipeline = _one(file, name)
     bootstrap = bootstrap_servers or pipeline.bootstrap_servers or "127.0.0.1:9092"
-    spark = _spark(pipeline, master, file)
+    spark = _spark(pipeline, master, file, conf)
     try:
         from ottla_pipeline.running.frames import build_frames
 
@@ -266,7 +272,7 @@ def _bootstrap(pipeline: KafkaPipeline, given: str) -> str:
         )
 
 
-def _spark(pipeline: KafkaPipeline, master: str, files: list[Path]) -> SparkSession:
+def _spark(pipeline: KafkaPipeline, master: str, files: list[Path], conf: list[str] | None) -> SparkSession:
     missing = [name for name in ("pyspark", "pyarrow", "numpy") if importlib.util.find_spec(name) is None]
     if missing:
         _fail(f"{', '.join(missing)} is not installed: pip install 'ottla[pipeline]'")
@@ -276,7 +282,11 @@ def _spark(pipeline: KafkaPipeline, master: str, files: list[Path]) -> SparkSess
 
     folder = RunFolder(pipeline).path
     modules = [*(path.parent for path in files), Path.cwd()]
-    return open_session(session_settings(pipeline.name, master, folder), modules)
+    settings = session_settings(pipeline.name, master, folder, pipeline.sink)
+    try:
+        return open_session(with_user_settings(settings, conf or []), modules)
+    except PipelineError as error:
+        _fail(str(error))
 
 
 def _print_status(found: dict[str, Any]) -> None:

@@ -11,10 +11,11 @@ from ottla_operator.model.kafka_topic import TOPIC_NAME
 from ottla_operator.model.pipeline_source import folder
 from ottla_operator.model.pipeline_steps import Views
 
-SERVED = ("topic", "parquet")
-NOT_SERVED = ("delta", "iceberg", "jdbc")
+SERVED = ("topic", "parquet", "delta")
+NOT_SERVED = ("iceberg", "jdbc")
 GUARANTEES = ("exactly-once", "at-least-once")
 OUTPUT_MODES = ("append", "update", "complete")
+_FILE_MODES = {"parquet": ("append",), "delta": ("append", "complete")}
 _COLUMN = r"[^\W\d]\w*"
 
 
@@ -28,9 +29,11 @@ class TopicSink:
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetSink:
-    """Parquet files in a folder, exactly once for readers that follow Spark's `_spark_metadata`."""
+class FileSink:
+    """A folder of files: `parquet`, exactly once for readers that follow Spark's `_spark_metadata`, or `delta`, a table
+    of Delta Lake, whose log has each batch once."""
 
+    format: str
     path: str
     partition_by: tuple[str, ...] = ()
 
@@ -40,7 +43,7 @@ class Sink:
     """`view`: whose rows are written."""
 
     view: str
-    target: TopicSink | ParquetSink
+    target: TopicSink | FileSink
     output_mode: str = "append"
 
 
@@ -56,16 +59,16 @@ def parse_sink(spec: Fields, views: Views) -> Sink:
     view = fields.text("from", views.names[-1])
     views.check(fields, "from", view)
     mode = fields.choice("outputMode", OUTPUT_MODES, "append")
-    target: TopicSink | ParquetSink = nothing.target
+    target: TopicSink | FileSink = nothing.target
     for kind in named:
         if kind in NOT_SERVED:
-            fields.problem(kind, f"is not served yet; there are {' and '.join(SERVED)}")
+            fields.problem(kind, f"is not served yet; there are {', '.join(SERVED)}")
         elif kind == "topic":
             target = _topic(fields)
         else:
-            target = _parquet(fields)
-            if mode != "append":
-                fields.problem("outputMode", f"{mode} does not go with parquet: files are only appended to")
+            target = _files(fields, kind)
+            if mode not in _FILE_MODES[kind]:
+                fields.problem("outputMode", f"{mode} does not go with {kind}, only {' and '.join(_FILE_MODES[kind])}")
     if sum(kind in SERVED for kind in named) == len(named) > 1:
         spec.problem("sink", f"has exactly one of {', '.join(SERVED)}, not {' and '.join(named)}")
     fields.finish()
@@ -100,12 +103,12 @@ def _topic_name(fields: Fields, name: str) -> str:
     return topic
 
 
-def _parquet(parent: Fields) -> ParquetSink:
-    fields = parent.child("parquet")
+def _files(parent: Fields, format: str) -> FileSink:
+    fields = parent.child(format)
     columns = fields.texts("partitionBy")
     for column in columns:
         if not re.fullmatch(_COLUMN, column):
             fields.problem("partitionBy", f"{column!r} is no name of a column")
-    sink = ParquetSink(folder(fields, "path"), columns)
+    sink = FileSink(format, folder(fields, "path"), columns)
     fields.finish()
     return sink

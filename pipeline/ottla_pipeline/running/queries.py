@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
 
 from ottla_operator.model.kafka_pipeline import KafkaPipeline
-from ottla_operator.model.pipeline_sink import ParquetSink, TopicSink
+from ottla_operator.model.pipeline_sink import FileSink, TopicSink
 from ottla_pipeline.running.batch_progress import query_status
 from ottla_pipeline.running.failure_reasons import failure_reason
 from ottla_pipeline.running.frames import Frames, StepError, with_dead_letters
@@ -77,7 +77,7 @@ def start_queries(
     def start(frame: DataFrame, name: str, format: str, options: Mapping[str, str], checkpoint: str) -> StreamingQuery:
         writer = frame.writeStream.format(format).options(**options).option("checkpointLocation", checkpoint)
         writer = writer.queryName(name).outputMode(mode).trigger(**trigger)
-        if isinstance(target, ParquetSink) and format == "parquet" and target.partition_by:
+        if isinstance(target, FileSink) and format == target.format and target.partition_by:
             writer = writer.partitionBy(*target.partition_by)
         try:
             return writer.start()
@@ -91,7 +91,7 @@ def start_queries(
             return [start(frames.result, pipeline.name, "ottla", options | {"topic": target.topic}, str(folder.query))]
         both = with_dead_letters(frames, target.topic, pipeline.dead_letters)
         return [start(both, pipeline.name, "ottla", options, str(folder.query))]
-    queries = [start(frames.result, pipeline.name, "parquet", {"path": target.path}, str(folder.query))]
+    queries = [start(frames.result, pipeline.name, target.format, {"path": target.path}, str(folder.query))]
     if frames.dead is not None:
         options = sink_options(TopicSink(pipeline.dead_letters), bootstrap) | {"topic": pipeline.dead_letters}
         try:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ottla_operator.model.kafka_pipeline import KafkaPipeline, Trigger
-from ottla_operator.model.pipeline_sink import ParquetSink, TopicSink
+from ottla_operator.model.pipeline_sink import FileSink, Sink, TopicSink
 from ottla_operator.model.pipeline_source import FileSource, TopicSource
 from ottla_pipeline.errors import OptionError
 from ottla_pipeline.sink.write_options import parse_write_options
+
+DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 
 
 def topic_options(source: TopicSource, bootstrap: str) -> dict[str, str]:
@@ -72,8 +75,11 @@ def trigger_options(trigger: Trigger, is_once: bool) -> dict[str, bool | str]:
     return {"processingTime": f"{trigger.interval_ms} milliseconds"}
 
 
-def session_settings(name: str, master: str, folder: Path) -> dict[str, str]:
-    """The settings of the Spark session. With a local master everything stays on the loopback address."""
+def session_settings(name: str, master: str, folder: Path, sink: Sink | None = None) -> dict[str, str]:
+    """The settings of the Spark session. With a local master everything stays on the loopback address.
+
+    `sink`: Delta Lake needs settings of its own (https://docs.delta.io, "Set up Apache Spark with Delta Lake").
+    """
     settings = {
         "spark.app.name": name,
         "spark.master": master,
@@ -87,6 +93,11 @@ def session_settings(name: str, master: str, folder: Path) -> dict[str, str]:
         ),
         "spark.speculation": "false",
     }
+    if sink is not None and is_delta(sink):
+        settings |= {
+            "spark.sql.extensions": DELTA_EXTENSION,
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        }
     if is_local(master):
         settings |= {
             "spark.driver.host": "127.0.0.1",
@@ -94,6 +105,28 @@ def session_settings(name: str, master: str, folder: Path) -> dict[str, str]:
             "spark.sql.shuffle.partitions": "4",  # 200 by default, for a cluster: each is a task of every batch
         }
     return settings
+
+
+def is_delta(sink: Sink) -> bool:
+    """Whether Delta Lake writes."""
+    return isinstance(sink.target, FileSink) and sink.target.format == "delta"
+
+
+def with_user_settings(settings: Mapping[str, str], given: Sequence[str]) -> dict[str, str]:
+    """The settings, with `KEY=VALUE` of the command line over them. OptionError for what is no setting of Spark.
+
+    >>> with_user_settings({"spark.log.level": "OFF"}, ["spark.log.level=INFO", "spark.jars=a.jar,b.jar"])
+    {'spark.log.level': 'INFO', 'spark.jars': 'a.jar,b.jar'}
+    """
+    merged = dict(settings)
+    for one in given:
+        key, equals, value = one.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise OptionError("--conf", f"takes spark.KEY=VALUE, not {one!r}")
+        if key in ("spark.master", "spark.app.name"):
+            raise OptionError("--conf", f"{key} is that of {'--master' if key == 'spark.master' else 'the document'}")
+        merged[key] = value
+    return merged
 
 
 def is_local(master: str) -> bool:
@@ -118,8 +151,8 @@ def summary(pipeline: KafkaPipeline) -> str:
         begin = f"{source.format} files of {source.path}"
     else:
         begin = f"topics like {source.pattern}" if source.pattern else f"topics {', '.join(source.topics)}"
-    if isinstance(target, ParquetSink):
-        end = f"Parquet files in {target.path}"
+    if isinstance(target, FileSink):
+        end = f"{'Parquet files in' if target.format == 'parquet' else 'the Delta table'} {target.path}"
     else:
         end = f"topic {target.topic}, {target.guarantee}"
     views = ", ".join(step.name for step in pipeline.steps) or "source"

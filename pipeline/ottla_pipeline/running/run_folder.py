@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla_operator.model.kafka_pipeline import KafkaPipeline
-from ottla_operator.model.pipeline_sink import ParquetSink
+from ottla_operator.model.pipeline_sink import FileSink
 from ottla_pipeline.errors import PipelineError
 
 STATUS_FILE = "status.json"
@@ -38,7 +38,10 @@ class RunFolder:
         self.query = self.path / "query"
         self.dead_letters = self.path / "dead-letters"
         self._owner = {"namespace": pipeline.namespace, "pipeline": pipeline.name}
-        self._target = pipeline.sink.target
+        target = pipeline.sink.target
+        self._file_log: Path | None = None
+        if isinstance(target, FileSink) and target.format == "parquet":  # Delta's log knows queries by their id
+            self._file_log = Path(target.path) / FILE_LOG
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -92,16 +95,15 @@ class RunFolder:
 
         Spark leaves out each batch whose number is in that log: rows would be lost without a word.
         """
-        if not isinstance(self._target, ParquetSink) or _has_entries(self.query / "offsets"):
+        if self._file_log is None or _has_entries(self.query / "offsets"):
             return None
-        log = Path(self._target.path) / FILE_LOG
-        return log if _has_entries(log) else None
+        return self._file_log if _has_entries(self._file_log) else None
 
     def to_delete(self) -> list[Path]:
         """What `reset` deletes, of what is there."""
         wanted = [self.query, self.dead_letters, self.path / STATUS_FILE]
-        if isinstance(self._target, ParquetSink):
-            wanted.append(Path(self._target.path) / FILE_LOG)
+        if self._file_log is not None:
+            wanted.append(self._file_log)
         return [path for path in wanted if path.exists()]
 
     def reset(self) -> list[Path]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import pyspark_ottla  # noqa: F401  Spark's Python processes get this interpreter, and find the source "ottla"
-from ottla_pipeline.running.query_options import is_local
+from ottla_pipeline.errors import PipelineError
+from ottla_pipeline.running.query_options import DELTA_EXTENSION, is_local
 
 
 def open_session(settings: Mapping[str, str], modules: Sequence[Path]) -> SparkSession:
@@ -19,6 +20,9 @@ def open_session(settings: Mapping[str, str], modules: Sequence[Path]) -> SparkS
     Args:
         settings: of `query_options.session_settings`.
         modules: folders in which the modules of Python steps are looked for, here and in Spark's Python processes.
+
+    Raises:
+        PipelineError: the sink needs Delta Lake, which is not there.
     """
     if is_local(settings["spark.master"]):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -30,4 +34,17 @@ def open_session(settings: Mapping[str, str], modules: Sequence[Path]) -> SparkS
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    # Spark logs a warning for an extension that it does not find, and goes on.
+    if settings.get("spark.sql.extensions") == DELTA_EXTENSION and not _is_loadable(spark, DELTA_EXTENSION):
+        spark.stop()
+        raise PipelineError(
+            "spec.sink.delta: Delta Lake is not on Spark's class path: name its jars with --conf "
+            "spark.jars=FILE,FILE, or --conf spark.jars.packages=io.delta:delta-spark_2.13:4.3.0, which Spark fetches "
+            "from Maven Central"
+        )
+    return spark
+
+
+def _is_loadable(spark: SparkSession, name: str) -> bool:
+    return bool(spark._jvm.org.apache.spark.util.Utils.classIsLoadable(name))

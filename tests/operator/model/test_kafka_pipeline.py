@@ -10,7 +10,7 @@ import yaml
 
 from ottla_operator.model.documents import DocumentError, load_documents
 from ottla_operator.model.kafka_pipeline import EventTimeWatermark, KafkaPipeline, Trigger, parse_pipeline
-from ottla_operator.model.pipeline_sink import ParquetSink, TopicSink
+from ottla_operator.model.pipeline_sink import FileSink, TopicSink
 from ottla_operator.model.pipeline_source import FileSource, TopicSource, ValueFormat
 from ottla_operator.model.pipeline_steps import PythonStep, SqlStep
 from ottla_operator.model.resources import Resources
@@ -124,7 +124,7 @@ def test_files_become_parquet_without_any_broker() -> None:
     )
     assert problems == [] and not pipeline.has_topics
     assert pipeline.source == FileSource("in", "csv", "a int", 2)
-    assert pipeline.sink.target == ParquetSink("/out", ("a",))
+    assert pipeline.sink.target == FileSink("parquet", "/out", ("a",))
     assert pipeline.trigger == Trigger(is_available_now=True, schedule="0 * * * *", time_zone="Europe/Berlin")
 
 
@@ -168,7 +168,11 @@ def test_files_become_parquet_without_any_broker() -> None:
         ("spec.steps.1.from", "nowhere", "spec.steps[1].from: no view 'nowhere' is there; there are source, flights"),
         ("spec.steps.1", "SELECT 1", "spec.steps[1]: must be a mapping, not 'SELECT 1'"),
         ("spec.sink.from", "by_carier", "spec.sink.from: no view 'by_carier' is there; there are "),
-        ("spec.sink.delta", {"path": "/x"}, "spec.sink.delta: is not served yet; there are topic and parquet"),
+        (
+            "spec.sink.iceberg",
+            {"table": "a.b"},
+            "spec.sink.iceberg: is not served yet; there are topic, parquet, delta",
+        ),
         ("spec.sink.topic.guarantee", "exactly_once", "spec.sink.topic.guarantee: must be one of exactly-once,"),
         ("spec.sink.topic.name", "", "spec.sink.topic.name: '' is not a topic name"),
         ("spec.sink.topic.name", "flights", "spec.sink.topic.name: flights is read by this pipeline"),
@@ -228,9 +232,15 @@ def test_a_typo_is_answered_with_the_nearest_field(typo: str, meant: str) -> Non
         ("spec.source", {"files": {"path": "in"}}, "spec.source.files.schema: is required for a stream of files"),
         ("spec.source", {"files": {"format": "text"}}, "spec.source.files.path: is required"),
         ("spec.sink", {"jdbc": {"url": "x"}}, "spec.sink.jdbc: is not served yet"),
-        ("spec.sink", {}, "spec.sink: has exactly one of topic, parquet, and none is given"),
+        ("spec.sink", {}, "spec.sink: has exactly one of topic, parquet, delta, and none is given"),
         ("spec.sink", {"topic": {"name": "b"}, "parquet": {"path": "/x"}}, "spec.sink: has exactly one of"),
         ("spec.sink", {"parquet": {"path": "/x"}, "outputMode": "complete"}, "spec.sink.outputMode: complete does not"),
+        (
+            "spec.sink",
+            {"delta": {"path": "/x"}, "outputMode": "update"},
+            "spec.sink.outputMode: update does not go",
+        ),
+        ("spec.sink", {"delta": {}}, "spec.sink.delta.path: is required"),
         ("spec.steps", "SELECT 1", "spec.steps: must be a list, not 'SELECT 1'"),
     ],
 )

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from ottla_operator.model.pipeline_sink import TopicSink
+from ottla_operator.model.pipeline_sink import FileSink, Sink, TopicSink
 from ottla_operator.model.pipeline_source import FileSource, TopicSource
+from ottla_pipeline.errors import OptionError
 from ottla_pipeline.reading import options
 from ottla_pipeline.running.query_options import (
     file_options,
     session_settings,
     sink_options,
     topic_options,
+    with_user_settings,
     wrong_config,
 )
 from ottla_pipeline.sink.write_options import Guarantee, parse_write_options
@@ -67,3 +69,25 @@ def test_a_local_session_stays_on_the_loopback_address() -> None:
     settings = session_settings("p", "local[2]", Path("x"))
     assert settings["spark.driver.host"] == settings["spark.driver.bindAddress"] == "127.0.0.1"
     assert "spark.driver.host" not in session_settings("p", "k8s://https://h", Path("x"))
+
+
+def test_only_a_sink_of_delta_lake_gets_its_settings() -> None:
+    def extension(format: str) -> str | None:
+        sink = Sink("source", FileSink(format, "/x"))
+        return session_settings("p", "local", Path("x"), sink).get("spark.sql.extensions")
+
+    assert (extension("delta"), extension("parquet")) == ("io.delta.sql.DeltaSparkSessionExtension", None)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("spark.jars", "option --conf: takes spark.KEY=VALUE, not 'spark.jars'"),
+        ("jars=a", "option --conf: takes spark.KEY=VALUE, not 'jars=a'"),
+        ("spark.master=local", "option --conf: spark.master is that of --master"),
+    ],
+)
+def test_a_setting_that_is_none_of_sparks_is_refused(given: str, problem: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        with_user_settings({}, [given])
+    assert str(refused.value) == problem

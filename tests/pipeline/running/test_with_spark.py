@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
+from bench.java import jars
 from ottla_broker.testing import RunningCluster, cluster
 from tests.pipeline.sink.test_delivery import read_all, topic
 
@@ -110,3 +112,61 @@ def test_what_only_spark_can_find_wrong_names_its_field_and_is_not_tried_again(
     write_document(tmp_path, FLIGHTS.replace(old, new), fleet)
     failed = ottla(tmp_path, "plan")
     assert failed.returncode == 1 and failed.stderr.splitlines()[-1].startswith(message)
+
+
+DELTA = """
+apiVersion: kafka.ottla.dev/v1alpha1
+kind: KafkaPipeline
+metadata: {name: words}
+spec:
+  bootstrapServers: BOOTSTRAP
+  source: {topics: [words], value: {format: text}}
+  sink: {delta: {path: table}}
+  trigger: {availableNow: true}
+  checkpoint: {path: checkpoint}
+"""
+READ_TABLE = """
+import json, sys
+from pathlib import Path
+from ottla_pipeline.running.query_options import session_settings
+from ottla_pipeline.running.session import open_session
+from ottla_operator.model.pipeline_sink import FileSink, Sink
+settings = session_settings("read", "local[1]", Path("read"), Sink("source", FileSink("delta", "table")))
+spark = open_session(settings | {"spark.jars": sys.argv[1]}, [])
+print(json.dumps([row.asDict() for row in spark.read.format("delta").load("table").select("value").collect()]))
+"""
+
+
+def produce(fleet: RunningCluster, name: str, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": fleet.bootstrap})
+    for value in values:
+        producer.produce(name, value)
+    assert producer.flush(60) == 0
+
+
+def delta_jars() -> str:
+    return ",".join(str(jar) for jar in sorted((jars().parent / "delta-jars").glob("*.jar")))
+
+
+def read_table(folder: Path) -> list[dict[str, Any]]:
+    program = [sys.executable, "-c", READ_TABLE, delta_jars()]
+    read = subprocess.run(program, cwd=folder, capture_output=True, text=True, check=True)
+    return json.loads(read.stdout)
+
+
+def test_a_delta_table_has_each_record_once_after_a_batch_that_spark_does_not_know_to_be_written(
+    fleet: RunningCluster, tmp_path: Path
+) -> None:
+    topic(fleet, "words")
+    write_document(tmp_path, DELTA, fleet)
+    without = ottla(tmp_path, "run")
+    assert without.returncode == 1 and "Delta Lake is not on Spark's class path" in without.stderr
+    produce(fleet, "words", [b"a", b"b", b"a"])
+    run = ("run", "--conf", f"spark.jars={delta_jars()}")
+    assert ottla(tmp_path, *run).returncode == 0
+    for mark in (tmp_path / "checkpoint" / "query" / "commits").iterdir():
+        mark.unlink()  # as after a kill between the commit of the table and that of the checkpoint
+    produce(fleet, "words", [b"c"])
+    again = ottla(tmp_path, *run)
+    assert again.returncode == 0, again.stderr
+    assert Counter(row["value"] for row in read_table(tmp_path)) == {"a": 2, "b": 1, "c": 1}
