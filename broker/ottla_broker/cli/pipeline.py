@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import shutil
@@ -20,8 +21,10 @@ from ottla_operator.model.kafka_pipeline import KafkaPipeline
 from ottla_operator.model.pipeline_sink import FileSink, TopicSink
 from ottla_pipeline.compiled.library import description
 from ottla_pipeline.errors import PipelineError
+from ottla_pipeline.running.end_status import end_status
 from ottla_pipeline.running.query_options import session_settings, summary, with_user_settings, wrong_config
 from ottla_pipeline.running.run_folder import RunFolder, RunFolderError
+from ottla_pipeline.running.status_endpoint import StatusEndpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,6 +66,8 @@ ottla pipeline reset -f pipeline.yaml      forgets the offsets: the next run beg
 FileOption = Annotated[
     list[Path], typer.Option("-f", "--file", metavar="FILE", help="KafkaPipeline documents; may be repeated.")
 ]
+ENDED_BY_SIGNAL = 128 + signal.SIGTERM
+"""The exit code of a run that would have ended by itself and was ended by a signal: it has not read all."""
 NameOption = Annotated[str, typer.Option("--name", metavar="NAME", help="Which pipeline, when the files have several.")]
 BootstrapOption = Annotated[
     str, typer.Option("--bootstrap-servers", metavar="HOST:PORT", help="Instead of what the document names.")
@@ -97,10 +102,21 @@ def run(
         bool,
         typer.Option("--available-now", help="Read what is there now and end, whatever the trigger says."),
     ] = False,
+    http: Annotated[
+        str, typer.Option("--http", metavar="HOST:PORT", help="Answer /status, /metrics, /livez and /readyz there.")
+    ] = "",
+    stay: Annotated[
+        bool, typer.Option("--stay", help="After a failure for good answer --http until SIGTERM, instead of ending.")
+    ] = False,
+    end_status_file: Annotated[
+        Path | None,
+        typer.Option("--end-status", metavar="FILE", help="Write the last status there, as one line of JSON."),
+    ] = None,
 ) -> None:
     """Runs a pipeline here until it has ended, SIGTERM or Ctrl-C, which end it after the batch that is under way.
 
-    The next run goes on where this one has ended. Exit code 1 when it fails, and is not to be restarted.
+    The next run goes on where this one has ended. Exit code 1 when it fails, and is not to be restarted; 143 when a
+    signal has ended a run with availableNow before all was read.
     """
     pipeline = _one(file, name)
     if pipeline.is_suspended:
@@ -111,24 +127,44 @@ def run(
         signal.signal(number, lambda _number, _frame: asked_to_end.set())
     bootstrap = _bootstrap(pipeline, bootstrap_servers)
     folder = RunFolder(pipeline)
+    if stay and not http:
+        _fail("--stay goes with --http")
     try:
-        with folder.locked():
-            spark = _spark(pipeline, master, file, conf)
-            _say(f"{pipeline.name}: {description()}")
-            signal.signal(signal.SIGINT, lambda _number, _frame: asked_to_end.set())  # Spark has set its own
+        with folder.locked(), contextlib.ExitStack() as stack:
+            _require_spark()
             from ottla_pipeline.running.runner import PipelineRun
 
             one = PipelineRun(
                 pipeline, bootstrap, folder, is_once=available_now, is_asked_to_end=asked_to_end, say=_say
             )
+            one.report("Starting")
+            if http:
+                stack.enter_context(StatusEndpoint(http, one.status))
             try:
-                went_well = one.run(spark)
+                spark = _open_spark(pipeline, master, file, conf)
+                _say(f"{pipeline.name}: {description()}")
+                signal.signal(signal.SIGINT, lambda _number, _frame: asked_to_end.set())  # Spark has set its own
+                try:
+                    went_well = one.run(spark)
+                finally:
+                    spark.stop()
+            except PipelineError as error:
+                went_well = False
+                one.report("Failed", lastError=str(error), hasBegun=False)
+                _complain(str(error))
             finally:
-                spark.stop()
-    except RunFolderError as error:
+                if end_status_file is not None:
+                    end_status_file.write_text(end_status(one.status()), encoding="utf-8")
+            if stay and not went_well:
+                _say(f"{pipeline.name}: it has failed, and ends with SIGTERM")
+                asked_to_end.wait()
+    except PipelineError as error:
         _fail(str(error))
     if not went_well:
         raise typer.Exit(1)
+    is_finite = available_now or (pipeline.trigger.is_available_now and not pipeline.trigger.schedule)
+    if is_finite and asked_to_end.is_set() and one.status()["phase"] == "Stopped":
+        raise typer.Exit(ENDED_BY_SIGNAL)
 
 
 @app.command()
@@ -272,21 +308,30 @@ def _bootstrap(pipeline: KafkaPipeline, given: str) -> str:
         )
 
 
-def _spark(pipeline: KafkaPipeline, master: str, files: list[Path], conf: list[str] | None) -> SparkSession:
+def _require_spark() -> None:
     missing = [name for name in ("pyspark", "pyarrow", "numpy") if importlib.util.find_spec(name) is None]
     if missing:
         _fail(f"{', '.join(missing)} is not installed: pip install 'ottla[pipeline]'")
     if shutil.which("java") is None:
         _fail("Java 17 or later is missing: apt-get install openjdk-17-jre-headless")
+
+
+def _spark(pipeline: KafkaPipeline, master: str, files: list[Path], conf: list[str] | None) -> SparkSession:
+    _require_spark()
+    try:
+        return _open_spark(pipeline, master, files, conf)
+    except PipelineError as error:
+        _fail(str(error))
+
+
+def _open_spark(pipeline: KafkaPipeline, master: str, files: list[Path], conf: list[str] | None) -> SparkSession:
+    """Raises PipelineError: what the document needs is not there."""
     from ottla_pipeline.running.session import open_session
 
     folder = RunFolder(pipeline).path
     modules = [*(path.parent for path in files), Path.cwd()]
     settings = session_settings(pipeline.name, master, folder, pipeline.sink)
-    try:
-        return open_session(with_user_settings(settings, conf or []), modules)
-    except PipelineError as error:
-        _fail(str(error))
+    return open_session(with_user_settings(settings, conf or []), modules)
 
 
 def _print_status(found: dict[str, Any]) -> None:
@@ -308,6 +353,10 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _fail(message: str) -> NoReturn:
+def _complain(message: str) -> None:
     Console(stderr=True).print(message, style="red", soft_wrap=True, markup=False, highlight=False)
+
+
+def _fail(message: str) -> NoReturn:
+    _complain(message)
     raise typer.Exit(1)

@@ -84,10 +84,14 @@ class RunFolder:
             raise RunFolderError(f"{self.path / STATUS_FILE} is no status of a pipeline")
         return found
 
+    def named(self, status: dict[str, Any]) -> dict[str, Any]:
+        """A status with the namespace and the name of its pipeline."""
+        return self._owner | status
+
     def write_status(self, status: dict[str, Any]) -> None:
         """Replaces the file in one step, so that readers see the old one or the new one."""
         written = self.path / f"{STATUS_FILE}.new"
-        written.write_text(json.dumps(self._owner | status, indent=1) + "\n")
+        written.write_text(json.dumps(self.named(status), indent=1) + "\n")
         os.replace(written, self.path / STATUS_FILE)
 
     def forgotten_files(self) -> Path | None:

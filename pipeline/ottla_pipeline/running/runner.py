@@ -52,6 +52,10 @@ class PipelineRun:
             "queries": {},
         }
 
+    def status(self) -> dict[str, Any]:
+        """The status as of the last report."""
+        return self._folder.named(self._status)
+
     def report(self, phase: str, **fields: Any) -> None:
         """Writes the status file."""
         with self._writing:
@@ -85,7 +89,7 @@ class PipelineRun:
                     failures = decided.failures
                     self._say(f"{self._pipeline.name}: {failure}")
                     if decided.wait_s is None:
-                        self.report("Failed", lastError=failure, reason=decided.reason)
+                        self.report("Failed", lastError=failure, reason=decided.reason, hasBegun=has_run)
                         return False
                     self._say(f"{self._pipeline.name}: {decided.reason}")
                     restarts = self._status["restarts"] + 1
@@ -126,6 +130,8 @@ class PipelineRun:
         return not self._is_asked_to_end.wait(max(0.0, (at - _now()).total_seconds()))
 
     def _on_batch(self, query: str, status: dict[str, Any]) -> None:
+        before = self._status["queries"].get(query, {})
+        status["totalInputRows"] = before.get("totalInputRows", 0) + status["numInputRows"]
         self.report(self._status["phase"], queries=self._status["queries"] | {query: status})
         if status["numInputRows"]:
             self._say(progress_line(query, status))

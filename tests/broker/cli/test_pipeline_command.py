@@ -96,6 +96,11 @@ def test_a_cluster_that_does_not_run_here_is_told_before_spark_starts(file: Path
     assert "--bootstrap-servers HOST:PORT" in found.output
 
 
+def test_staying_after_a_failure_needs_an_address_that_says_so(file: Path) -> None:
+    found = ottla("run", "-f", file, "--stay")
+    assert found.exit_code == 1 and "--stay goes with --http" in found.output
+
+
 def test_status_of_a_pipeline_that_never_ran_is_pending(file: Path) -> None:
     assert ottla("status", "-f", file).output == "delays: Pending\n"
     assert json.loads(ottla("status", "-f", file, "-o", "json").output)["phase"] == "Pending"

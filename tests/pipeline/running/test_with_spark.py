@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from confluent_kafka import Producer
 
 from bench.java import jars
+from ottla_broker.local.ports import free_port
 from ottla_broker.testing import RunningCluster, cluster
 from tests.pipeline.sink.test_delivery import read_all, topic
 
@@ -78,15 +80,22 @@ def test_a_document_runs_until_sigterm_goes_on_later_and_sends_what_it_cannot_re
         topic(fleet, name)
     write_document(tmp_path, FLIGHTS, fleet)
     rows(tmp_path, "0.json", [{"carrier": "UA", "delay": 30}, {"carrier": "UA", "delay": 5}, "{nonsense", ""])
-    process = subprocess.Popen(command(tmp_path, "run"), cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    end = tmp_path / "end.json"
+    serving = command(tmp_path, "run", "--http", f"127.0.0.1:{(port := free_port())}", "--end-status", str(end))
+    process = subprocess.Popen(serving, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     lines = iter(process.stdout)
     assert next(line for line in lines if "batch 0" in line).startswith("late-flights: batch 0, ")
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/status") as answer:
+        said = json.loads(answer.read())
+    assert (said["phase"], said["pipeline"]) == ("Running", "late-flights")
+    assert said["queries"]["late-flights"]["totalInputRows"] >= 4
     refused = ottla(tmp_path, "reset", "--yes")
     assert refused.returncode == 1 and "is running" in refused.stderr
     process.send_signal(signal.SIGTERM)
     process.communicate()
     assert process.returncode == 0
+    assert json.loads(end.read_text())["phase"] == "Stopped"
     status = json.loads(ottla(tmp_path, "status", "-o", "json").stdout)
     assert (status["phase"], status["queries"]["late-flights"]["lastBatchId"] >= 0) == ("Stopped", True)
 
@@ -170,3 +179,24 @@ def test_a_delta_table_has_each_record_once_after_a_batch_that_spark_does_not_kn
     again = ottla(tmp_path, *run)
     assert again.returncode == 0, again.stderr
     assert Counter(row["value"] for row in read_table(tmp_path)) == {"a": 2, "b": 1, "c": 1}
+
+
+def test_a_stream_that_has_failed_for_good_stays_and_says_why_until_sigterm(
+    fleet: RunningCluster, tmp_path: Path
+) -> None:
+    """As the operator runs it: the container would otherwise be restarted, and fail the same way again."""
+    write_document(tmp_path, FLIGHTS.replace("CAST(delay AS string)", "CAST(dely AS string)"), fleet)
+    port, end = free_port(), tmp_path / "end.json"
+    process = subprocess.Popen(
+        command(tmp_path, "run", "--http", f"127.0.0.1:{port}", "--stay", "--end-status", str(end)),
+        cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert any("ends with SIGTERM" in line for line in process.stdout)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/status") as answer:
+        said = json.loads(answer.read())
+    assert (said["phase"], said["hasBegun"]) == ("Failed", False)
+    assert said["lastError"].startswith("spec.steps[1].sql: [UNRESOLVED_COLUMN")
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == 1 and json.loads(end.read_text())["phase"] == "Failed"
