@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from ottla_operator.api.fleet import BrokerReport, MembershipReport, Reconfiguration, ServerReport
 from ottla_operator.api.objects import Obj
+from ottla_operator.api.pipeline_report import PipelineReport
 from ottla_operator.command import configure_log
 from ottla_operator.effects.environment import ProductionEnvironment
 from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
@@ -36,6 +37,9 @@ class LocalFleetEnvironment:
 
     async def broker_report(self, pod: Obj) -> BrokerReport | None:
         return await self._other.broker_report(pod)
+
+    async def pipeline_report(self, pod: Obj) -> PipelineReport | None:
+        return await self._other.pipeline_report(pod)
 
     async def server_report(self, pod: Obj) -> ServerReport | None:
         return await self._other.server_report(pod)

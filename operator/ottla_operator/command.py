@@ -53,6 +53,10 @@ def run(
         bool,
         typer.Option(envvar="OTTLA_READ_NODES", help="Read nodes for racks; without it spec.brokers.racks names them."),
     ] = True,
+    pipeline_image: Annotated[
+        str,
+        typer.Option(envvar="OTTLA_PIPELINE_IMAGE", help="Image of pipelines whose document names none."),
+    ] = "",
     liveness: Annotated[
         str, typer.Option(envvar="OTTLA_LIVENESS", help="Where the probe is answered; beside it /metrics.")
     ] = ("http://0.0.0.0:8080/healthz"),
@@ -66,11 +70,12 @@ def run(
         ),
     ] = DEFAULT_ROLLING_CLUSTERS,
 ) -> None:
-    """Serves KafkaCluster and KafkaTopic until SIGTERM. Needs the package's extra named operator."""
+    """Serves KafkaCluster, KafkaTopic and KafkaPipeline until SIGTERM. Needs the package's extra named operator."""
     _require_extra()
     from ottla_operator.effects.environment import ProductionEnvironment
     from ottla_operator.planning.snapshot import ContainerImages
     from ottla_operator.runtime.operator import Operator, OperatorSettings
+    from ottla_operator.runtime.pipeline_task import PipelineImage
 
     configure_log(sys.stderr)
     settings = OperatorSettings(
@@ -82,6 +87,7 @@ def run(
         liveness=liveness,
         lease=lease,
         most_rolling=max_rolling_clusters,
+        pipeline=PipelineImage(pipeline_image, image_pull_policy),
     )
 
     async def serve() -> None:

@@ -31,7 +31,7 @@ USAGE = "usage: python -m ottla_operator.reference fields CRD.yaml... | reasons 
 def fields_page(definitions: Sequence[Mapping[str, Any]]) -> str:
     """Every field of each CustomResourceDefinition with its type and description, in the order of the schema."""
     lines = [
-        "# Fields of KafkaCluster and KafkaTopic",
+        "# Fields of KafkaCluster, KafkaPipeline and KafkaTopic",
         "",
         "`python -m ottla_operator.reference fields crds/*.yaml` prints this page from the descriptions in `crds/`,",
         "which `kubectl explain` shows too. The operator writes the fields below `status`. Reasons of conditions:",
@@ -92,7 +92,7 @@ def _type(schema: Mapping[str, Any]) -> str:
 def reasons_page() -> str:
     """Every condition type and reason, with its meaning and what to do."""
     lines = [
-        "# Conditions of KafkaCluster and KafkaTopic",
+        "# Conditions of KafkaCluster, KafkaTopic and KafkaPipeline",
         "",
         "`python -m ottla_operator.reference reasons` prints this page from the table in",
         "`operator/ottla_operator/api/condition_reasons.py`. The message of a condition names the fields and objects.",

@@ -41,6 +41,7 @@ from ottla_operator.api.objects import (
     has_condition,
     uid_of,
 )
+from ottla_operator.api.pipeline_report import PipelineReport, read_pipeline_report
 from ottla_operator.effects.ports import ApiError, KafkaAdmin, KafkaUnavailable
 from ottla_operator.planning.broker_claims import log_dir
 from ottla_operator.planning.config import FILE
@@ -454,6 +455,8 @@ class InMemorySurroundings:
     """State of a broker's session with ZooKeeper, by the name of its pod, where it is not connected."""
     session_for_ms: int = 60_000
     """How long every session has been in its state."""
+    drivers: dict[str, Any] = field(default_factory=dict)
+    """The /status of drivers of pipelines by the name of their pod; others do not answer."""
     reported: list[str] = field(default_factory=list)
     """The pods that were asked, in order."""
     ensemble_members: Membership = field(init=False)
@@ -501,6 +504,9 @@ class InMemorySurroundings:
             and not dig(pod, "metadata", "deletionTimestamp")
         ]
         return sorted(ready) if self.ensemble_members.has_quorum(ready) else []
+
+    async def pipeline_report(self, pod: Obj) -> PipelineReport | None:
+        return read_pipeline_report(uid_of(pod), self.drivers.get(str(pod["metadata"]["name"])))
 
     async def server_report(self, pod: Obj) -> ServerReport | None:
         serving, server = self.serving(), int(pod["metadata"]["labels"][names.SERVER_ID])

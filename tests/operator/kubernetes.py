@@ -17,6 +17,7 @@ from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
     DISRUPTION_BUDGET,
+    JOB,
     KAFKA_CLUSTER,
     KAFKA_TOPIC,
     NAMESPACE,
@@ -36,6 +37,7 @@ from ottla_operator.effects.ports import ApiError, ListPage
 
 NOW = "2026-01-01T00:00:00Z"
 GRACEFUL = (POD.kind,)
+SERVER_FIELDS = ("uid", "resourceVersion", "generation", "creationTimestamp")
 
 
 class Killed(BaseException):
@@ -158,6 +160,8 @@ class InMemoryKubernetes:
                 self.put({**obj, "status": status})
         for obj in self._all(STATEFUL_SET.kind):
             self._run(obj)
+        for obj in self._all(JOB.kind):
+            self._run_job(obj)
 
     # The port
 
@@ -245,7 +249,8 @@ class InMemoryKubernetes:
     def _write(self, verb: str, obj: Obj) -> Obj:
         self._record(verb, obj)
         there = self.objects.get(self._key(obj))
-        if there is not None and {**obj, "metadata": {**there["metadata"], **obj["metadata"]}} == there:
+        servers = {} if there is None else {key: there["metadata"].get(key) for key in SERVER_FIELDS}
+        if there is not None and {**obj, "metadata": {**servers, **obj["metadata"]}} == there:
             return _copy(there)  # the server keeps the resource version, and there is no watch event
         return self.put(obj)
 
@@ -319,10 +324,27 @@ class InMemoryKubernetes:
                     "spec": _copy(template["spec"]),
                 }
             )
-        if pod is not None and stateful_set["spec"]["replicas"] == 0 and not is_terminating(pod):
+        is_rolled = dig(stateful_set, "spec", "updateStrategy", "type") == "RollingUpdate"
+        is_old = pod is not None and is_rolled and pod["metadata"]["labels"]["controller-revision-hash"] != revision
+        if pod is not None and (stateful_set["spec"]["replicas"] == 0 or is_old) and not is_terminating(pod):
             self.put({**pod, "metadata": {**pod["metadata"], "deletionTimestamp": NOW}})
             return
         if pod is not None and not is_terminating(pod):
+            self._start(_copy(pod))
+
+    def _run_job(self, job: Obj) -> None:
+        """The pod of a Job that has not ended and is not suspended."""
+        name = f"{name_of(job)}-0"
+        pod = self.objects.get((POD.kind, "default", name))
+        is_finished = has_condition(job, "Complete") or has_condition(job, "Failed")
+        if pod is not None and dig(job, "spec", "suspend") and not is_terminating(pod):
+            self.put({**pod, "metadata": {**pod["metadata"], "deletionTimestamp": NOW}})
+        elif pod is None and not dig(job, "spec", "suspend") and not is_finished:
+            template = _copy(job["spec"]["template"])
+            metadata = {**template["metadata"], "name": name, "namespace": "default"}
+            metadata["ownerReferences"] = [{"kind": "Job", "uid": uid_of(job)}]
+            pod = self.put({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+        if pod is not None and not is_terminating(pod) and not is_finished:
             self._start(_copy(pod))
 
     def _node_of_volumes(self, pod: Obj) -> str | None:

@@ -13,6 +13,7 @@ Status = Literal["True", "False", "Unknown"]
 
 CLUSTER = "KafkaCluster"
 TOPIC = "KafkaTopic"
+PIPELINE = "KafkaPipeline"
 
 READY = "Ready"
 ZOOKEEPER_READY = "ZooKeeperReady"
@@ -25,6 +26,9 @@ SPREAD_OVER_NODES = "SpreadOverNodes"
 DISK_SPACE = "DiskSpace"
 NODES_SCHEDULABLE = "NodesSchedulable"
 ROLLED = "Rolled"
+VALID = "Valid"
+RUNNING = "Running"
+DEGRADED = "Degraded"
 RECONCILING = "Reconciling"
 STALLED = "Stalled"
 ABNORMAL = frozenset({RECONCILING, STALLED})
@@ -87,6 +91,10 @@ CONDITION_TYPES = (
     ),
     ConditionType(CLUSTER, STALLED, "Only a change of the document helps; absent otherwise (kstatus)"),
     ConditionType(TOPIC, READY, "The topic exists and is as declared"),
+    ConditionType(PIPELINE, READY, "The pipeline does what its document says, or has done it"),
+    ConditionType(PIPELINE, VALID, "Every field of the document can be used"),
+    ConditionType(PIPELINE, RUNNING, "The driver runs the query"),
+    ConditionType(PIPELINE, DEGRADED, "Something has failed; the message has the last line of the error"),
 )  # fmt: skip
 
 _WAIT = "Nothing; the operator goes on by itself."
@@ -493,6 +501,69 @@ _OF_TOPICS = (
     ),
 )  # fmt: skip
 
+_NOT_RUNNING = (
+    ("Pending", "The driver has no pod yet.", "If it lasts, read the Events of the object that the message names."),
+    ("Starting", "The driver's pod starts, or Spark does.", "If it lasts, the message says why the pod is not ready."),
+    ("Restarting", "The query has failed and is tried again.", "If it lasts, read the error in the message."),
+    ("Replacing", "The driver of the former document ends before the next one begins.", _WAIT),
+    ("Suspended", "spec.suspend is true. The checkpoint stays.", "Set spec.suspend to false."),
+    (
+        "Failed", "The pipeline has failed, and is not tried again.",
+        "Correct what the error in the message names. A change of the document starts the driver, and a deletion of "
+        "its pod or Job does too.",
+    ),
+    (
+        "CannotStart",
+        "Spark or the checkpoint does not accept the document: a column does not exist, or files know "
+        "batches which the checkpoint does not.",
+        "Correct the field that the message names; or begin without the checkpoint: "
+        "docs/operating/kubernetes-pipelines.md.",
+    ),
+    (
+        "ClusterNotFound", "There is no KafkaCluster of the name in spec.clusterRef in this namespace.",
+        "Create it, or correct spec.clusterRef.name.",
+    ),
+    (
+        "NotOwned", "Objects with the names of this pipeline's objects exist and do not belong to it.",
+        "Delete or rename them; or give the KafkaPipeline another name.",
+    ),
+    (
+        "WriteFailed", "The API server refused a write, or did not answer.",
+        "Read the message: often a permission, a quota or an admission webhook. The operator tries again by itself.",
+    ),
+)  # fmt: skip
+_AT_REST = (
+    ("Waiting", "The pipeline waits for the next time of spec.schedule."),
+    ("Completed", "What was there is read and written."),
+)
+
+
+def _pipeline(type_: str, status: Status, reason: str, meaning: str, action: str = "") -> ConditionReason:
+    return ConditionReason(PIPELINE, type_, status, reason, meaning, action)
+
+
+_OF_PIPELINES = (
+    _pipeline(READY, "True", "QueryRunning", "The driver runs the query."),
+    *(_pipeline(READY, "True", *row) for row in _AT_REST),
+    *(_pipeline(READY, "False", *row) for row in _NOT_RUNNING),
+    _pipeline(READY, "False", INVALID_SPEC, "Fields of spec have values that cannot be used.", _CORRECT),
+    _pipeline(VALID, "True", AS_DECLARED, "Every field can be used."),
+    _pipeline(VALID, "False", INVALID_SPEC, "Fields of spec have values that cannot be used.", _CORRECT),
+    _pipeline(RUNNING, "True", "QueryRunning", "The driver runs the query."),
+    *(_pipeline(RUNNING, "False", *row) for row in _NOT_RUNNING),
+    *(_pipeline(RUNNING, "False", *row, "Nothing.") for row in _AT_REST),
+    _pipeline(DEGRADED, "False", AS_DECLARED, "Nothing has failed.", "Nothing."),
+    *(_pipeline(DEGRADED, "True", *row) for row in _NOT_RUNNING if row[0] in ("Restarting", "Failed", "CannotStart")),
+    _pipeline(
+        DEGRADED, "True", "PodNotReady", "The driver's pod is not ready, and says why.",
+        "Read the message: an image, a volume, a node or too little memory.",
+    ),
+    _pipeline(
+        DEGRADED, "True", "LastRunFailed", "The last run of the schedule has failed; the next one comes.",
+        "Read the error in the message.",
+    ),
+)  # fmt: skip
+
 TOPIC_ALREADY_EXISTS = "TopicAlreadyExists"
 """The error of a refused creation from which follows that the topic was there before."""
 
@@ -534,7 +605,7 @@ _KAFKA_ERRORS = (
     ),
 )  # fmt: skip
 
-CONDITION_REASONS = (*_of_every_concern(), *_OF_CLUSTERS, *_OF_TOPICS, *_KAFKA_ERRORS)
+CONDITION_REASONS = (*_of_every_concern(), *_OF_CLUSTERS, *_OF_TOPICS, *_KAFKA_ERRORS, *_OF_PIPELINES)
 
 NOT_NEEDED_FOR_READY = ABNORMAL | frozenset({ROLLED, SPREAD_OVER_NODES, DISK_SPACE, NODES_SCHEDULABLE})
 """The types that Ready of a KafkaCluster does not sum up: a roll is no failure."""

@@ -78,7 +78,7 @@ def _changed(before: Obj, after: Obj) -> Iterator[tuple[Obj, str]]:
 
 def _condition_event(resource: Obj, item: Obj, kind: str, now: str) -> Obj:
     reason = item["type"] if item["status"] == "True" else item["reason"]
-    return _event(resource, kind, reason, f"{item['type']}: {item['message'] or item['reason']}", now)
+    return new_event(resource, kind, reason, f"{item['type']}: {item['message'] or item['reason']}", now)
 
 
 def is_progress(reason: str, *, was_true: bool) -> bool:
@@ -100,11 +100,11 @@ def _roll_events(resource: Obj, before: Obj, after: Obj, now: str) -> list[Obj]:
     same_roll = then.get("id") == roll.get("id") and then.get("role") == roll.get("role")
     done_before = list(then.get("done") or []) if same_roll else []
     for number in [number for number in roll.get("done") or [] if number not in done_before]:
-        found.append(_event(resource, NORMAL, "Restarted", f"{role} {number} is restarted and in sync", now))
+        found.append(new_event(resource, NORMAL, "Restarted", f"{role} {number} is restarted and in sync", now))
     started_before = list(then.get("batch") or []) if same_roll else []
     for number in [number for number in roll.get("batch") or [] if number not in started_before]:
         reasons = ", ".join(_pending(after, role, number))
-        found.append(_event(resource, NORMAL, "Restarting", f"{role} {number}{reasons and f': {reasons}'}", now))
+        found.append(new_event(resource, NORMAL, "Restarting", f"{role} {number}{reasons and f': {reasons}'}", now))
     return found
 
 
@@ -119,7 +119,12 @@ def _pending(status: Mapping[str, Any], role: str, number: int) -> list[str]:
     ]
 
 
-def _event(resource: Obj, kind: str, reason: str, message: str, now: str) -> Obj:
+def new_event(resource: Obj, kind: str, reason: str, message: str, now: str) -> Obj:
+    """An Event about one of our custom resources.
+
+    Args:
+        kind: NORMAL or WARNING.
+    """
     namespace = str(dig(resource, "metadata", "namespace"))
     mark = short_hash([uid_of(resource), reason, message, now])
     return {

@@ -63,12 +63,15 @@ TOPIC_FINALIZER = f"{GROUP}/topic"
 CREATED = f"{GROUP}/created"
 """Annotation of a KafkaTopic: its uid and the topic that is created for it. It is written with our finalizer, before
 the topic is created; in a copy of the document it means nothing."""
+PIPELINE = f"{GROUP}/pipeline"
+"""Label of the objects of a KafkaPipeline: its name. They have no label of a cluster."""
 MAIN_POOL = "main"
 APPLICATION = "ottla"
 FIELD_MANAGER = "ottla-operator"
 
 BROKER = "broker"
 ZOOKEEPER = "zookeeper"
+PIPELINE_DRIVER = "pipeline"
 
 
 def labels(cluster: str, component: str, **extra: str) -> dict[str, str]:
@@ -85,6 +88,22 @@ def labels(cluster: str, component: str, **extra: str) -> dict[str, str]:
         CLUSTER: cluster,
         **{f"{GROUP}/{name.replace('_', '-')}": value for name, value in extra.items()},
     }
+
+
+def pipeline_labels(pipeline: str) -> dict[str, str]:
+    """The labels of every object of a KafkaPipeline."""
+    return {
+        "app.kubernetes.io/name": APPLICATION,
+        "app.kubernetes.io/instance": pipeline,
+        "app.kubernetes.io/component": PIPELINE_DRIVER,
+        "app.kubernetes.io/managed-by": FIELD_MANAGER,
+        PIPELINE: pipeline,
+    }
+
+
+def pipeline_object(pipeline: str) -> str:
+    """The objects of a KafkaPipeline, but for its Jobs."""
+    return f"{pipeline}-pipeline"
 
 
 def broker_name(cluster: str, broker_id: int) -> str:

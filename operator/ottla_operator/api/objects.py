@@ -35,16 +35,20 @@ NODE = ResourceKind("v1", "Node", "nodes", namespaced=False)
 EVENT = ResourceKind("v1", "Event", "events")
 NAMESPACE = ResourceKind("v1", "Namespace", "namespaces", namespaced=False)
 STATEFUL_SET = ResourceKind("apps/v1", "StatefulSet", "statefulsets")
+JOB = ResourceKind("batch/v1", "Job", "jobs")
+CRON_JOB = ResourceKind("batch/v1", "CronJob", "cronjobs")
+SERVICE_ACCOUNT = ResourceKind("v1", "ServiceAccount", "serviceaccounts")
 DISRUPTION_BUDGET = ResourceKind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 STORAGE_CLASS = ResourceKind("storage.k8s.io/v1", "StorageClass", "storageclasses", namespaced=False)
 LEASE = ResourceKind("coordination.k8s.io/v1", "Lease", "leases")
 KAFKA_CLUSTER = ResourceKind(f"{GROUP}/v1alpha1", "KafkaCluster", "kafkaclusters")
 KAFKA_TOPIC = ResourceKind(f"{GROUP}/v1alpha1", "KafkaTopic", "kafkatopics")
+KAFKA_PIPELINE = ResourceKind(f"{GROUP}/v1alpha1", "KafkaPipeline", "kafkapipelines")
 KINDS = {
     kind.kind: kind
     for kind in (
         CONFIG_MAP, SECRET, SERVICE, POD, CLAIM, VOLUME, NODE, EVENT, NAMESPACE, STATEFUL_SET, DISRUPTION_BUDGET,
-        STORAGE_CLASS, LEASE, KAFKA_CLUSTER, KAFKA_TOPIC,
+        STORAGE_CLASS, LEASE, KAFKA_CLUSTER, KAFKA_TOPIC, KAFKA_PIPELINE, JOB, CRON_JOB, SERVICE_ACCOUNT,
     )
 }  # fmt: skip
 

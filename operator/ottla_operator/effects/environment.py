@@ -19,6 +19,7 @@ from ottla_operator.api.fleet import (
     ServerReport,
 )
 from ottla_operator.api.objects import Obj, dig, uid_of
+from ottla_operator.api.pipeline_report import PipelineReport, read_pipeline_report
 from ottla_operator.effects import zookeeper_admin
 from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
 from ottla_operator.effects.ports import KafkaAdmin
@@ -42,6 +43,15 @@ class ProductionEnvironment:
         return secrets.token_urlsafe(PASSWORD_BYTES)
 
     async def broker_report(self, pod: Obj) -> BrokerReport | None:
+        status = await self._status(pod)
+        return None if status is None else read_report(uid_of(pod), status)
+
+    async def pipeline_report(self, pod: Obj) -> PipelineReport | None:
+        status = await self._status(pod)
+        return None if status is None else read_pipeline_report(uid_of(pod), status)
+
+    async def _status(self, pod: Obj) -> Any:
+        """The JSON of /status of the process in a pod; None when it does not answer."""
         address = dig(pod, "status", "podIP")
         if not address:
             return None
@@ -50,7 +60,7 @@ class ProductionEnvironment:
         host = f"[{address}]" if ":" in address else address
         try:
             async with self._session.get(f"http://{host}:{HTTP_PORT}/status") as response:
-                return read_report(uid_of(pod), await response.json())
+                return await response.json()
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
             return None
 

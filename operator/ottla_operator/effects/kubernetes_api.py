@@ -91,7 +91,9 @@ class KubernetesClient:
             items, str(dig(found, "metadata", "resourceVersion") or ""), str(dig(found, "metadata", "continue") or "")
         )
 
-    async def watch(self, kind: ResourceKind, namespace: str | None, version: str) -> AsyncGenerator[tuple[str, Obj]]:
+    async def watch(
+        self, kind: ResourceKind, namespace: str | None, version: str, selector: str = ""
+    ) -> AsyncGenerator[tuple[str, Obj]]:
         path = path_of(kind, namespace, None)
         query = {
             "watch": "1",
@@ -99,6 +101,8 @@ class KubernetesClient:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_S),
         }
+        if selector:
+            query["labelSelector"] = selector
         timeout = aiohttp.ClientTimeout(total=None, connect=REQUEST_TIMEOUT_S, sock_read=QUIET_S)
         try:
             response = await self._send("GET", path, query, within=timeout)

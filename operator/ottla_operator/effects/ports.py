@@ -20,6 +20,7 @@ from ottla_operator.api.fleet import (
     ServerReport,
 )
 from ottla_operator.api.objects import Obj, ResourceKind
+from ottla_operator.api.pipeline_report import PipelineReport
 from ottla_operator.rebalancer.machine import MoveRequests
 from ottla_operator.topics.decisions import TopicChange, TopicDescription
 
@@ -90,8 +91,13 @@ class KubernetesApi(Protocol):
 class WatchApi(Protocol):
     """The watches of the Kubernetes API."""
 
-    def watch(self, kind: ResourceKind, namespace: str | None, version: str) -> AsyncGenerator[tuple[str, Obj]]:
+    def watch(
+        self, kind: ResourceKind, namespace: str | None, version: str, selector: str = ""
+    ) -> AsyncGenerator[tuple[str, Obj]]:
         """What happens after a resource version: ADDED, MODIFIED, DELETED, or BOOKMARK with a version alone.
+
+        Args:
+            selector: a label selector; "" matches all.
 
         It ends when the API server ends it. Raises ApiError: 410 when the server no longer has that version.
         """
@@ -193,6 +199,10 @@ class Environment(Protocol):
 
     async def broker_report(self, pod: Obj) -> BrokerReport | None:
         """The /status of the broker in this pod; None when it does not answer."""
+        ...
+
+    async def pipeline_report(self, pod: Obj) -> PipelineReport | None:
+        """The /status of the driver of a KafkaPipeline in this pod; None when it does not answer."""
         ...
 
     async def server_report(self, pod: Obj) -> ServerReport | None:

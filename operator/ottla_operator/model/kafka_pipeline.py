@@ -1,7 +1,7 @@
 """KafkaPipeline as a value: a Spark query from a source through steps to a sink.
 
-`ottla pipeline` runs it on one machine. Nothing here needs Spark: what only Spark knows, such as the columns of a view,
-is checked when the pipeline is planned.
+`ottla pipeline` runs it on one machine, the operator on Kubernetes. Nothing here needs Spark: what only Spark knows,
+such as the columns of a view, is checked when the pipeline is planned.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from ottla_operator.model.durations import FORM, duration_ms
 from ottla_operator.model.fields import Fields, Problem
+from ottla_operator.model.kafka_cluster import IMAGE
 from ottla_operator.model.maintenance_windows import DEFAULT_TIME_ZONE, is_time_zone, wrong_schedule
 from ottla_operator.model.pipeline_sink import Sink, TopicSink, parse_dead_letters, parse_sink
 from ottla_operator.model.pipeline_source import Source, TopicSource, folder, parse_source
@@ -21,10 +22,13 @@ from ottla_operator.model.resources import Resources, parse_resources
 from ottla_operator.model.topic_namespaces import NAMESPACE_NAME
 
 PIPELINE_NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+STORAGE_CLASS = r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?"
 RESTART_POLICIES = ("OnFailure", "Never")
 DEFAULT_BACKOFF_LIMIT = 6
 """Kubernetes' default for a Job."""
 DEFAULT_DRIVER_RESOURCES = Resources({"cpu": "1", "memory": "2Gi"}, {})
+DEFAULT_CLAIM_SIZE = "1Gi"
+CLAIM_DELETION_POLICIES = ("Retain", "Delete")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:,\[\]]+):(\d{1,5})")
 _LONGEST_MS = 366 * 24 * 3600 * 1000
 
@@ -50,6 +54,15 @@ class EventTimeWatermark:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointClaim:
+    """The PersistentVolumeClaim of the checkpoint on Kubernetes. `storage_class` "": the default of Kubernetes."""
+
+    size: str = DEFAULT_CLAIM_SIZE
+    storage_class: str = ""
+    deletion_policy: str = CLAIM_DELETION_POLICIES[0]
+
+
+@dataclass(frozen=True, slots=True)
 class KafkaPipeline:
     """One pipeline. `bootstrap_servers` or `cluster`, where topics are read or written."""
 
@@ -68,7 +81,9 @@ class KafkaPipeline:
     backoff_limit: int = DEFAULT_BACKOFF_LIMIT
     is_suspended: bool = False
     resources: Resources = DEFAULT_DRIVER_RESOURCES
-    """Of the pod on Kubernetes; nothing on one machine."""
+    """This one, `image` and `claim` are for the pod on Kubernetes, and nothing on one machine."""
+    image: str = ""
+    claim: CheckpointClaim = CheckpointClaim()
 
     @property
     def has_topics(self) -> bool:
@@ -94,6 +109,7 @@ def parse_pipeline(document: Mapping[str, Any]) -> tuple[KafkaPipeline, list[Pro
     source = parse_source(spec)
     steps, views = parse_steps(spec)
     sink = parse_sink(spec, views)
+    checkpoint, claim = _checkpoint(spec, name)
     pipeline = KafkaPipeline(
         name=name,
         namespace=namespace,
@@ -104,12 +120,14 @@ def parse_pipeline(document: Mapping[str, Any]) -> tuple[KafkaPipeline, list[Pro
         sink=sink,
         trigger=_trigger(spec),
         watermark=_watermark(spec, views),
-        checkpoint=_checkpoint(spec, name),
+        checkpoint=checkpoint,
         dead_letters=parse_dead_letters(spec),
         restart_policy=spec.choice("restartPolicy", RESTART_POLICIES, "OnFailure"),
         backoff_limit=spec.whole("backoffLimit", DEFAULT_BACKOFF_LIMIT, lowest=0),
         is_suspended=spec.flag("suspend"),
         resources=parse_resources(spec, DEFAULT_DRIVER_RESOURCES),
+        image=spec.text("image", "", pattern=IMAGE),
+        claim=claim,
     )
     _check_together(spec, pipeline)
     spec.finish()
@@ -182,11 +200,16 @@ def _watermark(spec: Fields, views: Views) -> EventTimeWatermark | None:
     return watermark
 
 
-def _checkpoint(spec: Fields, name: str) -> str:
+def _checkpoint(spec: Fields, name: str) -> tuple[str, CheckpointClaim]:
     fields = spec.child("checkpoint")
     path = folder(fields, "path", f".ottla/pipelines/{name}")
+    claim = CheckpointClaim(
+        size=fields.size("size") or DEFAULT_CLAIM_SIZE,
+        storage_class=fields.text("storageClassName", "", pattern=STORAGE_CLASS),
+        deletion_policy=fields.choice("claimDeletionPolicy", CLAIM_DELETION_POLICIES, CLAIM_DELETION_POLICIES[0]),
+    )
     fields.finish()
-    return path
+    return path, claim
 
 
 def _check_together(spec: Fields, pipeline: KafkaPipeline) -> None:

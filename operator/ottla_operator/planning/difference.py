@@ -7,7 +7,7 @@ a webhook or controller changes a field back at each write, the operator stops w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ottla_operator.api import names
@@ -24,7 +24,9 @@ from ottla_operator.api.objects import (
     short_hash,
     uid_of,
 )
-from ottla_operator.planning.snapshot import Snapshot
+from ottla_operator.planning.snapshot import ContestedFields, Snapshot
+
+Contested = Mapping[tuple[str, str], ContestedFields]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,13 @@ def stamped(desired: Obj) -> Obj:
 
 def is_as_declared(snapshot: Snapshot, live: Obj, desired: Obj) -> bool:
     """Whether `live` needs no write: it is as desired, but for fields that others change back."""
+    return needs_no_write(snapshot.contested, live, desired)
+
+
+def needs_no_write(contested: Contested, live: Obj, desired: Obj) -> bool:
+    """The same, with the fields that others change back by kind and name of their object."""
     found = differences(live, stamped(desired))
-    return not found or set(found) <= set(_contested(snapshot, live, desired))
+    return not found or set(found) <= set(_contested(contested, live, desired))
 
 
 def contested_fields(snapshot: Snapshot, desired: Iterable[Obj]) -> list[str]:
@@ -84,14 +91,14 @@ def contested_fields(snapshot: Snapshot, desired: Iterable[Obj]) -> list[str]:
     found: dict[str, None] = {}
     for obj in desired:
         live = snapshot.get(KINDS[obj["kind"]], name_of(obj))
-        contested = () if live is None else _contested(snapshot, live, obj)
+        contested = () if live is None else _contested(snapshot.contested, live, obj)
         if contested and (paths := [path for path in differences(live, stamped(obj)) if path in contested]):
             found[f"{obj['kind']} {name_of(obj)}: {', '.join(paths)}"] = None
     return list(found)
 
 
-def _contested(snapshot: Snapshot, live: Obj, desired: Obj) -> tuple[str, ...]:
-    known = snapshot.contested.get((desired["kind"], name_of(desired)))
+def _contested(contested: Contested, live: Obj, desired: Obj) -> tuple[str, ...]:
+    known = contested.get((desired["kind"], name_of(desired)))
     if known is None or known.uid != uid_of(live) or known.stamp != stamp(desired):
         return ()
     return known.paths

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ottla_operator.api.names import CLUSTER
+from ottla_operator.api.names import CLUSTER, PIPELINE
 from ottla_operator.api.objects import (
     KAFKA_TOPIC,
     NODE,
@@ -35,9 +35,14 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class ObjectCache:
-    """Objects by kind, namespace and name, indexed by cluster and by topic."""
+    """Objects by kind, namespace and name, indexed by cluster and by topic.
 
-    def __init__(self) -> None:
+    Args:
+        owner_of: what the objects are indexed by in place of their cluster.
+    """
+
+    def __init__(self, owner_of: Callable[[Obj], Key | None] | None = None) -> None:
+        self._owner_of = owner_of or cluster_of
         self._objects: dict[str, dict[Key, Obj]] = {}
         self._of_cluster: dict[Key, dict[str, dict[str, Obj]]] = {}
         self._of_topic: dict[tuple[Key, str], dict[str, Obj]] = {}
@@ -57,7 +62,7 @@ class ObjectCache:
         self._objects.setdefault(kind, {})[key] = obj
         if before is not None:
             self._unindex(before)
-        if (cluster := cluster_of(obj)) is not None:
+        if (cluster := self._owner_of(obj)) is not None:
             name = name_in_cluster(cluster, obj)
             self._of_cluster.setdefault(cluster, {}).setdefault(kind, {})[name] = obj
             if kind == KAFKA_TOPIC.kind and (topic := declared_topic(obj)):
@@ -117,7 +122,7 @@ class ObjectCache:
         return tuple(self.all(NODE))
 
     def _unindex(self, obj: Obj) -> None:
-        cluster = cluster_of(obj)
+        cluster = self._owner_of(obj)
         if cluster is None:
             return
         kinds = self._of_cluster.get(cluster, {})
@@ -137,6 +142,12 @@ def cluster_of(obj: Obj) -> Key | None:
         namespace = dig(obj, "spec", "clusterRef", "namespace") or namespace_of(obj)
         return (namespace, name) if isinstance(name, str) and isinstance(namespace, str) else None
     value = label(obj, CLUSTER)
+    return None if value is None else (namespace_of(obj), value)
+
+
+def pipeline_of(obj: Obj) -> Key | None:
+    """The KafkaPipeline that an object belongs to, by its label."""
+    value = label(obj, PIPELINE)
     return None if value is None else (namespace_of(obj), value)
 
 

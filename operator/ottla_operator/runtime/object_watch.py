@@ -30,6 +30,7 @@ class ObjectWatch:
         namespace: None: all.
         relist: lists the objects into the cache; gives the resource version of the list.
         on_event: gets each event that is no bookmark.
+        selector: a label selector; "" matches all.
     """
 
     def __init__(
@@ -39,12 +40,14 @@ class ObjectWatch:
         api: WatchApi,
         relist: Callable[[ResourceKind, str | None], Awaitable[str]],
         on_event: Callable[[str, Obj], None],
+        selector: str = "",
     ) -> None:
         self._kind = kind
         self._namespace = namespace
         self._api = api
         self._relist = relist
         self._on_event = on_event
+        self._selector = selector
         self._has_listed = asyncio.Event()
         self._log = logging.getLogger("ottla.operator")
 
@@ -84,7 +87,7 @@ class ObjectWatch:
         while True:
             is_silent = True
             try:
-                async with aclosing(self._api.watch(self._kind, self._namespace, version)) as events:
+                async with aclosing(self._api.watch(self._kind, self._namespace, version, self._selector)) as events:
                     async for event, obj in events:
                         is_silent, failures = False, 0
                         version = str(dig(obj, "metadata", "resourceVersion") or version)

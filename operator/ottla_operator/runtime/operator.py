@@ -20,6 +20,8 @@ from ottla_operator.runtime.lease import NAME, LeaseHolder
 from ottla_operator.runtime.object_cache import ObjectCache
 from ottla_operator.runtime.object_watch import ObjectWatch
 from ottla_operator.runtime.operator_metrics import OperatorMetrics
+from ottla_operator.runtime.pipeline_supervisor import PIPELINE_KINDS, PipelineSupervisor, selector
+from ottla_operator.runtime.pipeline_task import NO_IMAGE, PipelineImage
 from ottla_operator.runtime.supervisor import TaskSupervisor
 
 WATCHES_BEGIN_S = 10.0
@@ -43,6 +45,7 @@ class OperatorSettings:
     liveness: str
     lease: str = NAME
     most_rolling: int = 0
+    pipeline: PipelineImage = NO_IMAGE
 
 
 class Operator:
@@ -60,6 +63,8 @@ class Operator:
         self._api: CountedApi | None = None
         self._metrics = OperatorMetrics()
         self._supervisor: TaskSupervisor | None = None
+        self._pipelines: PipelineSupervisor | None = None
+        self._pipeline_watches: list[ObjectWatch] = []
         self._lease: LeaseHolder | None = None
         self._http: HttpEndpoint | None = None
         self._log = logging.getLogger("ottla.operator")
@@ -83,16 +88,31 @@ class Operator:
             most_rolling=settings.most_rolling,
             served=settings.watch_namespaces,
         )
-        supervisor, lease = self._supervisor, self._lease
+        self._pipelines = PipelineSupervisor(
+            self._cache,
+            self._api,
+            self._environment,
+            settings.pipeline,
+            may_write=self._may_write_pipelines,
+            metrics=self._metrics,
+        )
+        supervisor, lease, pipelines = self._supervisor, self._lease, self._pipelines
         self._watches = [
             ObjectWatch(kind, namespace, self._client, supervisor.relist, supervisor.on_event)
             for kind in FOLLOWED_KINDS
             for namespace in (settings.watch_namespaces if kind.namespaced else ()) or (None,)
         ]
-        self._metrics.show(
-            self._cache, supervisor.topic_queues, lambda: lease.is_held, lambda: len(supervisor.stuck_tasks())
-        )
-        self._http = HttpEndpoint(settings.liveness, self._metrics, supervisor.stuck_tasks)
+        self._pipeline_watches = [
+            ObjectWatch(kind, namespace, self._client, pipelines.relist, pipelines.on_event, selector(kind))
+            for kind in PIPELINE_KINDS
+            for namespace in settings.watch_namespaces or (None,)
+        ]
+
+        def stuck_tasks() -> list[str]:
+            return [*supervisor.stuck_tasks(), *pipelines.stuck_tasks()]
+
+        self._metrics.show(self._cache, supervisor.topic_queues, lambda: lease.is_held, lambda: len(stuck_tasks()))
+        self._http = HttpEndpoint(settings.liveness, self._metrics, stuck_tasks)
         registry = make_registry(
             self._supervisor.on_event,
             self._started,
@@ -120,22 +140,25 @@ class Operator:
         self._tasks = [
             loop.create_task(self._lease.run(self._lost), name="lease"),
             loop.create_task(self._resync(), name="resync"),
-            *(loop.create_task(watch.run(), name="watch") for watch in self._watches),
+            *(loop.create_task(watch.run(), name="watch") for watch in (*self._watches, *self._pipeline_watches)),
         ]
 
     async def _lost(self) -> None:
         self._log.error("the lease could not be renewed; stopping before another operator may begin")
         self._stop.set()
-        assert self._supervisor is not None, "run makes it"
+        assert self._supervisor is not None and self._pipelines is not None, "run makes them"
         await self._supervisor.close()
+        await self._pipelines.close()
 
     async def _stopped(self) -> None:
         assert self._supervisor is not None and self._lease is not None, "run makes them"
+        assert self._pipelines is not None, "run makes it"
         assert self._client is not None and self._http is not None, "run makes them"
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._supervisor.close()
+        await self._pipelines.close()
         await self._lease.release()
         await self._client.close()
         await self._http.close()
@@ -148,6 +171,12 @@ class Operator:
         assert self._lease is not None, "run makes it"
         await self._has_listed.wait()
         await self._lease.wait()
+
+    async def _may_write_pipelines(self) -> None:
+        """The same for KafkaPipelines, whose watches list by themselves."""
+        for watch in self._pipeline_watches:
+            await watch.listed()
+        await self._may_write()
 
     async def _resync(self) -> None:
         """Lists every object at the start, once more when the watches have started, and then every ten minutes.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from ottla_broker.metrics import Metrics, SourceFamily
 from ottla_operator.api import metric_names as names
@@ -30,6 +31,19 @@ class OperatorMetrics:
         """A reconciliation of this kind of object took this long, with an error or without."""
         name = names.RECONCILIATION_SECONDS
         self.registry.histogram(name, names.METRICS[name].meaning, kind=kind).observe(seconds)
+
+    @contextmanager
+    def measured(self, kind: str, monotonic: Callable[[], float], *, counts: bool = True) -> Iterator[None]:
+        """Reports how long a reconciliation takes, and whether it fails. `counts`: whether it has anything to do."""
+        began = monotonic()
+        try:
+            yield
+        except Exception:
+            self.failed(kind)
+            raise
+        finally:
+            if counts:
+                self.reconciled(kind, monotonic() - began)
 
     def failed(self, kind: str) -> None:
         """A reconciliation of this kind of object ended with an error."""

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 
 from ottla_operator.api.names import BROKER_ID, CLUSTER
 from ottla_operator.api.objects import (
@@ -29,7 +27,7 @@ from ottla_operator.api.objects import (
     namespace_of,
     uid_of,
 )
-from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
+from ottla_operator.effects.ports import Environment, KafkaUnavailable, KubernetesApi
 from ottla_operator.model.kafka_topic import declared_topic
 from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.runtime.back_off import back_off_s
@@ -37,19 +35,13 @@ from ottla_operator.runtime.cluster_observer import RESYNC_S
 from ottla_operator.runtime.cluster_task import ClusterTask
 from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of, name_in_cluster
 from ottla_operator.runtime.operator_metrics import OperatorMetrics
+from ottla_operator.runtime.reconciling import STUCK_S, RunningTask, reconcile_forever
+from ottla_operator.runtime.relisting import relist
 from ottla_operator.runtime.roll_turns import RollTurns
 from ottla_operator.runtime.topic_task import TopicTask
 
-STUCK_S = 600.0
 WITHOUT_KAFKA_S = 5.0
 """How often brokers are asked while none answers."""
-
-
-@dataclass(slots=True)
-class _Running:
-    task: asyncio.Task[None]
-    dirty: asyncio.Event
-    step_at: float
 
 
 class TaskSupervisor:
@@ -79,8 +71,8 @@ class TaskSupervisor:
         self._most_rolling = most_rolling
         self._served = served
         self._turns: RollTurns | None = None
-        self._clusters: dict[Key, _Running] = {}
-        self._topics: dict[Key, tuple[_Running, TopicTask]] = {}
+        self._clusters: dict[Key, RunningTask] = {}
+        self._topics: dict[Key, tuple[RunningTask, TopicTask]] = {}
         self._log = logging.getLogger("ottla.operator")
 
     def on_event(self, event: str | None, obj: Obj) -> None:
@@ -155,23 +147,10 @@ class TaskSupervisor:
     async def relist(self, kind: ResourceKind, namespace: str | None) -> str:
         """The same for one kind in one namespace (None: all), page by page. Returns the version of the list."""
         labels = "" if kind in (KAFKA_CLUSTER, KAFKA_TOPIC, NODE, NAMESPACE) else CLUSTER
-        before = frozenset(
-            uid_of(obj)
-            for obj in self._cache.all(kind)
-            if namespace is None or dig(obj, "metadata", "namespace") == namespace
-        )
-        found: set[str] = set()
-        page = await self._api.list_page(kind, namespace, labels)
-        while True:
-            for obj in page.items:
-                found.add(uid_of(obj))
-                self.on_event(None, obj)
-            if not page.rest:
-                break
-            page = await self._api.list_page(kind, namespace, labels, page.rest)
-        for obj in self._cache.keep_only(kind, before, frozenset(found)):
+        gone, version = await relist(self._api, self._cache, kind, namespace, labels, self.on_event)
+        for obj in gone:
             self._wake(obj)
-        return page.version
+        return version
 
     def stuck_tasks(self) -> list[str]:
         """The tasks that have made no step for ten minutes."""
@@ -192,13 +171,13 @@ class TaskSupervisor:
         self._clusters.clear()
         self._topics.clear()
 
-    def _cluster(self, key: Key) -> _Running:
+    def _cluster(self, key: Key) -> RunningTask:
         running = self._clusters.get(key)
         if running is None or running.task.done():
             dirty = asyncio.Event()
             loop = asyncio.get_running_loop()
-            task = loop.create_task(self._run_cluster(key, dirty), name=f"cluster {key[0]}/{key[1]}")
-            running = self._clusters[key] = _Running(task, dirty, loop.time())
+            task = loop.create_task(self._run_cluster(key), name=f"cluster {key[0]}/{key[1]}")
+            running = self._clusters[key] = RunningTask(task, dirty, loop.time())
         return running
 
     def _topic_task(self, key: Key) -> TopicTask:
@@ -215,28 +194,14 @@ class TaskSupervisor:
             )
             loop = asyncio.get_running_loop()
             task = loop.create_task(self._run_topics(key, topics), name=f"topics {key[0]}/{key[1]}")
-            found = self._topics[key] = (_Running(task, asyncio.Event(), loop.time()), topics)
+            found = self._topics[key] = (RunningTask(task, asyncio.Event(), loop.time()), topics)
         return found[1]
-
-    @contextmanager
-    def _measured(self, kind: ResourceKind, *, counts: bool = True) -> Iterator[None]:
-        """Reports how long a reconciliation takes, and whether it fails. `counts`: whether it has anything to do."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        try:
-            yield
-        except Exception:
-            self._metrics.failed(kind.kind)
-            raise
-        finally:
-            if counts:
-                self._metrics.reconciled(kind.kind, loop.time() - began)
 
     def _broker_ids(self, key: Key) -> list[int]:
         stateful_sets = self._cache.of_cluster(key).get(STATEFUL_SET.kind, {}).values()
         return sorted(int(number) for obj in stateful_sets if (number := label(obj, BROKER_ID) or "").isdecimal())
 
-    async def _run_cluster(self, key: Key, dirty: asyncio.Event) -> None:
+    async def _run_cluster(self, key: Key) -> None:
         loop = asyncio.get_running_loop()
         if self._turns is None:
             self._turns = RollTurns(self._most_rolling, self._cache, self._environment.now, loop.time)
@@ -250,40 +215,20 @@ class TaskSupervisor:
             monotonic=loop.time,
             turns=self._turns,
         )
-        failures = 0
+
+        async def reconcile() -> float | None:
+            with self._metrics.measured(KAFKA_CLUSTER.kind, loop.time):
+                return await cluster.reconcile_once()
+
         try:
-            while True:
-                running = self._clusters[key]
-                running.step_at = math.inf  # waiting for the lease is not being stuck
-                await self._may_write()
-                running.step_at = loop.time()
-                dirty.clear()
-                try:
-                    with self._measured(KAFKA_CLUSTER):
-                        pause = await cluster.reconcile_once()
-                    failures = 0
-                except ApiError as error:
-                    failures += 1
-                    pause = back_off_s(failures)
-                    self._log.warning("cluster %s/%s: %s; again in %.0f s", *key, error, pause)
-                    await asyncio.sleep(pause)
-                    continue
-                except Exception:  # a bug; the other clusters go on
-                    failures += 1
-                    pause = back_off_s(failures)
-                    self._log.exception("cluster %s/%s: reconciliation failed; again in %.0f s", *key, pause)
-                    await asyncio.sleep(pause)
-                    continue
-                if pause is None:  # the cluster is gone; another of its name may be created
-                    await cluster.close()
-                    running.step_at = math.inf
-                    await dirty.wait()
-                    continue
-                try:
-                    async with asyncio.timeout(pause):
-                        await dirty.wait()
-                except TimeoutError:
-                    pass
+            await reconcile_forever(
+                f"cluster {key[0]}/{key[1]}",
+                lambda: self._clusters[key],
+                self._may_write,
+                reconcile,
+                cluster.close,
+                self._log,
+            )
         finally:
             await cluster.close()
 
@@ -308,7 +253,7 @@ class TaskSupervisor:
                         resync_at = loop.time() + RESYNC_S
                 topics.queue.queue_due()
                 try:
-                    with self._measured(KAFKA_TOPIC, counts=len(topics.queue) > 0):
+                    with self._metrics.measured(KAFKA_TOPIC.kind, loop.time, counts=len(topics.queue) > 0):
                         await topics.reconcile_batch(may_ask=loop.time() >= ask_at)
                     if loop.time() >= max(topics.audit_at, ask_at):
                         await topics.audit()

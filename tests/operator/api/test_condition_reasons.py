@@ -16,6 +16,7 @@ from ottla_operator.api.condition_reasons import (
     CONDITION_REASONS,
     CONDITION_TYPES,
     NOT_NEEDED_FOR_READY,
+    PIPELINE,
     READY,
     TOPIC,
     UnlistedReason,
@@ -79,7 +80,7 @@ def test_each_reason_is_listed_once_with_its_meaning_and_a_known_type() -> None:
     assert {(row.resource, row.type) for row in CONDITION_REASONS} == {
         (one.resource, one.type) for one in CONDITION_TYPES
     }
-    assert {row.resource for row in CONDITION_REASONS} == {CLUSTER, TOPIC}
+    assert {row.resource for row in CONDITION_REASONS} == {CLUSTER, TOPIC, PIPELINE}
     for row in CONDITION_REASONS:
         assert row.meaning.endswith(".") and (row.status == "True" or row.action.endswith(".")), row
 

@@ -16,6 +16,7 @@ import yaml
 
 from ottla_operator.api import names
 from ottla_operator.runtime.handlers import watched_kinds
+from ottla_operator.runtime.pipeline_supervisor import PIPELINE_KINDS
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts" / "ottla"
@@ -78,7 +79,7 @@ def of_kind(documents: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [document for document in documents if document["kind"] == kind]
 
 
-@pytest.mark.parametrize("name", ["kafkacluster.yaml", "kafkatopic.yaml"])
+@pytest.mark.parametrize("name", ["kafkacluster.yaml", "kafkatopic.yaml", "kafkapipeline.yaml"])
 def test_the_charts_crds_are_those_of_the_crds_folder(name: str) -> None:
     same = (CHART / "files" / name).read_text() == (ROOT / "crds" / name).read_text()
     assert same, "cp crds/*.yaml charts/ottla/files/"
@@ -111,7 +112,7 @@ def test_every_pod_of_the_chart_requests_resources() -> None:
 
 def test_uninstalling_keeps_the_crds_and_with_them_every_cluster() -> None:
     crds = of_kind(rendered(), "CustomResourceDefinition")
-    assert len(crds) == 2
+    assert len(crds) == 3
     assert all(crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for crd in crds)
 
 
@@ -150,16 +151,18 @@ def _granted(documents: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
 
 def test_the_operator_has_the_rights_it_uses() -> None:
     granted = _granted(rendered())
-    for kind in watched_kinds(reads_nodes=True):
+    for kind in (*watched_kinds(reads_nodes=True), *PIPELINE_KINDS):
         group = kind.api_version.rpartition("/")[0]
         assert {(group, kind.plural, verb) for verb in ("list", "watch")} <= granted
     applied = [("apps", "statefulsets"), ("policy", "poddisruptionbudgets")]
+    applied += [("batch", "jobs"), ("batch", "cronjobs"), ("", "serviceaccounts")]
     applied += [("", plural) for plural in ("services", "configmaps", "persistentvolumeclaims")]
     for group, plural in applied:
         assert {(group, plural, verb) for verb in ("get", "create", "patch")} <= granted
     assert ("", "pods", "patch") in granted, "the label of brokers that have caught up"
     assert {("", "pods", "delete"), ("", "configmaps", "delete"), ("", "pods", "get")} <= granted
-    assert {("kafka.ottla.dev", f"{plural}/status", "update") for plural in ("kafkaclusters", "kafkatopics")} <= granted
+    ours = ("kafkaclusters", "kafkatopics", "kafkapipelines")
+    assert {("kafka.ottla.dev", f"{plural}/status", "update") for plural in ours} <= granted
 
 
 def test_the_operator_may_delete_the_claims_that_spec_lets_it_replace() -> None:
@@ -170,7 +173,10 @@ def test_the_operator_may_delete_the_claims_that_spec_lets_it_replace() -> None:
 def test_the_operator_may_delete_nothing_else_nor_list_secrets() -> None:
     granted = _granted(rendered())
     deletable = {resource for _, resource, verb in granted if verb in ("delete", "deletecollection", "*")}
-    assert deletable == {"pods", "configmaps", "services", "statefulsets", "persistentvolumeclaims"}
+    assert deletable == {
+        *("pods", "configmaps", "services", "statefulsets", "persistentvolumeclaims"),
+        *("jobs", "cronjobs"),
+    }
     assert {verb for _, resource, verb in granted if resource == "secrets"} == {"get", "create"}
     assert not any("*" in right for right in granted)
 
@@ -220,6 +226,12 @@ def test_the_image_of_brokers_may_be_another_than_the_operators() -> None:
     assert _environment(pinned, "Deployment")["OTTLA_BROKER_IMAGE"] == "mirror/ottla:0.1.0-fix"
 
 
+def test_pipelines_have_an_image_of_their_own_or_none() -> None:
+    assert _environment(rendered(), "Deployment")["OTTLA_PIPELINE_IMAGE"] == ""
+    documents = rendered(pipeline={"image": "registry/pipelines:1"})
+    assert _environment(documents, "Deployment")["OTTLA_PIPELINE_IMAGE"] == "registry/pipelines:1"
+
+
 PLACEMENT: dict[str, Any] = {
     "imagePullSecrets": [{"name": "registry"}],
     "nodeSelector": {"pool": "system"},
@@ -242,7 +254,9 @@ def test_pod_monitors_find_the_brokers_and_the_operator() -> None:
     assert of_kind(rendered(), "PodMonitor") == []
     monitor = {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}}
     documents = rendered(podMonitor=monitor, watchNamespaces=["kafka"])
-    brokers, servers, operator = of_kind(documents, "PodMonitor")
+    brokers, servers, operator, pipelines = of_kind(documents, "PodMonitor")
+    assert pipelines["spec"]["selector"]["matchLabels"].items() <= names.pipeline_labels("delays").items()
+    assert pipelines["spec"]["namespaceSelector"] == brokers["spec"]["namespaceSelector"]
     assert brokers["spec"]["namespaceSelector"] == {"any": False, "matchNames": ["kafka"]}
     assert brokers["metadata"]["labels"] == operator["metadata"]["labels"] == {"release": "prometheus"}
     everywhere = of_kind(rendered(podMonitor=monitor), "PodMonitor")[0]["spec"]["namespaceSelector"]

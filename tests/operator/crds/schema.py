@@ -24,8 +24,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 def definition(plural: str) -> dict[str, Any]:
     """The CustomResourceDefinition of a kind."""
-    path = {"kafkaclusters": "kafkacluster.yaml", "kafkatopics": "kafkatopic.yaml"}[plural]
-    loaded: dict[str, Any] = yaml.safe_load((CRDS / path).read_text())
+    loaded: dict[str, Any] = yaml.safe_load((CRDS / f"{plural.removesuffix('s')}.yaml").read_text())
     return loaded
 
 

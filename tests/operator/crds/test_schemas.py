@@ -12,11 +12,14 @@ import yaml
 
 from ottla_broker.config import INTERNAL_TOPICS
 from ottla_operator.model.kafka_cluster import CLUSTER_NAME, CLUSTER_NAME_LENGTH, DEFAULT_RACK_KEY, parse_cluster
+from ottla_operator.model.kafka_pipeline import PIPELINE_NAME, parse_pipeline
 from ottla_operator.model.kafka_topic import parse_topic
+from ottla_operator.planning.pipelines import NAME_LENGTH
 from tests.operator.crds.schema import definition, rules, schema_of, structural_faults, undescribed, violations
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
-PLURALS = {"KafkaCluster": "kafkaclusters", "KafkaTopic": "kafkatopics"}
+EXAMPLES = Path(__file__).parents[3] / "examples"
+PLURALS = {"KafkaCluster": "kafkaclusters", "KafkaTopic": "kafkatopics", "KafkaPipeline": "kafkapipelines"}
 CLUSTER: dict[str, Any] = {
     "apiVersion": "kafka.ottla.dev/v1alpha1",
     "kind": "KafkaCluster",
@@ -28,6 +31,17 @@ TOPIC: dict[str, Any] = {
     "kind": "KafkaTopic",
     "metadata": {"name": "flights"},
     "spec": {"clusterRef": {"name": "orders"}},
+}
+
+PIPELINE: dict[str, Any] = {
+    "apiVersion": "kafka.ottla.dev/v1alpha1",
+    "kind": "KafkaPipeline",
+    "metadata": {"name": "late-flights"},
+    "spec": {
+        "clusterRef": {"name": "orders"},
+        "source": {"topics": ["flights"]},
+        "sink": {"topic": {"name": "late-flights"}},
+    },
 }
 
 
@@ -55,7 +69,9 @@ def test_every_field_has_a_description_for_kubectl_explain(plural: str) -> None:
     assert undescribed(schema_of(plural)) == []
 
 
-@pytest.mark.parametrize("path", sorted(MANIFESTS.glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [*sorted(MANIFESTS.glob("*.yaml")), *sorted(EXAMPLES.glob("*.yaml"))], ids=lambda path: path.name
+)
 def test_the_manifests_are_accepted(path: Path) -> None:
     for document in yaml.safe_load_all(path.read_text()):
         assert violations(schema_of(PLURALS[document["kind"]]), document) == []
@@ -128,6 +144,42 @@ def test_a_cluster_of_the_wrong_shape_is_refused(path: str, value: Any) -> None:
 def test_a_topic_of_the_wrong_shape_is_refused(path: str, value: Any) -> None:
     assert violations(schema_of("kafkatopics"), TOPIC) == []
     assert violations(schema_of("kafkatopics"), _with(TOPIC, path, value))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("metadata.name", "a" * 41),
+        ("metadata.name", "Late"),
+        ("spec.clusterRef", {}),
+        ("spec.source", {"topics": []}),
+        ("spec.source", {"topics": ["a"], "startingOffsets": "now"}),
+        ("spec.source", {"topics": ["a"], "value": {"format": "avro"}}),
+        ("spec.source.files", {"path": "in", "maxFilesPerTrigger": 0}),
+        ("spec.source.table", {}),
+        ("spec.steps", [{"sql": "SELECT 1"}]),
+        ("spec.steps", [{"name": "a b"}]),
+        ("spec.steps", [{"name": "a"}, {"name": "a"}]),
+        ("spec.steps", [{"name": "a", "python": "clean"}]),
+        ("spec.sink.topic", {"name": ".."}),
+        ("spec.sink.topic", {"name": "a", "guarantee": "once"}),
+        ("spec.sink.iceberg", {"path": "x"}),
+        ("spec.trigger", {"availableNow": "yes"}),
+        ("spec.watermark", {"column": "at"}),
+        ("spec.checkpoint", {"size": "much"}),
+        ("spec.checkpoint", {"claimDeletionPolicy": "Keep"}),
+        ("spec.deadLetters", {}),
+        ("spec.restartPolicy", "Always"),
+        ("spec.backoffLimit", -1),
+        ("spec.suspend", "yes"),
+        ("spec.image", "has space"),
+        ("spec.resources", {"limits": {"memory": "much"}}),
+        ("spec.executors", 2),
+    ],
+)
+def test_a_pipeline_of_the_wrong_shape_is_refused(path: str, value: Any) -> None:
+    assert violations(schema_of("kafkapipelines"), PIPELINE) == []
+    assert violations(schema_of("kafkapipelines"), _with(PIPELINE, path, value))
 
 
 @pytest.mark.parametrize(
@@ -215,15 +267,46 @@ def test_topic_fields_are_the_ones_the_model_reads() -> None:
     assert _schema_fields(spec, "spec") == _model_fields(parse_topic, everywhere)
 
 
+NOT_SERVED = {"spec.source.table", "spec.sink.iceberg", "spec.sink.jdbc"}
+"""Fields of a pipeline that the model refuses by their name."""
+
+
+def test_pipeline_fields_are_the_ones_the_model_reads() -> None:
+    def document(source: dict[str, Any], sink: dict[str, Any]) -> dict[str, Any]:
+        spec = {
+            "x": 1,
+            "clusterRef": {"name": "c", "x": 1},
+            "source": {"x": 1, **source},
+            "steps": [{"name": "a", "sql": "SELECT 1", "x": 1}],
+            "sink": {"x": 1, **sink},
+            "trigger": {"x": 1},
+            "watermark": {"column": "at", "delay": "1m", "x": 1},
+            "checkpoint": {"x": 1},
+            "deadLetters": {"topic": "d", "x": 1},
+            "resources": {"x": 1},
+        }
+        return {"metadata": {"name": "p"}, "spec": spec}
+
+    one = document({"topics": ["a"], "value": {"x": 1}}, {"topic": {"name": "b", "x": 1}})
+    other = document({"files": {"path": "in", "format": "text", "x": 1}}, {"parquet": {"path": "out", "x": 1}})
+    table = document({"pattern": "a"}, {"delta": {"path": "out", "x": 1}})
+    known = set().union(*(_model_fields(parse_pipeline, made) for made in (one, other, table)))
+    spec = schema_of("kafkapipelines")["properties"]["spec"]
+    assert _schema_fields(spec, "spec") == known - NOT_SERVED
+
+
 def test_bounds_and_defaults_in_the_schema_are_the_models() -> None:
     name = schema_of("kafkaclusters")["properties"]["metadata"]["properties"]["name"]
     assert (name["maxLength"], name["pattern"]) == (CLUSTER_NAME_LENGTH, f"^{CLUSTER_NAME}$")
+    pipeline = schema_of("kafkapipelines")["properties"]["metadata"]["properties"]["name"]
+    assert (pipeline["maxLength"], pipeline["pattern"]) == (NAME_LENGTH, f"^{PIPELINE_NAME}$")
     rack_rule = next(rule for _, rule in rules(schema_of("kafkaclusters")) if "rackKey" in rule)
     assert rack_rule.count(f"'{DEFAULT_RACK_KEY}'") == 2
 
 
 def test_only_identity_is_immutable_with_one_rule_each() -> None:
     """Every other change can be undone, so that no typo forces anybody to delete and create an object."""
+    assert rules(schema_of("kafkapipelines")) == []
     found = [*rules(schema_of("kafkaclusters")), *rules(schema_of("kafkatopics"))]
     immutable = [path for path, rule in found if "oldSelf" in rule]
     assert immutable == [".spec", ".spec", ".spec.zookeeper.connect", "", ".spec.clusterRef", ".spec.clusterRef.name"]

@@ -9,7 +9,13 @@ import pytest
 import yaml
 
 from ottla_operator.model.documents import DocumentError, load_documents
-from ottla_operator.model.kafka_pipeline import EventTimeWatermark, KafkaPipeline, Trigger, parse_pipeline
+from ottla_operator.model.kafka_pipeline import (
+    CheckpointClaim,
+    EventTimeWatermark,
+    KafkaPipeline,
+    Trigger,
+    parse_pipeline,
+)
 from ottla_operator.model.pipeline_sink import FileSink, TopicSink
 from ottla_operator.model.pipeline_source import FileSource, TopicSource, ValueFormat
 from ottla_operator.model.pipeline_steps import PythonStep, SqlStep
@@ -41,12 +47,13 @@ sink:
   outputMode: update
 trigger: {interval: 1m30s}
 watermark: {from: flights, column: at, delay: 10m}
-checkpoint: {path: /var/lib/delays}
+checkpoint: {path: /var/lib/delays, size: 5Gi, storageClassName: fast, claimDeletionPolicy: Delete}
 deadLetters: {topic: delays-dead}
 restartPolicy: Never
 backoffLimit: 0
 suspend: true
 resources: {requests: {cpu: 500m, memory: 1Gi}, limits: {memory: 2Gi}}
+image: registry/pipelines:1
 """
 LEAST = "bootstrapServers: '127.0.0.1:9092'\nsource: {topics: [a]}\nsink: {topic: {name: b}}\n"
 
@@ -102,6 +109,8 @@ def test_every_field_of_a_document_arrives() -> None:
         backoff_limit=0,
         is_suspended=True,
         resources=Resources({"cpu": "500m", "memory": "1Gi"}, {"memory": "2Gi"}),
+        image="registry/pipelines:1",
+        claim=CheckpointClaim("5Gi", "fast", "Delete"),
     )
     assert pipeline.sink.view == "by_carrier" and pipeline.sink.output_mode == "update"
     assert pipeline.sink.target == TopicSink("delays", "at-least-once", {"compression.type": "zstd", "linger.ms": "5"})
@@ -114,6 +123,7 @@ def test_absent_fields_have_defaults() -> None:
     assert pipeline.sink.view == "source" and pipeline.sink.target == TopicSink("b", "exactly-once")
     assert pipeline.trigger == Trigger(interval_ms=0) and pipeline.watermark is None
     assert pipeline.checkpoint == ".ottla/pipelines/delays"
+    assert (pipeline.image, pipeline.claim) == ("", CheckpointClaim("1Gi", "", "Retain"))
     assert (pipeline.restart_policy, pipeline.backoff_limit, pipeline.is_suspended) == ("OnFailure", 6, False)
 
 

@@ -72,4 +72,4 @@ def serves_our_kinds(plane: ControlPlane) -> bool:
         plane.kubectl("get", "namespace", "default")
     except CommandFailed:
         return False
-    return {item["name"] for item in found["resources"]} >= {"kafkaclusters", "kafkatopics"}
+    return {item["name"] for item in found["resources"]} >= {"kafkaclusters", "kafkatopics", "kafkapipelines"}

@@ -17,19 +17,24 @@ from ottla_operator.api.names import FIELD_MANAGER
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
+    CRON_JOB,
     DISRUPTION_BUDGET,
     EVENT,
+    JOB,
     KAFKA_CLUSTER,
+    KAFKA_PIPELINE,
     KAFKA_TOPIC,
     NODE,
     POD,
     SECRET,
     SERVICE,
+    SERVICE_ACCOUNT,
     STATEFUL_SET,
     STORAGE_CLASS,
     Obj,
     ResourceKind,
     dig,
+    has_condition,
     is_terminating,
     name_of,
     uid_of,
@@ -39,11 +44,11 @@ from ottla_operator.effects.ports import ListPage
 from tests.operator.kubernetes import InMemoryKubernetes, _claims, _kind
 
 SEEN = (
-    NODE, STORAGE_CLASS, KAFKA_CLUSTER, KAFKA_TOPIC, STATEFUL_SET, POD, CLAIM, CONFIG_MAP, SERVICE, SECRET,
-    DISRUPTION_BUDGET, EVENT,
+    NODE, STORAGE_CLASS, KAFKA_CLUSTER, KAFKA_TOPIC, KAFKA_PIPELINE, STATEFUL_SET, CRON_JOB, JOB, POD, CLAIM,
+    CONFIG_MAP, SERVICE, SERVICE_ACCOUNT, SECRET, DISRUPTION_BUDGET, EVENT,
 )  # fmt: skip
 PROTECTION = "kubernetes.io/pvc-protection"
-HAS_STATUS = (KAFKA_CLUSTER, KAFKA_TOPIC, STATEFUL_SET, POD, CLAIM)
+HAS_STATUS = (KAFKA_CLUSTER, KAFKA_TOPIC, KAFKA_PIPELINE, STATEFUL_SET, JOB, POD, CLAIM)
 SERVER_FIELDS = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "deletionTimestamp")
 
 
@@ -143,6 +148,8 @@ class RealKubernetes(InMemoryKubernetes):
                 self._set_status(CLAIM, claim, {**status, "conditions": None})
         for stateful_set in self._list(STATEFUL_SET):
             self._run(stateful_set)
+        for job in self._list(JOB):
+            self._run_job(job)
         self._refresh()
 
     # The port: what the operator's own client does
@@ -294,11 +301,43 @@ class RealKubernetes(InMemoryKubernetes):
             wanted = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
             self._written.add(POD.kind)
             pod = self.api.request("POST", path_of(POD, "default", None), wanted)
-        if pod is not None and stateful_set["spec"]["replicas"] == 0 and not is_terminating(pod):
+        is_rolled = dig(stateful_set, "spec", "updateStrategy", "type") == "RollingUpdate"
+        is_old = pod is not None and is_rolled and pod["metadata"]["labels"]["controller-revision-hash"] != revision
+        if pod is not None and (stateful_set["spec"]["replicas"] == 0 or is_old) and not is_terminating(pod):
             self._written.add(POD.kind)
             self.api.delete(POD, name)
             return
         if pod is not None and not is_terminating(pod):
+            self._start(pod)
+
+    def _run_job(self, job: Obj) -> None:
+        name = f"{name_of(job)}-0"
+        pod = self._all_of(POD).get(name)
+        is_finished = has_condition(job, "Complete") or has_condition(job, "Failed")
+        if pod is not None and dig(job, "spec", "suspend") and not is_terminating(pod):
+            self._written.add(POD.kind)
+            self.api.delete(POD, name)
+            return
+        if pod is None and not dig(job, "spec", "suspend") and not is_finished:
+            owner = {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "name": name_of(job),
+                "uid": uid_of(job),
+                "controller": True,
+            }
+            template = copy.deepcopy(job["spec"]["template"])
+            metadata = {
+                "name": name,
+                "namespace": "default",
+                "labels": template["metadata"]["labels"],
+                "annotations": template["metadata"].get("annotations") or {},
+                "ownerReferences": [owner],
+            }
+            wanted = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+            self._written.add(POD.kind)
+            pod = self.api.request("POST", path_of(POD, "default", None), wanted)
+        if pod is not None and not is_terminating(pod) and not is_finished:
             self._start(pod)
 
     def _start(self, pod: Obj) -> None:

@@ -10,20 +10,22 @@ import yaml
 
 from e2e.binaries import CHECKOUT
 from e2e.kubernetes_api import Kubernetes, Refused
-from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_TOPIC, Obj, ResourceKind
+from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_TOPIC, KINDS, Obj, ResourceKind
 from ottla_operator.effects.kubernetes_api import path_of
-from tests.operator.crds.test_schemas import CLUSTER, TOPIC, _with
+from tests.operator.crds.test_schemas import CLUSTER, PIPELINE, TOPIC, _with
 
 pytestmark = pytest.mark.kubernetes
 DRY = "?dryRun=All"
 
 
 def _create(api: Kubernetes, document: Obj) -> Obj:
-    kind = KAFKA_CLUSTER if document["kind"] == "KafkaCluster" else KAFKA_TOPIC
-    return api.request("POST", path_of(kind, "default", None) + DRY, copy.deepcopy(document))
+    return api.request("POST", path_of(KINDS[document["kind"]], "default", None) + DRY, copy.deepcopy(document))
 
 
-@pytest.mark.parametrize("path", sorted((CHECKOUT / "manifests").glob("*.yaml")), ids=lambda path: path.name)
+DOCUMENTS = [path for folder in ("manifests", "examples") for path in sorted((CHECKOUT / folder).glob("*.yaml"))]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_the_manifests_are_accepted(api: Kubernetes, path: Any) -> None:
     for document in yaml.safe_load_all(path.read_text()):
         _create(api, document)
@@ -83,6 +85,25 @@ def test_a_cluster_that_has_the_wrong_shape_is_refused(api: Kubernetes, path: st
 def test_a_topic_that_has_the_wrong_shape_is_refused(api: Kubernetes, path: str, value: Any, named: str) -> None:
     with pytest.raises(Refused) as refused:
         _create(api, _with(TOPIC, path, value))
+    assert refused.value.status == 422 and named in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "named"),
+    [
+        ("spec.source", None, "spec.source"),
+        ("spec.source", {"topics": ["a"], "startingOffsets": "now"}, "spec.source.startingOffsets"),
+        ("spec.steps", [{"name": "a"}, {"name": "a"}], "spec.steps[1]"),
+        ("spec.steps", [{"name": "a", "python": "clean"}], "spec.steps[0].python"),
+        ("spec.sink.topic", {"name": ".."}, "spec.sink.topic.name"),
+        ("spec.checkpoint", {"size": "much"}, "spec.checkpoint.size"),
+        ("spec.backoffLimit", -1, "spec.backoffLimit"),
+        ("metadata.name", "x" * 41, "name"),
+    ],
+)
+def test_a_pipeline_that_has_the_wrong_shape_is_refused(api: Kubernetes, path: str, value: Any, named: str) -> None:
+    with pytest.raises(Refused) as refused:
+        _create(api, _with(PIPELINE, path, value))
     assert refused.value.status == 422 and named in str(refused.value)
 
 

@@ -30,7 +30,9 @@ class Server:
         self.seen: list[tuple[str, str]] = []
         self.list_errors: list[ApiError] = []
 
-    async def watch(self, kind: ResourceKind, namespace: str | None, version: str) -> AsyncGenerator[Event]:
+    async def watch(
+        self, kind: ResourceKind, namespace: str | None, version: str, selector: str = ""
+    ) -> AsyncGenerator[Event]:
         self.since.append(version)
         if not self.watches:
             await asyncio.get_running_loop().create_future()

@@ -1,0 +1,139 @@
+"""The reconciliation of one KafkaPipeline: what is known, decide, write what differs, delete what is stale, status.
+
+`planning.pipelines` decides. One task runs for each KafkaPipeline, one reconciliation at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_PIPELINE, Obj, dig, is_terminating, name_of
+from ottla_operator.effects.ports import ApiError, Environment, KubernetesApi
+from ottla_operator.model.fields import Problem
+from ottla_operator.model.kafka_pipeline import KafkaPipeline, parse_pipeline
+from ottla_operator.model.pipeline_sink import TopicSink
+from ottla_operator.planning.pipeline_standing import Standing
+from ottla_operator.planning.pipeline_status import pipeline_events, pipeline_status
+from ottla_operator.planning.pipelines import (
+    PipelineDecision,
+    PipelineFacts,
+    current_pod,
+    decide_pipeline,
+    last_run,
+)
+from ottla_operator.runtime.contested_writes import ContestedWrites
+from ottla_operator.runtime.object_cache import Key, ObjectCache
+from ottla_operator.runtime.pipeline_writer import PipelineWriter
+from ottla_pipeline.running.query_options import wrong_config
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineImage:
+    """The image of drivers whose document names none. `image` "": there is none.
+
+    `pull_policy` "": the default of Kubernetes.
+    """
+
+    image: str = ""
+    pull_policy: str = ""
+
+
+NO_IMAGE = PipelineImage()
+
+
+class PipelineTask:
+    """Reconciles one KafkaPipeline. `reconcile_once` does it once and returns when to do it again."""
+
+    def __init__(
+        self,
+        key: Key,
+        cache: ObjectCache,
+        clusters: ObjectCache,
+        api: KubernetesApi,
+        environment: Environment,
+        image: PipelineImage,
+        *,
+        monotonic: Callable[[], float],
+    ) -> None:
+        """`cache`: KafkaPipelines and their objects. `clusters`: KafkaClusters."""
+        self.key = key
+        self._cache = cache
+        self._clusters = clusters
+        self._api = api
+        self._environment = environment
+        self._image = image
+        self._contested = ContestedWrites(monotonic)
+        self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}.pipeline")
+        self._writer = PipelineWriter(cache, api, self._contested, self._log)
+
+    async def reconcile_once(self) -> float | None:
+        """One reconciliation.
+
+        Returns:
+            The seconds until the next one, None when the KafkaPipeline is absent or terminating.
+
+        Raises:
+            ApiError: something could not be read or written. What was done before stays done.
+        """
+        resource = self._cache.get(KAFKA_PIPELINE, *self.key)
+        if resource is None or is_terminating(resource):
+            return None  # Kubernetes deletes what it owns; the claim stays unless spec says otherwise
+        facts = await self._facts(resource)
+        wanted = decide_pipeline(facts)
+        failed: ApiError | None = None
+        try:
+            await self._writer.delete(wanted.delete)
+            foreign = await self._writer.apply(resource, wanted.desired)
+            if foreign:
+                wanted = _not_owned(wanted, foreign)
+        except ApiError as error:
+            failed = error
+            wanted = _with_reason(wanted, "WriteFailed", str(error))
+        before = resource.get("status") or {}
+        status = pipeline_status(resource, wanted.standing, wanted.problems, facts.now, last_run(facts))
+        await self._writer.write_status(resource, status, pipeline_events(resource, before, status, facts.now))
+        if failed is not None:
+            raise failed
+        return wanted.requeue_after_s
+
+    async def _facts(self, resource: Obj) -> PipelineFacts:
+        pipeline, problems = parse_pipeline(resource)
+        if isinstance(pipeline.sink.target, TopicSink) and not problems:
+            problems += _config_problems(pipeline.sink.target)
+        facts = PipelineFacts(
+            resource=resource,
+            pipeline=pipeline,
+            problems=tuple(problems),
+            objects=self._cache.of_cluster(self.key),
+            has_cluster=self._has_cluster(pipeline),
+            image=self._image.image,
+            pull_policy=self._image.pull_policy,
+            now=self._environment.now(),
+        )
+        pod = current_pod(facts)
+        if pod is None or not dig(pod, "status", "podIP") or is_terminating(pod):
+            return facts
+        return replace(facts, report=await self._environment.pipeline_report(pod))
+
+    def _has_cluster(self, pipeline: KafkaPipeline) -> bool:
+        return self._clusters.get(KAFKA_CLUSTER, pipeline.namespace, pipeline.cluster) is not None
+
+
+def _config_problems(sink: TopicSink) -> list[Problem]:
+    """What is wrong with the producer's keys, as `ottla pipeline validate` says it."""
+    field, _, message = wrong_config(sink).partition(": ")
+    return [Problem(field, message)] if field else []
+
+
+def _not_owned(wanted: PipelineDecision, foreign: list[Obj]) -> PipelineDecision:
+    text = ", ".join(f"{obj['kind']} {name_of(obj)}" for obj in foreign)
+    return _with_reason(wanted, "NotOwned", f"exist and do not belong to this pipeline: {text}")
+
+
+def _with_reason(wanted: PipelineDecision, reason: str, message: str) -> PipelineDecision:
+    """The decision with another reason why the pipeline is not ready; what is known of the driver stays."""
+    now = wanted.standing
+    state = now.state if now.pod else "Pending"
+    return replace(wanted, standing=Standing(state, reason, message, now.degraded, now.report, now.pod))
