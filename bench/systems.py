@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -148,6 +148,8 @@ class System:
     count: int = 1
     properties: Mapping[str, str] = field(default_factory=dict)
     """What its brokers are configured with beside the shipped file."""
+    runs: Callable[[int, Path], list[str]] | None = None
+    """The command of a broker of ours, by its number and properties file, where it is not `ottla broker run`."""
     ports: list[int] = field(default_factory=list)
     brokers: list[Process] = field(default_factory=list)
     zookeeper: Process | None = None
@@ -309,6 +311,8 @@ class System:
         )
         if self.name == APACHE_KAFKA:
             return java.command(self.work, java.SERVER_HEAP, "kafka.Kafka", str(properties))
+        if self.runs is not None:
+            return self.runs(number, properties)
         return [ottla(), "broker", "run", str(properties)]
 
 

@@ -13,6 +13,18 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from ottla_broker.metrics import Counter, Family, Gauge, Histogram, Metrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+SAMPLES_PER_PART = 500
+"""A broker has samples for each topic: what formats them lets the loop do other work between the parts."""
+
+
+class _Collected:
+    """A registry of one family."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> tuple[Metric]:
+        return (self._metric,)
 
 
 class Exposition:
@@ -21,14 +33,24 @@ class Exposition:
 
     def __init__(self, metrics: Metrics, *, of_process: bool = False) -> None:
         self._metrics = metrics
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
+        self._of_process = CollectorRegistry(auto_describe=False)
         if of_process:
-            ProcessCollector(registry=self._registry)
+            ProcessCollector(registry=self._of_process)
 
     def text(self) -> bytes:
         """All samples, content type `CONTENT_TYPE`."""
-        return generate_latest(self._registry)
+        return b"".join(self.parts())
+
+    def parts(self) -> Iterator[bytes]:
+        """The same in parts of at most SAMPLES_PER_PART samples. A family is read when its first part is made."""
+        for metric in self.collect():
+            samples = metric.samples
+            for start in range(0, max(1, len(samples)), SAMPLES_PER_PART):
+                some = Metric(metric.name, metric.documentation, metric.type)
+                some.samples = samples[start : start + SAMPLES_PER_PART]
+                text = generate_latest(_Collected(some))  # all that a registry does here is to collect
+                yield text if not start else _without_head(text)
+        yield generate_latest(self._of_process)
 
     def collect(self) -> Iterator[Metric]:
         """Prometheus' collector interface."""
@@ -50,11 +72,20 @@ class Exposition:
             else:
                 yield _histogram_family(name, family)
         for source in self._metrics.sources:
-            for found in source():
+            for found in list(source()):  # as of one moment: parts are made in several turns of the loop
                 samples = Metric(found.name, found.help, "counter" if found.is_counter else "gauge")
                 for labels, value in found.samples:
                     samples.add_sample(f"{found.name}_total" if found.is_counter else found.name, dict(labels), value)
                 yield samples
+
+
+def _without_head(text: bytes) -> bytes:
+    """Without the lines of a family's help and type.
+
+    >>> _without_head(b"# HELP a b\\n# TYPE a gauge\\na 1.0\\n")
+    b'a 1.0\\n'
+    """
+    return text.split(b"\n", 2)[2]
 
 
 def _histogram_family(name: str, family: Family) -> Metric:

@@ -10,7 +10,7 @@ import asyncio
 import http
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,14 +23,14 @@ _IDLE_S = 60.0
 
 
 class HttpContent(Protocol):
-    """The status, content type and body of one response."""
+    """The status, content type and body of one response. The loop does other work between the parts of a body."""
 
     @property
     def status(self) -> int: ...
     @property
     def content_type(self) -> str: ...
     @property
-    def body(self) -> bytes: ...
+    def body(self) -> bytes | Iterator[bytes]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,8 @@ class HttpServer:
     """Serves fixed paths.
 
     Args:
-        routes: by path, returns the response to GET and HEAD; called on the loop, so it must be quick.
+        routes: by path, returns the response to GET and HEAD; called on the loop, so it must be quick, as must be each
+            part of its body.
     """
 
     def __init__(self, routes: Mapping[str, Callable[[], HttpContent]]) -> None:
@@ -95,13 +96,14 @@ class HttpServer:
                 return False
         assert request is not None
         response = self._respond(request)
-        headers = [("content-type", response.content_type), ("content-length", str(len(response.body)))]
+        body = await _whole(response.body)
+        headers = [("content-type", response.content_type), ("content-length", str(len(body)))]
         out = (
             connection.send(h11.Response(status_code=response.status, headers=headers, reason=_reason(response.status)))
             or b""
         )
         if request.method != b"HEAD":
-            out += connection.send(h11.Data(data=response.body)) or b""
+            out += connection.send(h11.Data(data=body)) or b""
         out += connection.send(h11.EndOfMessage()) or b""
         writer.write(out)
         await writer.drain()
@@ -119,6 +121,16 @@ class HttpServer:
         if request.method not in (b"GET", b"HEAD"):
             return _ErrorResponse(405, b"only GET is served\n")
         return route()
+
+
+async def _whole(body: bytes | Iterator[bytes]) -> bytes:
+    if isinstance(body, bytes):
+        return body
+    parts = []
+    for part in body:
+        parts.append(part)
+        await asyncio.sleep(0)
+    return b"".join(parts)
 
 
 def _reason(status: int) -> bytes:

@@ -76,9 +76,19 @@ def run(
             "%s: read as ISO 8859-1, as Java does, but these values look like UTF-8 and are decoded wrongly "
             "(write characters beyond ASCII as \\uXXXX): %s", properties, ", ".join(in_utf_8),
         )  # fmt: skip
+    _import_broker(config.http_listener is not None)
     raise typer.Exit(
         process.run(_serve(config, last_lines.__str__), writes_on_loop=config.ottla_log_write_on_loop == "auto")
     )
+
+
+def _import_broker(with_http: bool) -> None:
+    """Half a second, in which a loop that runs already would answer nothing."""
+    import ottla_broker.server.broker
+
+    if with_http:
+        import ottla_broker.adapters.http_server
+        import ottla_broker.server.edge.http_endpoints  # noqa: F401
 
 
 def _refuse(message: str) -> NoReturn:

@@ -30,6 +30,7 @@ from ottla_broker.protocol.primitives import (
     read_uvarint,
     skip_tags,
 )
+from ottla_broker.protocol.slices import SlicedResponse
 
 __all__ = [
     "ZERO_UUID",
@@ -182,8 +183,15 @@ def frame_request(api_key: int, version: int, correlation_id: int, client_id: st
 
 
 def frame_response(api_key: int, version: int, correlation_id: int, response: Any) -> list[Chunk]:
-    """Chunks of a response with its header and length prefix. Raises EncodeError."""
-    chunks: list[Chunk] = module(api_key).write_response(version, response)
+    """Chunks of a response with its header and length prefix. Raises EncodeError.
+
+    `response`: of the API's generated class, or a `SlicedResponse` of it.
+    """
+    chunks: list[Chunk]
+    if response.__class__ is SlicedResponse:
+        chunks = response.chunks(version)
+    else:
+        chunks = module(api_key).write_response(version, response)
     header = correlation_id.to_bytes(4, "big", signed=True)
     if _SPECS[api_key].response_header_version(version):
         header += b"\0"

@@ -24,6 +24,10 @@ from ottla_broker.replication.isr import AlterPartitionOutcome, InSyncState
 from ottla_broker.replication.partition import Logger, Partition
 
 RETRY_DELAY_S = 0.05
+LOGGED_CHANGES = 100
+"""More changes in a request are logged as one line; a line each is for the level DEBUG."""
+_CHANGES_PER_TURN = 200
+"""After so many answers the loop does other work: a broker that is back joins the ISR of every partition at once."""
 
 _LAST_BY_NAME = 1
 """The last version that names topics; the ones after it have ids (KIP-516)."""
@@ -61,6 +65,8 @@ class AlterPartitionQueue:
         self._version = version
         self._logger = logger
         self._waiting: dict[Partition, InSyncState] = {}
+        self._unlogged: dict[Partition, InSyncState] = {}
+        """Of those, what no request has asked for yet."""
         self._is_running = False
         self._refusal = ""
         self._is_reverted = False
@@ -68,7 +74,7 @@ class AlterPartitionQueue:
 
     def submit(self, partition: Partition) -> None:
         """Asks for `partition.in_sync.proposed`; a newer change of the same partition replaces it."""
-        self._waiting[partition] = partition.in_sync
+        self._waiting[partition] = self._unlogged[partition] = partition.in_sync
         if not self._is_running:
             self._is_running = True
             self._clock.spawn(self._run(), name="alter partition")
@@ -78,6 +84,7 @@ class AlterPartitionQueue:
             while self._waiting:
                 batch = self._take_batch()
                 self._is_reverted = False
+                self._log_new_changes()
                 again = await self._ask(batch) if batch else []
                 for partition, state, _ in again:
                     # A partition whose leadership changed meanwhile may have submitted another change.
@@ -96,6 +103,18 @@ class AlterPartitionQueue:
         ]
         self._waiting.clear()
         return batch
+
+    def _log_new_changes(self) -> None:
+        changes, self._unlogged = self._unlogged, {}
+        level = self._level(len(changes))
+        if self._logger.isEnabledFor(level):
+            for partition, state in changes.items():
+                self._logger.log(level, "ISR of %s: asking for %s", partition.topic_partition, list(state.proposed))
+        if level != logging.INFO:
+            self._logger.info("asking for new ISRs of %d partitions", len(changes))
+
+    def _level(self, changes: int) -> int:
+        return logging.INFO if changes <= LOGGED_CHANGES else logging.DEBUG
 
     async def _ask(self, batch: list[_Asked]) -> list[_Asked]:
         """Sends one request and applies its response. Returns what is to be sent again."""
@@ -119,14 +138,17 @@ class AlterPartitionQueue:
         }
         again = []
         unforeseen: Exception | None = None
-        for asked in batch:
+        level = self._level(len(batch))
+        for number, asked in enumerate(batch):
+            if number and not number % _CHANGES_PER_TURN:
+                await self._clock.sleep(0)
             partition = asked[0]
             data = answers.get((partition.topic if is_by_name else partition.topic_id, partition.index))
             if data is None:
                 again.append(asked)
                 continue
             try:
-                answer = self._apply_response(asked, data)
+                answer = self._apply_response(asked, data, level)
             except Exception as error:
                 # Of one partition: the changes of the others must not stay in flight without a retry.
                 unforeseen = error
@@ -134,27 +156,31 @@ class AlterPartitionQueue:
             self._is_reverted |= answer is AlterPartitionOutcome.REVERT
             if answer is AlterPartitionOutcome.RETRY:
                 again.append(asked)
+        if level != logging.INFO:
+            self._logger.info("new ISRs of %d partitions are answered", len(batch) - len(again))
         if unforeseen is None:
             self._refusal = ""
         else:
             self._log_refusal(f"an answer cannot be used: {unforeseen!r}", unforeseen)
         return again
 
-    def _apply_response(self, asked: _Asked, data: Any) -> AlterPartitionOutcome:
+    def _apply_response(self, asked: _Asked, data: Any, level: int) -> AlterPartitionOutcome:
         partition, state, leader_epoch = asked
         code = ErrorCode.of(data.error_code)
         answer = partition.on_alter_partition_response(
             state, leader_epoch, code, data.leader_epoch, data.partition_epoch, tuple(data.isr)
         )
-        self._logger.info(
-            "ISR of %s: %s -> %s answered %s (%s), now %s",
-            partition.topic_partition,
-            list(state.committed),
-            list(state.proposed),
-            code.name,
-            answer.value,
-            list(partition.in_sync.committed),
-        )
+        if self._logger.isEnabledFor(level):
+            self._logger.log(
+                level,
+                "ISR of %s: %s -> %s answered %s (%s), now %s",
+                partition.topic_partition,
+                list(state.committed),
+                list(state.proposed),
+                code.name,
+                answer.value,
+                list(partition.in_sync.committed),
+            )
         return answer
 
     def _log_refusal(self, refusal: str, unforeseen: Exception | None = None) -> None:

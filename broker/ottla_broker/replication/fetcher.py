@@ -10,7 +10,8 @@ replica.fetch.backoff.ms after an error; so a slow directory delays its own part
 
 The cost of a request is what has changed since the one before, not the number of partitions: only followers that got a
 response, or notified the fetcher, are looked at. What no follower notices (retention moves a log's start) is found
-every `SWEEP_S`.
+every `SWEEP_S`. Thousands of followers join a session in several requests: the leader, and this broker with the
+response, do other work in between.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import FetchRequest, ReplicaState
 from ottla_broker.replication.fetch_client import ConnectToBroker, LeaderConnection
 from ottla_broker.replication.follower import Follower, backoff_s
-from ottla_broker.replication.leader_session import SESSION_ERRORS, LeaderSession
+from ottla_broker.replication.leader_session import NO_SESSION, SESSION_ERRORS, LeaderSession
 from ottla_broker.replication.partition import CONSUMER, Logger
 from ottla_broker.replication.quotas import ReplicationQuotas
 
@@ -42,6 +43,9 @@ SETTLE_S = 0.05
 
 QUOTA_POLL_S = (0.01, 1.0)
 """Shortest and longest wait for room under a quota: a changed rate is noticed after the latter."""
+
+JOINING = 500
+"""How many followers join a session with one request."""
 
 SWEEP_S = 1.0
 """How often all followers of a session are held against what the leader holds of them."""
@@ -96,6 +100,8 @@ class Fetcher:
         """Those whose position the leader may not know."""
         self._session: LeaderSession[Follower] = LeaderSession()
         self._session_errors = 0
+        self._is_without_session = False
+        """The leader has given no session: each request has to name everybody."""
         self._swept_at = context.clock.monotonic()
         self._client: LeaderConnection | None = None
         self._endpoint: BrokerEndpoint | None = None
@@ -284,6 +290,7 @@ class Fetcher:
             return
         self._failures = self._session_errors = 0
         session.on_answer(response.session_id)
+        self._is_without_session = session.session_id == NO_SESSION
         by_id = session.uses_topic_ids
         for topic in response.responses:
             name = topic.topic_id if by_id else topic.topic
@@ -309,16 +316,20 @@ class Fetcher:
         ready = [follower for follower in candidates if self._is_ready(follower)]
         if session.is_full:
             session.uses_topic_ids = self._can_use_topic_ids(ready)
+        ready, later = self._divide(ready)
         version = self._version if session.uses_topic_ids else min(self._version, _VERSION_WITH_NAMES)
         max_bytes = self._partition_max_bytes
         self._moved = {follower: None for follower in candidates if not self._is_ready(follower)}
         for follower in self._moved:
             session.leave(follower)
+        self._moved.update(dict.fromkeys(later))
         request.session_id, request.session_epoch = session.session_id, session.epoch
         request.topics, request.forgotten_topics_data = session.question(
             (follower, follower.request_part(max_bytes)) for follower in ready
         )
         request.max_wait_ms = min(self._max_wait_ms, int(SETTLE_S * 1000)) if is_hurried else self._max_wait_ms
+        if later:
+            request.max_wait_ms = 0
         if version >= 15:
             request.replica_id = CONSUMER
             request.replica_state = ReplicaState(replica_id=context.broker_id, replica_epoch=context.broker_epoch())
@@ -326,6 +337,16 @@ class Fetcher:
             request.replica_id = context.broker_id
             request.replica_state = None
         return version
+
+    def _divide(self, ready: list[Follower]) -> tuple[list[Follower], list[Follower]]:
+        """Who is asked for now, and who joins the session with a later request."""
+        session = self._session
+        if len(ready) <= JOINING or self._is_without_session:
+            return ready, []
+        # The session has the old position of those that it holds, and would send the same again.
+        held = [] if session.is_full else [follower for follower in ready if session.holds(follower)]
+        joining = ready if session.is_full else [follower for follower in ready if not session.holds(follower)]
+        return held + joining[:JOINING], joining[JOINING:]
 
     def _on_error(self, error: ErrorCode) -> None:
         """The whole request was refused. A session that the leader has lost is replaced at once, the second time in

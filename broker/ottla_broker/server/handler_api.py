@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ottla_broker.controller.controller import Controller
     from ottla_broker.groups.coordinator import GroupCoordinator
     from ottla_broker.metadata.cache import MetadataCache
+    from ottla_broker.metadata.prepared import PreparedTopics
     from ottla_broker.metrics import Metrics
     from ottla_broker.ports import Clock, Coordination, Workers
     from ottla_broker.quotas.mutation_quotas import MutationCharge
@@ -113,6 +114,7 @@ class Services:
     coordination: Coordination
     metrics: Metrics
     metadata: MetadataCache
+    prepared_topics: PreparedTopics
     replica_manager: ReplicaManager
     append_queues: AppendQueues
     transaction_verification: TransactionVerification

@@ -24,6 +24,7 @@ from ottla_broker.controller.decisions.isr_changes import IsrChange, decide_isr_
 from ottla_broker.controller.values import LeaderAndIsr
 from ottla_broker.jobs import JOBS
 from ottla_broker.metadata.cache import MetadataCache
+from ottla_broker.metadata.prepared import PreparedTopics
 from ottla_broker.metrics import Metrics
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
@@ -184,6 +185,7 @@ class Node:
             coordination=absent,
             metrics=self.metrics,
             metadata=self.metadata,
+            prepared_topics=PreparedTopics(),
             replica_manager=self.manager,
             append_queues=AppendQueues(self.workers, self.clock, self.metrics),
             transaction_verification=TransactionVerification(self.fleet.coordinator),

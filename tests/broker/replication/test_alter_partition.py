@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -104,3 +105,31 @@ async def test_a_follower_that_the_controller_refuses_is_not_asked_for_with_each
     queue.submit(made)
     await asyncio.wait_for(partition.is_answered.wait(), 10)
     assert len(pauses) == 3
+
+
+async def test_a_broker_that_joins_every_isr_at_once_gets_a_line_and_not_one_for_each_partition(
+    clock: LoopClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alter_partition, "LOGGED_CHANGES", 3)
+    monkeypatch.setattr(alter_partition, "_CHANGES_PER_TURN", 4)
+    caplog.set_level(logging.INFO)
+    queue = AlterPartitionQueue(clock, 1, lambda: 7, send, 3, logging.LoggerAdapter(logging.getLogger("test"), {}))
+    partitions = [Led(index) for index in range(12)]
+    for partition in partitions:
+        made: Any = partition
+        queue.submit(made)
+    answered = [0]
+    while answered[-1] < len(partitions):
+        await asyncio.sleep(0)
+        answered.append(sum(partition.is_answered.is_set() for partition in partitions))
+    assert max(after - before for before, after in pairwise(answered)) <= 4, "the loop does other work in between"
+    while queue._is_running:  # noqa: ASYNC110  # it has no event
+        await asyncio.sleep(0)
+    assert [line.split("] ")[-1] for line in caplog.messages] == [
+        "asking for new ISRs of 12 partitions",
+        "new ISRs of 12 partitions are answered",
+    ]
+    lone: Any = Led(99)
+    queue.submit(lone)
+    await asyncio.wait_for(lone.is_answered.wait(), 10)
+    assert "ISR of t-99: asking for [1]" in caplog.text

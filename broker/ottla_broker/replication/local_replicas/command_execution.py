@@ -4,7 +4,8 @@ Each command is decided by the table of `states` and ends with the effects that 
 deleted or made strays, partitions lead, follow or end.
 
 Concurrency: commands run one after the other (`lock`). Each sees the result of the one before, whatever files that had
-to wait for. Produce and fetch requests never wait for the lock.
+to wait for. Produce and fetch requests never wait for the lock, nor for more than `_PARTITIONS_PER_TURN` partitions of
+a command: a request of the controller may name every replica of the broker.
 
 Not here: which commands are too old for the whole broker (`fencing`), finding partitions (`hosted_partitions`), timers.
 """
@@ -50,6 +51,9 @@ from ottla_broker.storage.log_dirs.log_manager import LogManager
 
 _NAMED_PARTITIONS = 100
 """A command about more partitions than these is logged as one line; a line each is for the level DEBUG."""
+
+_PARTITIONS_PER_TURN = 100
+"""After so many partitions of a command the loop does other work."""
 
 LeadershipListener: TypeAlias = Callable[[Sequence[Partition], Sequence[Partition]], None]
 """Takes (became leader, became follower or stopped) after each command that changes something."""
@@ -155,7 +159,8 @@ class CommandExecution:
             errors: dict[TopicPartition, ErrorCode] = {}
             accepted: list[LeadershipCommand] = []
             full: dict[TopicPartition, None] = {}
-            for command in commands:
+            for number, command in enumerate(commands):
+                await self._yield_after(number)
                 tp = command.topic_partition
                 decision = self._check(command)
                 errors[tp] = decision.error
@@ -172,10 +177,15 @@ class CommandExecution:
             leaders, followers = await self._assign_all(accepted, errors)
             handed_over = await self._record_answers(commands, errors, full)
             stray = await self._remove_strays(commands) if is_full else []
-            self._fetchers.add(followers)
+            await self._follow(followers)
             self._resume_moves([*leaders, *followers])
             self._notify(leaders, [*followers, *handed_over, *stray])
             return errors
+
+    async def _yield_after(self, number: int) -> None:
+        """Lets the loop do other work now and then, when `number` partitions of a command are done."""
+        if number and not number % _PARTITIONS_PER_TURN:
+            await self._clock.sleep(0)
 
     def _check(self, command: LeadershipCommand) -> ReplicaDecision:
         tp = command.topic_partition
@@ -202,7 +212,8 @@ class CommandExecution:
         await self._fetchers.remove([command.topic_partition for command in accepted])
         leaders: list[Partition] = []
         followers: list[Partition] = []
-        for command, opened in zip(accepted, await self._open_logs(accepted), strict=True):
+        for number, (command, opened) in enumerate(zip(accepted, await self._open_logs(accepted), strict=True)):
+            await self._yield_after(number)
             tp = command.topic_partition
             if isinstance(opened, KafkaError):
                 self._logger.error("%s: %s", tp, opened.message)
@@ -229,9 +240,18 @@ class CommandExecution:
             self._logger.info("leads %d partitions more, follows %d", len(leaders), len(followers))
         return leaders, followers
 
+    async def _follow(self, followers: Sequence[Partition]) -> None:
+        for start in range(0, len(followers), _PARTITIONS_PER_TURN):
+            await self._yield_after(start)
+            self._fetchers.add(followers[start : start + _PARTITIONS_PER_TURN])
+
     async def _open_logs(self, commands: Sequence[LeadershipCommand]) -> list[Log | BaseException]:
-        """The log of each, created where there is none, all at once: each creation waits for several syncs."""
-        return await asyncio.gather(*(self._open_log(command) for command in commands), return_exceptions=True)
+        """The log of each, created where there is none, many at once: each creation waits for several syncs."""
+        opened: list[Log | BaseException] = []
+        for start in range(0, len(commands), _PARTITIONS_PER_TURN):
+            some = commands[start : start + _PARTITIONS_PER_TURN]
+            opened += await asyncio.gather(*map(self._open_log, some), return_exceptions=True)
+        return opened
 
     async def _open_log(self, command: LeadershipCommand) -> Log:
         tp = command.topic_partition
@@ -290,7 +310,8 @@ class CommandExecution:
         """What the controller hears. Gives the partitions that others lead from now on: until their log has room they
         neither lead nor follow, also when it has got room while the other commands were carried out."""
         handed_over: list[Partition] = []
-        for command in commands:
+        for number, command in enumerate(commands):
+            await self._yield_after(number)
             tp = command.topic_partition
             answered = LeaderAndIsrAnswered(errors[tp], command.leader_epoch, tp in full)
             decision = self._replicas.apply(tp, answered)
@@ -452,7 +473,7 @@ class CommandExecution:
                 if ReplicaEffect.ASSIGN in decide(self._replicas[tp], event).effects:
                     accepted.append(state)
             leaders, followers = await self._assign_all(accepted, {})
-            self._fetchers.add(followers)
+            await self._follow(followers)
             self._notify(leaders, followers)
 
     async def set_unassigned_aside(self, partitions: Sequence[TopicPartition]) -> None:

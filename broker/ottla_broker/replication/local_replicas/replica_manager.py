@@ -236,7 +236,6 @@ class ReplicaManager:
         """Sends `partition.in_sync.proposed` to the controller."""
         state = partition.in_sync
         self._isr_changes["expands" if len(state.proposed) > len(state.committed) else "shrinks"].inc()
-        self.logger.info("ISR of %s: asking for %s", partition.topic_partition, list(state.proposed))
         self._alter_partition.submit(partition)
 
     def resize_fetchers(self) -> None:

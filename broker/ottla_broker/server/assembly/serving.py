@@ -13,6 +13,7 @@ from ottla_broker.config.topics import CONSUMER_OFFSETS
 from ottla_broker.controller.controller import Controller
 from ottla_broker.groups.coordinator import GroupCoordinator
 from ottla_broker.metadata.cache import MetadataCache
+from ottla_broker.metadata.prepared import PreparedTopics
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Ports
 from ottla_broker.protocol.api import ApiKey
@@ -184,6 +185,7 @@ def make_serving(
         coordination=coordination,
         metrics=metrics,
         metadata=metadata,
+        prepared_topics=PreparedTopics(),
         replica_manager=replica_manager,
         append_queues=AppendQueues(ports.workers, clock, metrics),
         transaction_verification=TransactionVerification(verifier),

@@ -10,7 +10,7 @@ Not here: the server (`adapters.http_server`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from ottla_broker.exposition import CONTENT_TYPE, Exposition
@@ -33,11 +33,11 @@ class ObservedBroker(Protocol):
 
 
 class HttpResponse(NamedTuple):
-    """HTTP status, content type, body."""
+    """HTTP status, content type, body, whole or in parts."""
 
     status: int
     content_type: str
-    body: bytes
+    body: bytes | Iterator[bytes]
 
 
 def routes(broker: ObservedBroker, last_line: Callable[[], str] = str) -> dict[str, Callable[[], HttpResponse]]:
@@ -49,7 +49,7 @@ def routes(broker: ObservedBroker, last_line: Callable[[], str] = str) -> dict[s
     exposition = Exposition(broker.metrics, of_process=True)
 
     def metrics() -> HttpResponse:
-        return HttpResponse(200, CONTENT_TYPE, exposition.text())
+        return HttpResponse(200, CONTENT_TYPE, exposition.parts())
 
     def livez() -> HttpResponse:
         return HttpResponse(200, "text/plain", b"ok\n")

@@ -6,6 +6,8 @@ Behaviour
     request's AllowAutoTopicCreation allow it (before v4 every request does), none by its id; the response then
     has it already, or makes the client retry. Internal topics are created with their own settings.
     AuthorizedOperations are computed when requested (KIP-430): of a topic with an error too, where its name is known.
+    Thousands of partitions are encoded in slices, between which the loop does other work; those of all topics once for
+    all clients, as long as the metadata stays. Each topic is as of one moment, the brokers as of the last.
 Errors, in this order
     whole request: INVALID_REQUEST per topic, and no brokers (a topic id, or no name, before v12).
     topic: UNKNOWN_TOPIC_ID (an unknown id), INVALID_TOPIC_EXCEPTION (the name), UNKNOWN_TOPIC_OR_PARTITION,
@@ -23,12 +25,14 @@ Versions
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from ottla_broker.config import INTERNAL_TOPICS
 from ottla_broker.controller.decisions import topic_rules
 from ottla_broker.metadata.cache import NO_LEADER, MetadataCache, PartitionMetadata, TopicMetadata
 from ottla_broker.metadata.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from ottla_broker.metadata.prepared import EncodedTopics
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.metadata import (
@@ -38,7 +42,9 @@ from ottla_broker.protocol.generated.metadata import (
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
+    write_response,
 )
+from ottla_broker.protocol.slices import SlicedResponse, SliceEncoder
 from ottla_broker.server.handler_api import RequestContext, Services
 from ottla_broker.server.handlers.shared.own_offline_replicas import add_own_offline_replicas
 
@@ -46,7 +52,16 @@ FIRST_METADATA_S = 15.0
 """How long a request waits for the first UpdateMetadata; then its client has to use another broker."""
 
 
-async def handle(services: Services, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+SLICE_PARTITIONS = 500
+"""A response with more partitions is encoded in slices of about so many."""
+
+_Answer: TypeAlias = "str | MetadataResponseTopic"
+"""The name of a topic that is there, or the error of another one."""
+
+
+async def handle(
+    services: Services, context: RequestContext, request: MetadataRequest
+) -> MetadataResponse | SlicedResponse:
     """Answers a MetadataRequest; waits for the creation of topics, and at the start for the first UpdateMetadata."""
     version = context.api_version
     cache = services.metadata
@@ -59,17 +74,43 @@ async def handle(services: Services, context: RequestContext, request: MetadataR
             return MetadataResponse(brokers=[], topics=[])  # it is not sent; and no topic is created
     wants_operations = version >= 8 and request.include_topic_authorized_operations
     topics = request.topics
-    if topics is None or (version == 0 and not topics):
-        results = [_topic(cache, topic, context, wants_operations) for _, topic in sorted(cache.topics.items())]
+    asks_for_all = topics is None or (version == 0 and not topics)
+    answers: list[_Answer]
+    if topics is None or asks_for_all:
+        answers = [*sorted(cache.topics)]
     elif version < 12 and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in topics):
         return MetadataResponse(
             brokers=[],
             topics=[_failed(topic.name or "", topic.topic_id, ErrorCode.INVALID_REQUEST) for topic in topics],
         )
     else:
-        results = await _named(services, context, request, topics, wants_operations)
-    add_own_offline_replicas(services, results)
-    return MetadataResponse(
+        answers = await _named(services, request, topics, wants_operations)
+
+    def describe(answer: _Answer) -> MetadataResponseTopic | None:
+        if not isinstance(answer, str):
+            return answer
+        topic = cache.topics.get(answer)
+        if topic is not None:
+            return _topic(cache, topic, context, wants_operations)
+        # Deleted since the answer was begun.
+        return None if asks_for_all else _failed(answer, ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    encoded: EncodedTopics | None = None
+    results: list[MetadataResponseTopic] = []
+    if sum(len(cache.topics[answer].partitions) for answer in answers if isinstance(answer, str)) > SLICE_PARTITIONS:
+
+        async def encode() -> EncodedTopics:
+            return await _encode(services, _encoder(version), map(describe, answers))
+
+        if asks_for_all and not services.replica_manager.has_offline:
+            kind = (version, context.listener, wants_operations)
+            encoded = await services.prepared_topics.get(kind, lambda: cache.version, encode)
+        else:
+            encoded = await encode()
+    else:
+        results = [described for described in map(describe, answers) if described is not None]
+        add_own_offline_replicas(services, results)
+    response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
             for broker, endpoint in cache.brokers_with(context.listener)
@@ -81,17 +122,47 @@ async def handle(services: Services, context: RequestContext, request: MetadataR
         if 8 <= version <= 10 and request.include_cluster_authorized_operations
         else NOT_ASKED,
     )
+    return response if encoded is None else SlicedResponse(_encoder(version), response, encoded.topics, encoded.slices)
+
+
+async def _encode(
+    services: Services, encoder: SliceEncoder, topics: Iterable[MetadataResponseTopic | None]
+) -> EncodedTopics:
+    """`topics`: made one by one, when their slice is; None is left out."""
+    slices: list[bytes] = []
+    some: list[MetadataResponseTopic] = []
+    count = partitions = 0
+
+    def end_slice() -> None:
+        nonlocal count, partitions
+        add_own_offline_replicas(services, some)
+        slices.append(encoder.encode(some))
+        count += len(some)
+        partitions = 0
+        some.clear()
+
+    for topic in topics:
+        if topic is None:
+            continue
+        some.append(topic)
+        partitions += len(topic.partitions)
+        if partitions >= SLICE_PARTITIONS:
+            end_slice()
+            await services.clock.sleep(0)
+    end_slice()
+    return EncodedTopics(count, tuple(slices))
+
+
+def _encoder(version: int) -> SliceEncoder:
+    empty = MetadataResponse(brokers=[], topics=[])
+    return SliceEncoder(write_response, version, empty, "topics", MetadataResponseTopic(name=""))
 
 
 async def _named(
-    services: Services,
-    context: RequestContext,
-    request: MetadataRequest,
-    requested: Sequence[MetadataRequestTopic],
-    wants_operations: bool,
-) -> list[MetadataResponseTopic]:
+    services: Services, request: MetadataRequest, requested: Sequence[MetadataRequestTopic], wants_operations: bool
+) -> list[_Answer]:
     cache = services.metadata
-    results: list[MetadataResponseTopic] = []
+    results: list[_Answer] = []
     names: list[str] = []
     for topic_id in [one.topic_id for one in requested if one.topic_id != ZERO_UUID]:
         name = cache.topic_name(topic_id)
@@ -107,9 +178,8 @@ async def _named(
             errors = await _create(services, missing)
     # Only now: while some were created, the others may have got new leaders, or have been deleted.
     for name in dict.fromkeys(names):
-        topic = cache.topics.get(name)
-        if topic is not None:
-            results.append(_topic(cache, topic, context, wants_operations))
+        if name in cache.topics:
+            results.append(name)
             continue
         failed = _failed(name, ZERO_UUID, _error_of_missing(name, errors.get(name)))
         if wants_operations:
