@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench.broker_scale.measurement import Step, measure_connections, measure_partitions
+from bench.broker_scale.scale_steps import Step, measure_connections, measure_partitions
 
 LIMIT_MS = 50.0
 

@@ -74,6 +74,7 @@ class ActiveController:
 
         sender = self._sender = RequestSender(
             broker_id=broker_id,
+            clock=clock,
             context=context,
             channels=channels,
             listener=listener,
@@ -185,7 +186,7 @@ class ActiveController:
         # are elected, a broker that has just started would deny them to its clients.
         metadata = RequestBatch()
         add_full_update_metadata(metadata, context, context.brokers)
-        self._sender.send(metadata)
+        await self._sender.send(metadata)
         for partition in context.partitions():
             state = initial_partition_state(context.leadership.get(partition), context.online_brokers(partition))
             context.init_partition(partition, state)
@@ -196,7 +197,7 @@ class ActiveController:
         await self._elections.elect(context.partitions(), batch)
         add_full_leader_and_isr(batch, context, context.brokers)
         batch.add_metadata(context.brokers, context.partitions())
-        self._sender.send(batch)
+        await self._sender.send(batch)
         await self.deletions.markers_changed()
         await self.isr_writes.read_notifications()
         await self.reassignments.resume()

@@ -1,7 +1,9 @@
 """Builds the LeaderAndIsr, UpdateMetadata and StopReplica requests that one act sends to the brokers.
 
 Pure. A `RequestBatch` collects which brokers get which partitions; `build` turns it and the context into at most one
-request per broker and API. Not here: sending (`acts.request_sender`), deciding (`decisions`).
+request per broker and API. A request may be about every partition of the fleet, so it is built in steps, between which
+the caller does other work; the context must stay as it is meanwhile. Not here: sending (`acts.request_sender`),
+deciding (`decisions`).
 
 Each broker gets LeaderAndIsr, UpdateMetadata, StopReplica in this order, so a client that learns of a leader finds it
 ready. A broker that has just registered needs the endpoints of the others before it can follow them: the caller sends
@@ -12,7 +14,7 @@ Source: AbstractControllerBrokerRequestBatch of Apache Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
@@ -46,6 +48,9 @@ class UpdateType(IntEnum):
 
 SECURITY_PROTOCOLS: Final[Mapping[str, int]] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 """Their numbers in UpdateMetadata."""
+
+PARTITIONS_PER_STEP: Final = 250
+"""Of a request that is built in steps."""
 
 UPDATE_METADATA_WITH_TYPE: Final = 8
 """The first version of UpdateMetadata with a type."""
@@ -114,21 +119,25 @@ class RequestBatch:
         self, context: ControllerContext, controller_id: int, listener: str, versions: InterBrokerVersions
     ) -> list[ControlRequest]:
         """The requests, sorted by broker; none for brokers that are not alive. `listener` is the inter-broker one."""
+        steps = self.build_in_steps(context, controller_id, listener, versions)
+        return [request for request in steps if request is not None]
+
+    def build_in_steps(
+        self, context: ControllerContext, controller_id: int, listener: str, versions: InterBrokerVersions
+    ) -> Iterator[ControlRequest | None]:
+        """The same, with None after every PARTITIONS_PER_STEP partitions."""
         metadata: tuple[list[update_metadata.UpdateMetadataTopicState], list[update_metadata.UpdateMetadataBroker]]
         metadata = ([], [])
         if self._metadata_brokers:
-            metadata = (
-                _metadata_topics(context, sorted(self._metadata_partitions)),
-                [_metadata_broker(context.brokers[broker]) for broker in context.broker_ids()],
-            )
+            topics = yield from _metadata_topics(context, sorted(self._metadata_partitions))
+            metadata = (topics, [_metadata_broker(context.brokers[broker]) for broker in context.broker_ids()])
         is_metadata_full = self._is_metadata_full and versions.update_metadata >= UPDATE_METADATA_WITH_TYPE
-        requests = []
         for broker in context.broker_ids():
             epoch = context.brokers[broker].epoch
             if broker in self._leader_and_isr:
-                body: Any = self._leader_and_isr_request(context, controller_id, broker, listener, versions)
+                body: Any = yield from self._leader_and_isr_request(context, controller_id, broker, listener, versions)
                 if body is not None:
-                    requests.append(ControlRequest(broker, ApiKey.LEADER_AND_ISR, versions.leader_and_isr, body))
+                    yield ControlRequest(broker, ApiKey.LEADER_AND_ISR, versions.leader_and_isr, body)
             if broker in self._metadata_brokers:
                 body = update_metadata.UpdateMetadataRequest(
                     controller_id=controller_id,
@@ -138,7 +147,7 @@ class RequestBatch:
                     topic_states=metadata[0],
                     live_brokers=metadata[1],
                 )
-                requests.append(ControlRequest(broker, ApiKey.UPDATE_METADATA, versions.update_metadata, body))
+                yield ControlRequest(broker, ApiKey.UPDATE_METADATA, versions.update_metadata, body)
             if broker in self._stop:
                 body = stop_replica.StopReplicaRequest(
                     controller_id=controller_id,
@@ -146,8 +155,7 @@ class RequestBatch:
                     broker_epoch=epoch,
                     topic_states=_stopped_topics(context, self._stop[broker]),
                 )
-                requests.append(ControlRequest(broker, ApiKey.STOP_REPLICA, versions.stop_replica, body))
-        return requests
+                yield ControlRequest(broker, ApiKey.STOP_REPLICA, versions.stop_replica, body)
 
     def _leader_and_isr_request(
         self,
@@ -156,11 +164,13 @@ class RequestBatch:
         broker: int,
         listener: str,
         versions: InterBrokerVersions,
-    ) -> leader_and_isr.LeaderAndIsrRequest | None:
+    ) -> Generator[None, None, leader_and_isr.LeaderAndIsrRequest | None]:
         partitions = self._leader_and_isr[broker]
         topics: dict[str, leader_and_isr.LeaderAndIsrTopicState] = {}
         leaders: set[int] = set()
-        for partition in sorted(partitions):
+        for number, partition in enumerate(sorted(partitions), 1):
+            if not number % PARTITIONS_PER_STEP:
+                yield
             leadership = context.leadership.get(partition)
             if leadership is None:
                 continue
@@ -214,9 +224,11 @@ def _leader_and_isr_state(
 
 def _metadata_topics(
     context: ControllerContext, partitions: list[TopicPartition]
-) -> list[update_metadata.UpdateMetadataTopicState]:
+) -> Generator[None, None, list[update_metadata.UpdateMetadataTopicState]]:
     topics: dict[str, update_metadata.UpdateMetadataTopicState] = {}
-    for partition in partitions:
+    for number, partition in enumerate(partitions, 1):
+        if not number % PARTITIONS_PER_STEP:
+            yield
         leadership = context.leadership.get(partition)
         is_deleted = context.is_deleting(partition.topic)
         if leadership is None and is_deleted and partition in context.unreadable_partitions:

@@ -90,7 +90,7 @@ class BrokerChanges:
         changed = [broker for broker in sorted(context.brokers) if found[broker] != context.brokers[broker]]
         if changed:
             logger.info("brokers have changed their registrations: %s", changed)
-            self._registrations_changed({broker: found[broker] for broker in changed})
+            await self._registrations_changed({broker: found[broker] for broker in changed})
 
     async def _read_registrations(self) -> dict[int, RegisteredBroker]:
         ids = await self._store.broker_ids(self._brokers_watcher)
@@ -113,7 +113,7 @@ class BrokerChanges:
                 found[broker] = registration
         return found
 
-    def _registrations_changed(self, brokers: Mapping[int, RegisteredBroker]) -> None:
+    async def _registrations_changed(self, brokers: Mapping[int, RegisteredBroker]) -> None:
         """Sends every broker the new endpoints. A broker whose own channel has to go elsewhere gets a full state again:
         the requests that it has not answered go with the channel."""
         context = self._context
@@ -128,17 +128,17 @@ class BrokerChanges:
             self._sender.open_channel(broker)
         batch = RequestBatch()
         batch.add_metadata(broker for broker in context.brokers if broker not in moved)
-        self._sender.send(batch)
+        await self._sender.send(batch)
         if not moved:
             return
         metadata = RequestBatch()
         add_full_update_metadata(metadata, context, moved)
-        self._sender.send(metadata)
+        await self._sender.send(metadata)
         full = RequestBatch()
         add_full_leader_and_isr(full, context, moved)
         self._deletions.add_unanswered(moved, full)
-        self._sender.send(full)
-        self._reassignments.stop_removed_replicas(moved)
+        await self._sender.send(full)
+        await self._reassignments.stop_removed_replicas(moved)
 
     def _address(self, broker: RegisteredBroker) -> tuple[Endpoint | None, Endpoint | None]:
         control_plane = self._config.control_plane_listener_name
@@ -170,7 +170,7 @@ class BrokerChanges:
         await self._elections.elect(affected, batch)
         # Also without any change of leadership: the live brokers and the offline replicas have changed.
         batch.add_metadata(context.brokers, affected)
-        self._sender.send(batch)
+        await self._sender.send(batch)
         # An unclean election may have made the target of a reassignment the whole ISR.
         await self._reassignments.progress(affected)
 
@@ -187,7 +187,7 @@ class BrokerChanges:
                 batch.add_leader_and_isr([replica.broker], replica.topic_partition)
         await self._elections.elect(partitions, batch)
         batch.add_metadata(context.brokers, partitions)
-        self._sender.send(batch)
+        await self._sender.send(batch)
         await self._deletions.advance(sorted({replica.topic for replica in replicas}))
         await self._reassignments.replicas_online({replica.broker for replica in replicas})
 
@@ -201,10 +201,10 @@ class BrokerChanges:
         if known:
             endpoints = RequestBatch()
             endpoints.add_metadata(known)
-            self._sender.send(endpoints)
+            await self._sender.send(endpoints)
         metadata = RequestBatch()
         add_full_update_metadata(metadata, context, brokers)
-        self._sender.send(metadata)
+        await self._sender.send(metadata)
         replicas = context.replicas_on(brokers)
         for replica in replicas:
             if not context.is_deleting(replica.topic):
@@ -214,6 +214,6 @@ class BrokerChanges:
         add_full_leader_and_isr(batch, context, brokers)
         # The metadata of every broker lists these replicas as offline.
         batch.add_metadata(context.brokers, (replica.topic_partition for replica in replicas))
-        self._sender.send(batch)
+        await self._sender.send(batch)
         await self._deletions.advance(sorted({replica.topic for replica in replicas}))
         await self._reassignments.replicas_online(brokers)

@@ -112,7 +112,7 @@ class BrokerShutdowns:
             leadership = context.leadership.get(partition)
             if leadership is not None and broker not in leadership.isr:
                 for_broker.add_stop_replica(Replica(*partition, broker), delete=False)
-        return MovedLeaderships(broker, living.epoch, context.epoch, for_broker, self._send(batch))
+        return MovedLeaderships(broker, living.epoch, context.epoch, for_broker, await self._send(batch))
 
     async def _decide(self, pending: Sequence[TopicPartition]) -> dict[TopicPartition, Election]:
         context = self._context
@@ -147,11 +147,11 @@ class BrokerShutdowns:
             raise KafkaError(
                 ErrorCode.STALE_BROKER_EPOCH, f"broker {moved.broker} has gone while its leaderships were moved"
             )
-        answered = self._send(moved.for_broker)
+        answered = await self._send(moved.for_broker)
         return StoppedReplicas(movable_leaderships(context, moved.broker), answered)
 
-    def _send(self, batch: RequestBatch) -> asyncio.Future[None]:
-        """Sends the batch; the future completes when every request is answered."""
+    async def _send(self, batch: RequestBatch) -> asyncio.Future[None]:
+        """Sends the batch; the future that it returns completes when every request is answered."""
         answered: asyncio.Future[None] = self._clock.create_future()
         left = 0
 
@@ -161,7 +161,8 @@ class BrokerShutdowns:
             if left == 0 and not answered.done():
                 answered.set_result(None)
 
-        left += self._sender.send(batch, on_answer)
-        if left == 0:
+        sent = await self._sender.send(batch, on_answer)
+        left += sent
+        if left == 0 and not answered.done():
             answered.set_result(None)
         return answered

@@ -54,7 +54,7 @@ class IsrWrites:
         context: ControllerContext,
         store: ControllerStore,
         elections: LeaderElections,
-        send: Callable[[RequestBatch], object],
+        send: Callable[[RequestBatch], Awaitable[object]],
         progress_reassignments: Callable[[Iterable[TopicPartition]], Awaitable[None]],
         notifications_watcher: Watcher,
     ) -> None:
@@ -124,7 +124,7 @@ class IsrWrites:
         conflicts = await self._write(to_write)
         batch = RequestBatch()
         batch.add_metadata(context.brokers if to_write else (), to_write)
-        self._send(batch)
+        await self._send(batch)
         results: dict[TopicPartition, IsrResult] = {}
         for partition, decision in decisions.items():
             if partition in conflicts:
@@ -174,6 +174,6 @@ class IsrWrites:
             await self._elections.read_leadership(known)
             batch = RequestBatch()
             batch.add_metadata(context.brokers, known)
-            self._send(batch)
+            await self._send(batch)
             await self._progress_reassignments(known)
         await self._store.delete_nodes(paths)

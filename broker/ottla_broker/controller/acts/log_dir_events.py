@@ -8,7 +8,7 @@ for an offline log directory, NONE for an online one (`broker_responses`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from ottla_broker.controller.acts.reassignments import Reassignments
 from ottla_broker.controller.acts.topic_deletions import TopicDeletions
@@ -33,7 +33,7 @@ class LogDirEvents:
         *,
         context: ControllerContext,
         store: ControllerStore,
-        send: Callable[[RequestBatch], object],
+        send: Callable[[RequestBatch], Awaitable[object]],
         deletions: TopicDeletions,
         reassignments: Reassignments,
         watcher: Watcher,
@@ -64,7 +64,7 @@ class LogDirEvents:
                     batch.add_leader_and_isr([replica.broker], replica.topic_partition)
             # Responses that are on their way may be older than the log directory's return, and none would follow.
             self._deletions.add_unanswered(living, batch)
-            self._send(batch)
-            self._reassignments.stop_removed_replicas(living)
+            await self._send(batch)
+            await self._reassignments.stop_removed_replicas(living)
             await self._deletions.advance(sorted(context.topics_to_delete))
         await self._store.delete_nodes(paths)

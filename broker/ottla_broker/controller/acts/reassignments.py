@@ -20,7 +20,7 @@ broker of ours finds out from a full LeaderAndIsr, or when a log directory is ba
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla_broker.controller.acts.leader_elections import LeaderElections
@@ -88,7 +88,7 @@ class Reassignments:
         context: ControllerContext,
         store: ControllerStore,
         elections: LeaderElections,
-        send: Callable[[RequestBatch], object],
+        send: Callable[[RequestBatch], Awaitable[object]],
         watcher: Watcher,
     ) -> None:
         self._context = context
@@ -171,7 +171,7 @@ class Reassignments:
 
     async def replicas_online(self, brokers: Collection[int]) -> None:
         """Brokers have registered, or log directories of theirs are online again: continues what waits for them."""
-        self.stop_removed_replicas(brokers)
+        await self.stop_removed_replicas(brokers)
         await self.progress(
             [
                 partition
@@ -180,7 +180,7 @@ class Reassignments:
             ]
         )
 
-    def stop_removed_replicas(self, brokers: Collection[int]) -> None:
+    async def stop_removed_replicas(self, brokers: Collection[int]) -> None:
         """Sends these brokers StopReplica again for their removed replicas.
 
         A removed replica has no replica state: only a log dir event of its broker says that it may be deletable now.
@@ -194,7 +194,7 @@ class Reassignments:
                 del self._removed[replica]
             else:
                 batch.add_stop_replica(replica, delete=True)
-        self._send(batch)
+        await self._send(batch)
 
     def stop_answered(
         self, broker: int, deleted: Iterable[TopicPartition], errors: Mapping[TopicPartition, int]
@@ -346,7 +346,7 @@ class Reassignments:
         for partition in sorted(steps):
             if partition not in vanished:
                 self._apply(partition, steps[partition], batch)
-        self._send(batch)
+        await self._send(batch)
         vanished += await self._write(ended)
         await self._forget_requests(p for p, one in steps.items() if not is_ongoing(one.settled))
         return vanished

@@ -18,6 +18,7 @@ from ottla_broker.controller.acts.metadata_waits import MetadataWaits
 from ottla_broker.controller.channels_port import ControllerChannels
 from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.control_requests import RequestBatch, deleted_partitions
+from ottla_broker.ports import Clock
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.records.ids import TopicPartition
 
@@ -48,6 +49,7 @@ class RequestSender:
         self,
         *,
         broker_id: int,
+        clock: Clock,
         context: ControllerContext,
         channels: ControllerChannels,
         listener: str,
@@ -56,6 +58,7 @@ class RequestSender:
         on_response: Callable[[ControlResponse], None],
     ) -> None:
         self._broker_id = broker_id
+        self._clock = clock
         self._context = context
         self._channels = channels
         self._listener = listener
@@ -82,11 +85,12 @@ class RequestSender:
         self._is_closed = True
         self._channels.close_all()
 
-    def send(self, batch: RequestBatch, on_answer: Callable[[], None] | None = None) -> int:
-        """Sends a batch.
+    async def send(self, batch: RequestBatch, on_answer: Callable[[], None] | None = None) -> int:
+        """Sends a batch. The loop does other work while a large one is built; the caller is the only one that changes
+        the context.
 
         Args:
-            on_answer: called once for each request, when its broker has answered it.
+            on_answer: called once for each request, when its broker has answered it; perhaps before this returns.
 
         Returns:
             The number of requests.
@@ -94,7 +98,12 @@ class RequestSender:
         if self._is_closed:
             return 0
         count = 0
-        for request in batch.build(self._context, self._broker_id, self._listener, self._versions):
+        for request in batch.build_in_steps(self._context, self._broker_id, self._listener, self._versions):
+            if request is None:
+                await self._clock.sleep(0)
+                if self._is_closed:
+                    return count
+                continue
             if self._context.brokers[request.broker].endpoint(self._listener) is None:
                 continue
             count += 1

@@ -68,7 +68,7 @@ class RequestedElections:
         store: ControllerStore,
         clock: Clock,
         elections: LeaderElections,
-        send: Callable[[RequestBatch], object],
+        send: Callable[[RequestBatch], Awaitable[object]],
         waits: MetadataWaits,
         progress_reassignments: Callable[[Iterable[TopicPartition]], Awaitable[None]],
         znode_watcher: Watcher,
@@ -142,7 +142,7 @@ class RequestedElections:
 
         batch = RequestBatch()
         await self._elections.elect(partitions, batch, decide=decide)
-        self._send(batch)
+        await self._send(batch)
         for partition in partitions:
             if partition not in decisions or partition in context.unreadable_partitions:
                 decisions[partition] = ElectionDecision(
@@ -188,7 +188,7 @@ class RequestedElections:
         if leaderless:
             batch = RequestBatch()
             await self._elections.elect(leaderless, batch)
-            self._send(batch)
+            await self._send(batch)
             await self._progress_reassignments(leaderless)
 
 

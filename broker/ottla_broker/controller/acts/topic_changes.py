@@ -41,7 +41,7 @@ class TopicChanges:
         store: ControllerStore,
         clock: Clock,
         elections: LeaderElections,
-        send: Callable[[RequestBatch], object],
+        send: Callable[[RequestBatch], Awaitable[object]],
         topics_watcher: Watcher,
         topic_watcher: Watcher,
         on_topics_gone: Callable[[], Awaitable[None]],
@@ -133,7 +133,7 @@ class TopicChanges:
                     Replica(*partition, broker), ReplicaState.ONLINE if broker in online else ReplicaState.OFFLINE
                 )
         batch.add_metadata(context.brokers, partitions)
-        self._send(batch)
+        await self._send(batch)
 
     async def _read_topics(self, names: Sequence[str]) -> list[Topic]:
         """Reads and watches topics and gives each an id. Those that cannot be parsed are recorded and left alone."""

@@ -9,7 +9,7 @@ Source: TopicDeletionManager of Apache Kafka.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.controller.context import ControllerContext
@@ -39,7 +39,7 @@ class TopicDeletions:
         context: ControllerContext,
         store: ControllerStore,
         config: BrokerConfig,
-        send: Callable[[RequestBatch], object],
+        send: Callable[[RequestBatch], Awaitable[object]],
         queue_advance: Callable[[], None],
         markers_watcher: Watcher,
     ) -> None:
@@ -107,7 +107,7 @@ class TopicDeletions:
                 context.move_replica(replica, ReplicaState.OFFLINE)
                 context.move_replica(replica, ReplicaState.DELETION_STARTED)
                 batch.add_stop_replica(replica, delete=True)
-        self._send(batch)
+        await self._send(batch)
         if self._due:
             self._queue_advance()
         await self.complete(some)

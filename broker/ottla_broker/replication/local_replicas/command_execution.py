@@ -107,7 +107,8 @@ class CommandExecution:
             self._loading.cancel()
         async with self._lock:
             await self._fetchers.close()
-            for partition in self._partitions:
+            for number, partition in enumerate(self._partitions):
+                await self._yield_after(number)
                 self._replicas.apply(partition.topic_partition, BrokerStopping())
                 partition.resign()
             await self._log_manager.checkpoint_high_watermarks()
@@ -364,7 +365,8 @@ class CommandExecution:
                 return {command.topic_partition: ErrorCode.REPLICA_NOT_AVAILABLE for command in commands}
             errors: dict[TopicPartition, ErrorCode] = {}
             stopped: list[Partition] = []
-            for command in commands:
+            for number, command in enumerate(commands):
+                await self._yield_after(number)
                 tp = command.topic_partition
                 event = StopReplicaReceived(command.leader_epoch, command.delete)
                 partition = self._partitions.get(*tp)

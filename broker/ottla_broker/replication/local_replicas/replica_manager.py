@@ -50,6 +50,9 @@ from ottla_broker.replication.replica_gauges import isr_counters, register_gauge
 from ottla_broker.replication.wake_queue import WakeQueue
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 
+_SHRINKS_PER_TURN = 500
+"""After so many partitions a check of the ISRs lets the loop do other work."""
+
 
 class ReplicaManager:
     """See the module. `log_manager` has loaded its logs when `start` is called.
@@ -171,7 +174,7 @@ class ReplicaManager:
         for log in self.log_manager.logs:
             found = LogFound(log.disk.path, self._is_power_loss_suspected(log.disk.path))
             self.replicas.apply(log.topic_partition, found)
-        self.clock.call_later(self.lag_max_ms / 2000, self._shrink_isrs)
+        self.clock.spawn(self._shrink_isrs(), name="ISR checks")
         self.clock.call_later(self._checkpoint_interval_s, self._checkpoint)
 
     async def stop(self) -> None:
@@ -306,14 +309,19 @@ class ReplicaManager:
 
     # Timers
 
-    def _shrink_isrs(self) -> None:
-        if self._execution.is_stopped:
-            return
-        # Of an append in this very turn the sessions have not heard: who rested in them would seem to lag since then.
-        self._wake_queue.run()
-        for partition in self._partitions:
-            partition.shrink_isr()
-        self.clock.call_later(self.lag_max_ms / 2000, self._shrink_isrs)
+    async def _shrink_isrs(self) -> None:
+        while True:
+            await self.clock.sleep(self.lag_max_ms / 2000)
+            for number, partition in enumerate(self._partitions):
+                if number and not number % _SHRINKS_PER_TURN:
+                    await self.clock.sleep(0)
+                if self._execution.is_stopped:
+                    return
+                if not number % _SHRINKS_PER_TURN:
+                    # Of an append in this very turn the sessions have not heard: who rested in them would seem to lag
+                    # since then.
+                    self._wake_queue.run()
+                partition.shrink_isr()
 
     def _checkpoint(self) -> None:
         if self._execution.is_stopped:
