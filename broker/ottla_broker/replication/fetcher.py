@@ -32,6 +32,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import FetchRequest, ReplicaState
+from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.fetch_client import ConnectToBroker, LeaderConnection
 from ottla_broker.replication.follower import Follower, backoff_s
 from ottla_broker.replication.leader_session import NO_SESSION, SESSION_ERRORS, LeaderSession
@@ -43,6 +44,9 @@ SETTLE_S = 0.05
 
 QUOTA_POLL_S = (0.01, 1.0)
 """Shortest and longest wait for room under a quota: a changed rate is noticed after the latter."""
+
+NAMED_PARTITIONS = 20
+"""In a line of the log about an error: a leader that leaves returns one for each of its partitions."""
 
 JOINING = 500
 """How many followers join a session with one request."""
@@ -292,16 +296,24 @@ class Fetcher:
         session.on_answer(response.session_id)
         self._is_without_session = session.session_id == NO_SESSION
         by_id = session.uses_topic_ids
+        errors: dict[int, list[TopicPartition]] = {}
         for topic in response.responses:
             name = topic.topic_id if by_id else topic.topic
             for data in topic.partitions:
                 found = session.holder((name, data.partition_index))
                 if found is not None and found in self._followers:
                     self._moved[found] = None
+                    if data.error_code:
+                        errors.setdefault(data.error_code, []).append(found.partition.topic_partition)
                     size = found.process_partition_data(data, client)
                     self._bytes_in.inc(size)
                     if size:
                         self._count(found, size)
+        for code, partitions in errors.items():
+            named = ", ".join(map(str, partitions[:NAMED_PARTITIONS]))
+            more = f" and {len(partitions) - NAMED_PARTITIONS} more" if len(partitions) > NAMED_PARTITIONS else ""
+            text = "broker %d returns %s for %s%s"
+            self._context.logger.info(text, self._leader_id, ErrorCode.of(code).name, named, more)
 
     def _count(self, follower: Follower, size: int) -> None:
         if self._context.broker_id in follower.partition.adding:

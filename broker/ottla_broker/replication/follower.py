@@ -384,8 +384,7 @@ class Follower:
         if error is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._run(partial(self._restart, leader), "restart")
             return
-        # Either broker has not received its LeaderAndIsr request yet.
-        self._logger.info("%s: broker %d returns %s", self.partition, self.leader_id, error.name)
+        # Either broker has not received its LeaderAndIsr request yet. The fetcher logs it.
         self._back_off()
 
     async def _restart(self, leader: LeaderConnection) -> None:

@@ -24,6 +24,9 @@ _FLUSH_CHECK_S = 1.0
 _IDLE_SEGMENT_S = 300.0
 """A closed segment that nobody reads for this long is closed and its index unmapped."""
 
+_LOGS_PER_TURN = 200
+"""Most logs have nothing to delete, and looking at one takes some microseconds: others have the loop in between."""
+
 
 class LogBackgroundTasks:
     """See the module. The tasks end with the clock, or when the access to the directories is closed."""
@@ -81,7 +84,9 @@ class LogBackgroundTasks:
     async def delete_old_segments(self, disk: Disk | None = None) -> int:
         """Applies retention to the logs of one directory, or of all. Returns the number of deleted segments."""
         deleted = 0
-        for log in list(self._table.current.values()):
+        for number, log in enumerate(list(self._table.current.values())):
+            if number and not number % _LOGS_PER_TURN:
+                await self._clock.sleep(0)
             if not log.is_failed and (disk is None or log.disk is disk):
                 try:
                     deleted += await log.delete_old_segments()

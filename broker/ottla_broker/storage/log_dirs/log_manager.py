@@ -50,6 +50,9 @@ from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from ottla_broker.storage.log_dirs.startup import LogDirectoryStartup
 from ottla_broker.storage.log_dirs.states import DirectoryStates
 
+_CLOSED_AT_ONCE = 250
+"""Logs of a directory: a stop with thousands of them still answers whoever asks how far it is."""
+
 
 class LogManager:
     """See the module. On the broker's loop.
@@ -218,7 +221,11 @@ class LogManager:
     async def _close_directory(self, disk: Disk, broker_epoch: int) -> None:
         try:
             logs = self.table.checkpointed_logs_in(disk)
-            for result in await asyncio.gather(*[log.close() for log in logs], return_exceptions=True):
+            results: list[BaseException | None] = []
+            for start in range(0, len(logs), _CLOSED_AT_ONCE):
+                some = logs[start : start + _CLOSED_AT_ONCE]
+                results += await asyncio.gather(*[log.close() for log in some], return_exceptions=True)
+            for result in results:
                 if isinstance(result, BaseException):
                     raise result
             await self.checkpoints.write_recovery_points(disk)
