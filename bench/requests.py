@@ -44,9 +44,9 @@ def request(record_bytes: int, partitions: int = 1, topic: str = TOPIC) -> Any:
     )
 
 
-def drive(port: int, record_bytes: int, partitions: int, in_flight: int, requests: int) -> float:
+def drive(port: int, record_bytes: int, partitions: int, in_flight: int, requests: int, topic: str = TOPIC) -> float:
     """Sends `requests` of them; seconds from the first to the last answer. ValueError when one is refused."""
-    message = request(record_bytes, partitions)
+    message = request(record_bytes, partitions, topic)
     chunks = codec.frame_request(ApiKey.PRODUCE, PRODUCE_VERSION, 1, "bench", message)
     frame = b"".join(chunk for chunk in chunks if isinstance(chunk, bytes | bytearray | memoryview))
     with socket.create_connection(("127.0.0.1", port)) as connection:
@@ -140,6 +140,7 @@ def main(
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["drive"]:
-        print(drive(*map(int, sys.argv[2:])))
+        port, record_bytes, partitions, in_flight, requests = map(int, sys.argv[2:7])
+        print(drive(port, record_bytes, partitions, in_flight, requests, *sys.argv[7:]))
     else:
         typer.run(main)

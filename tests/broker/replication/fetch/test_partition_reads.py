@@ -7,8 +7,8 @@ append it, and count as in sync with records that it does not have.
 from __future__ import annotations
 
 import asyncio
-import re
 import logging
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
