@@ -97,6 +97,7 @@ EXTENDED = (
     "tests/operator/rebalancer/test_on_real_brokers.py",
     "tests/operator/runtime/test_operator.py",
     "tests/pipeline/running/test_with_spark.py",
+    "tests/pipeline/test_examples.py",
     "tests/pipeline/test_spark.py",
     "tests/scenarios",
     "tests/simulation/test_determinism.py",

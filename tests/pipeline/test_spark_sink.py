@@ -166,6 +166,22 @@ def test_a_query_writes_each_row_once_from_run_to_run(
     assert Counter(int(value) for _, _, value in read_all(fleet, name)) == Counter(range(2000))
 
 
+def test_the_number_of_a_batch_is_for_writes_that_spark_does_not_number(
+    spark: Any, fleet: RunningCluster, tmp_path: Path
+) -> None:
+    name = topic(fleet, "numbered")
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "0.txt").write_text("1")
+    with pytest.raises(Exception, match=r"txnAppId: is for df\.write in foreachBatch"):
+        stream(spark, fleet, tmp_path / "source", tmp_path / "checkpoint", topic=name, txnAppId="a", txnVersion="0")
+    rows = spark.range(700).selectExpr("cast(id as string) value")
+    for version in (0, 0, 1):
+        write(rows, fleet, topic=name, txnAppId="numbered", txnVersion=str(version))
+    assert Counter(int(value) for _, _, value in read_all(fleet, name)) == Counter(dict.fromkeys(range(700), 2))
+    with pytest.raises(Exception, match="batch 2 left no marker, so nobody can say whether batch 3 was written"):
+        write(rows, fleet, topic=name, txnAppId="numbered", txnVersion="3")
+
+
 def test_a_batch_that_spark_runs_again_is_not_written_again(spark: Any, fleet: RunningCluster, tmp_path: Path) -> None:
     name = topic(fleet, "replayed")
     source = tmp_path / "source"

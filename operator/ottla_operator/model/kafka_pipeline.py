@@ -220,6 +220,9 @@ def _check_together(spec: Fields, pipeline: KafkaPipeline) -> None:
     source, target = pipeline.source, pipeline.sink.target
     if not isinstance(source, TopicSource):
         return
+    if source.is_table and pipeline.sink.output_mode == "append":
+        mode = "append does not go with source.table, whose rows change; choose update, or complete for all rows again"
+        spec.problem("sink.outputMode", mode)
     written = {target.topic} if isinstance(target, TopicSink) else set()
     for field, topics in (("sink.topic.name", written), ("deadLetters.topic", {pipeline.dead_letters} - {""})):
         for topic in topics & set(source.topics):

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ottla_operator.model.fields import Fields
-from ottla_operator.model.kafka_topic import TOPIC_NAME
-from ottla_operator.model.pipeline_source import folder
+from ottla_operator.model.pipeline_source import folder, topic_name
 from ottla_operator.model.pipeline_steps import Views
 
 SERVED = ("topic", "parquet", "delta")
 NOT_SERVED = ("iceberg", "jdbc")
-GUARANTEES = ("exactly-once", "at-least-once")
+EXACTLY_ONCE = "exactly-once"
+GUARANTEES = (EXACTLY_ONCE, "at-least-once")
 OUTPUT_MODES = ("append", "update", "complete")
 _FILE_MODES = {"parquet": ("append",), "delta": ("append", "complete")}
 _COLUMN = r"[^\W\d]\w*"
@@ -24,7 +24,7 @@ class TopicSink:
     """A topic. `config`: keys of Kafka's producer."""
 
     topic: str
-    guarantee: str = "exactly-once"
+    guarantee: str = EXACTLY_ONCE
     config: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -82,25 +82,16 @@ def parse_dead_letters(spec: Fields) -> str:
     if not spec.has("deadLetters"):
         return ""
     fields = spec.child("deadLetters")
-    topic = _topic_name(fields, "topic")
+    topic = topic_name(fields, "topic")
     fields.finish()
     return topic
 
 
 def _topic(parent: Fields) -> TopicSink:
     fields = parent.child("topic")
-    sink = TopicSink(
-        _topic_name(fields, "name"), fields.choice("guarantee", GUARANTEES, GUARANTEES[0]), fields.config()
-    )
+    sink = TopicSink(topic_name(fields, "name"), fields.choice("guarantee", GUARANTEES, EXACTLY_ONCE), fields.config())
     fields.finish()
     return sink
-
-
-def _topic_name(fields: Fields, name: str) -> str:
-    topic = fields.text(name)
-    if isinstance(fields.values.get(name), str) and (not re.fullmatch(TOPIC_NAME, topic) or topic in (".", "..")):
-        fields.problem(name, f"{topic!r} is not a topic name")
-    return topic
 
 
 def _files(parent: Fields, format: str) -> FileSink:

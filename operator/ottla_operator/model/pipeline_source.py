@@ -29,11 +29,12 @@ class ValueFormat:
 
 @dataclass(frozen=True, slots=True)
 class TopicSource:
-    """Records of topics: by name, or all whose name has `pattern` in it. `starting_offsets` counts without a
-    checkpoint only; `max_offsets_per_trigger`: 0 for no limit."""
+    """Records of topics: by name, or all whose name has `pattern` in it. `is_table`: the latest one of each key of one
+    topic. `starting_offsets` counts without a checkpoint only; `max_offsets_per_trigger`: 0 for no limit."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
+    is_table: bool = False
     starting_offsets: str = "earliest"
     max_offsets_per_trigger: int = 0
     isolation_level: str = "read_committed"
@@ -66,9 +67,7 @@ def parse_source(spec: Fields) -> Source:
     if len(named) > 1:
         spec.problem("source", f"has exactly one of {', '.join(KINDS)}, not {' and '.join(named)}")
     source: Source = TopicSource()
-    if "table" in named:
-        fields.problem("table", "a compacted topic as a table is not served yet; there are topics, pattern and files")
-    elif "files" in named:
+    if "files" in named:
         source = _files(fields)
     else:
         source = _topics(fields)
@@ -85,15 +84,20 @@ def _topics(fields: Fields) -> TopicSource:
     if fields.has("topics") and fields.values["topics"] == []:
         fields.problem("topics", "names no topic")
     for topic in topics:
-        if not re.fullmatch(TOPIC_NAME, topic) or topic in (".", ".."):
-            fields.problem("topics", f"{topic!r} is not a topic name")
-    pattern = fields.text("pattern", "")
+        _check_topic_name(fields, "topics", topic)
+    pattern, table = fields.text("pattern", ""), ""
     if fields.has("pattern"):
         _check_pattern(fields, pattern)
+    starting = fields.choice("startingOffsets", ("earliest", "latest"), "earliest")
+    if fields.has("table"):
+        table = topic_name(fields, "table")
+        if starting == "latest":
+            fields.problem("startingOffsets", "latest does not go with table: a table has the records of the whole log")
     return TopicSource(
-        topics=topics,
+        topics=(table,) if table else topics,
         pattern=pattern,
-        starting_offsets=fields.choice("startingOffsets", ("earliest", "latest"), "earliest"),
+        is_table=bool(table),
+        starting_offsets=starting,
         max_offsets_per_trigger=fields.whole("maxOffsetsPerTrigger", 0),
         isolation_level=fields.choice("isolationLevel", ISOLATION_LEVELS, "read_committed"),
         is_data_loss_fatal=_is_fatal(fields),
@@ -145,6 +149,19 @@ def _files(fields: Fields) -> FileSource:
     source = FileSource(path, kind, schema, files.whole("maxFilesPerTrigger", 0))
     files.finish()
     return source
+
+
+def topic_name(fields: Fields, name: str) -> str:
+    """The name of a topic."""
+    topic = fields.text(name)
+    if isinstance(fields.values.get(name), str):
+        _check_topic_name(fields, name, topic)
+    return topic
+
+
+def _check_topic_name(fields: Fields, name: str, topic: str) -> None:
+    if not re.fullmatch(TOPIC_NAME, topic) or topic in (".", ".."):
+        fields.problem(name, f"{topic!r} is not a topic name")
 
 
 def folder(fields: Fields, name: str, default: str | None = None) -> str:

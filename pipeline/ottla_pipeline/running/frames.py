@@ -97,19 +97,43 @@ def with_dead_letters(frames: Frames, topic: str, dead_topic: str) -> DataFrame:
 def _source(spark: SparkSession, pipeline: KafkaPipeline, bootstrap: str) -> tuple[DataFrame, DataFrame | None]:
     """The view `source`, and the dead letters of what is not of its schema."""
     source = pipeline.source
-    rows = _files(spark, source) if isinstance(source, FileSource) else _topics(spark, source, bootstrap)
+    if isinstance(source, FileSource):
+        return _without_dead_letters(pipeline, _files(spark, source))
+    rows, dead = _without_dead_letters(pipeline, _topics(spark, source, bootstrap))
+    return (_table(rows, is_whole=pipeline.sink.output_mode == "complete") if source.is_table else rows), dead
+
+
+def _without_dead_letters(pipeline: KafkaPipeline, rows: DataFrame) -> tuple[DataFrame, DataFrame | None]:
     if CORRUPT_RECORD not in rows.columns:
         return rows, None
     if not pipeline.dead_letters:
         return rows.drop(_RAW, _FILE), None
     bad = rows.where(F.col(CORRUPT_RECORD).isNotNull())
-    if isinstance(source, TopicSource):
+    if isinstance(pipeline.source, TopicSource):
         bad = bad.select("key", "topic", "partition", "offset", F.col(_RAW).alias("value"))
     else:
         bad = bad.select(F.col(_FILE).alias("file"), F.col(_RAW).alias("value"))
     what = F.lit("is not of the schema in spec.source")
     good = rows.where(F.col(CORRUPT_RECORD).isNull()).drop(CORRUPT_RECORD, _RAW, _FILE)
     return good, dead_letters(bad, pipeline.name, what)
+
+
+def _table(rows: DataFrame, *, is_whole: bool) -> DataFrame:
+    """The latest record of each key: the one with the highest offset, which is the one that compaction keeps (Apache
+    Kafka's Cleaner). A record without a key is of no table (KTableSource).
+
+    Args:
+        rows: the records of one topic.
+        is_whole: each batch has the whole table, so that a key with a tombstone is not there; else what has changed,
+            and a deleted key has a row with null as value.
+    """
+    columns = [name for name in rows.columns if name != "key"]
+    latest = F.max_by(F.struct(*columns), "offset").alias("latest")
+    table = rows.where(F.col("key").isNotNull()).groupBy("key").agg(latest).select("key", "latest.*")
+    if not is_whole:
+        return table
+    is_there = F.col("value").isNotNull()
+    return table.where(is_there | F.col(CORRUPT_RECORD).isNotNull() if CORRUPT_RECORD in columns else is_there)
 
 
 def _topics(spark: SparkSession, source: TopicSource, bootstrap: str) -> DataFrame:

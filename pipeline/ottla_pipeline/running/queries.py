@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -12,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
 
 from ottla_operator.model.kafka_pipeline import KafkaPipeline
-from ottla_operator.model.pipeline_sink import FileSink, TopicSink
+from ottla_operator.model.pipeline_sink import EXACTLY_ONCE, FileSink, TopicSink
 from ottla_pipeline.running.batch_progress import query_status
 from ottla_pipeline.running.failure_reasons import failure_reason
 from ottla_pipeline.running.frames import Frames, StepError, with_dead_letters
@@ -75,8 +76,12 @@ def start_queries(
     trigger = trigger_options(pipeline.trigger, is_once)
 
     def start(frame: DataFrame, name: str, format: str, options: Mapping[str, str], checkpoint: str) -> StreamingQuery:
-        writer = frame.writeStream.format(format).options(**options).option("checkpointLocation", checkpoint)
-        writer = writer.queryName(name).outputMode(mode).trigger(**trigger)
+        writer = frame.writeStream.queryName(name).outputMode(mode).trigger(**trigger)
+        if mode == "update" and format == "ottla":
+            writer = writer.foreachBatch(_writer_of_updates(options, Path(checkpoint)))
+        else:
+            writer = writer.format(format).options(**options)
+        writer = writer.option("checkpointLocation", checkpoint)
         if isinstance(target, FileSink) and format == target.format and target.partition_by:
             writer = writer.partitionBy(*target.partition_by)
         try:
@@ -101,6 +106,20 @@ def start_queries(
             queries[0].stop()
             raise
     return queries
+
+
+def _writer_of_updates(options: Mapping[str, str], checkpoint: Path) -> Callable[[DataFrame, int], None]:
+    """Writes a batch of update mode, which Spark refuses to every sink that is written in Python: as a write of its
+    own, which has the query and the number of the batch."""
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        numbered: dict[str, str] = {}
+        if options["guarantee"] == EXACTLY_ONCE:
+            query_id = json.loads((checkpoint / "metadata").read_text())["id"]
+            numbered = {"txnAppId": query_id, "txnVersion": str(batch_id)}
+        rows.write.format("ottla").options(**options, **numbered).mode("append").save()
+
+    return write
 
 
 def follow(queries: list[StreamingQuery], listener: ProgressListener, is_asked_to_end: Callable[[], bool]) -> str:

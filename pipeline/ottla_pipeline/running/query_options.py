@@ -150,7 +150,8 @@ def summary(pipeline: KafkaPipeline) -> str:
     if isinstance(source, FileSource):
         begin = f"{source.format} files of {source.path}"
     else:
-        begin = f"topics like {source.pattern}" if source.pattern else f"topics {', '.join(source.topics)}"
+        kind = "table" if source.is_table else "topics"
+        begin = f"topics like {source.pattern}" if source.pattern else f"{kind} {', '.join(source.topics)}"
     if isinstance(target, FileSink):
         end = f"{'Parquet files in' if target.format == 'parquet' else 'the Delta table'} {target.path}"
     else:

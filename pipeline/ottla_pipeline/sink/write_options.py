@@ -51,6 +51,15 @@ class Sending:
 
 
 @dataclass(frozen=True, slots=True)
+class NumberedWrite:
+    """txnAppId and txnVersion, with Delta Lake's names: the batch of a `foreachBatch` that a write is. `application`:
+    of the query, for one write of each of its batches; `version`: the number of the batch, from 0."""
+
+    application: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class WriteOptions:
     """A checked set of options for a write."""
 
@@ -63,6 +72,8 @@ class WriteOptions:
     transaction_timeout_ms: int | None = None
     """None chooses one by the size of the batch."""
     spool_directory: str | None = None
+    numbered: NumberedWrite | None = None
+    """Of `df.write` only."""
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
@@ -75,7 +86,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         raise OptionError("topic", "is empty")
     transactional_id = given.get("kafka.transactional.id")
     if guarantee is Guarantee.AT_LEAST_ONCE:
-        for name in ("kafka.transactional.id", "kafka.transaction.timeout.ms", "missingMarker", "spoolDirectory"):
+        for name in _OF_TRANSACTIONS:
             if name.lower() in given:
                 raise OptionError(name, "needs guarantee=exactly-once: other writes have no transaction")
     elif transactional_id is not None and not transactional_id:
@@ -89,12 +100,18 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         transactional_id=transactional_id,
         transaction_timeout_ms=number(given, "kafka.transaction.timeout.ms", None, 1, INT32_MAX),
         spool_directory=given.get("spooldirectory"),
+        numbered=_numbered(given),
     )
 
 
 # -- names
 
-_OWN = ("topic", "guarantee", "missingMarker", "spoolDirectory")
+_OWN = ("topic", "guarantee", "missingMarker", "spoolDirectory", "txnAppId", "txnVersion")
+
+_OF_TRANSACTIONS = (
+    "kafka.transactional.id", "kafka.transaction.timeout.ms", "missingMarker", "spoolDirectory", "txnAppId",
+    "txnVersion",
+)  # fmt: skip
 
 _OF_SPARK = ("checkpointLocation", "queryName", "path")
 """Spark's own options of a write, which it hands over too; `path` is refused."""
@@ -194,6 +211,19 @@ def _sending(given: Mapping[str, str], guarantee: Guarantee) -> Sending:
         retry_backoff_max_ms=required_number(given, "kafka.retry.backoff.max.ms", 0, default.retry_backoff_max_ms),
         max_block_ms=required_number(given, "kafka.max.block.ms", 0, default.max_block_ms),
     )
+
+
+def _numbered(given: Mapping[str, str]) -> NumberedWrite | None:
+    application, version = given.get("txnappid"), number(given, "txnVersion", None, 0)
+    if application is None and version is None:
+        return None
+    if application is None:
+        raise OptionError("txnVersion", "needs txnAppId, which says whose batch it is")
+    if version is None:
+        raise OptionError("txnAppId", "needs txnVersion, the number of the batch")
+    if not application.strip():
+        raise OptionError("txnAppId", "is empty")
+    return NumberedWrite(application, version)
 
 
 def _acks(given: Mapping[str, str]) -> int:

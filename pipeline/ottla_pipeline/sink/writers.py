@@ -41,7 +41,10 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 
 def stream_writer(options: Mapping[str, str], schema: StructType) -> DataSourceStreamArrowWriter:
     """The writer of `writeStream`. Raises as `batch_writer`."""
-    return StreamWriter(_checked(options, schema))
+    parsed = _checked(options, schema)
+    if parsed.numbered is not None:
+        raise OptionError("txnAppId", "is for df.write in foreachBatch; writeStream knows its query and its batches")
+    return StreamWriter(parsed)
 
 
 def _checked(options: Mapping[str, str], schema: StructType) -> WriteOptions:
@@ -51,7 +54,8 @@ def _checked(options: Mapping[str, str], schema: StructType) -> WriteOptions:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a DataFrame: with exactly-once in one transaction, of which readers see all or nothing."""
+    """Writes a DataFrame: with exactly-once in one transaction, of which readers see all or nothing. With the number of
+    a batch it is written once, however often it is run."""
 
     def __init__(self, options: WriteOptions, after: Callable[[str], None] = nothing) -> None:
         self._options = options
@@ -65,10 +69,14 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks have ended well."""
-        outputs = _outputs(messages)
-        if self._options.guarantee is Guarantee.EXACTLY_ONCE:
+        if self._options.guarantee is not Guarantee.EXACTLY_ONCE:
+            return
+        outputs, numbered = _outputs(messages), self._options.numbered
+        if numbered is None:
             commit_job(outputs, self._transactional_id, self._options, self._after)
-            _delete(outputs)
+        else:
+            commit_batch(outputs, numbered.application, numbered.version, self._options, self._after)
+        _delete(outputs)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """A task or the commit has failed: with exactly-once nothing is visible."""

@@ -267,7 +267,7 @@ def test_topic_fields_are_the_ones_the_model_reads() -> None:
     assert _schema_fields(spec, "spec") == _model_fields(parse_topic, everywhere)
 
 
-NOT_SERVED = {"spec.source.table", "spec.sink.iceberg", "spec.sink.jdbc"}
+NOT_SERVED = {"spec.sink.iceberg", "spec.sink.jdbc"}
 """Fields of a pipeline that the model refuses by their name."""
 
 

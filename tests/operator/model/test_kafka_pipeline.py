@@ -21,6 +21,7 @@ from ottla_operator.model.pipeline_source import FileSource, TopicSource, ValueF
 from ottla_operator.model.pipeline_steps import PythonStep, SqlStep
 from ottla_operator.model.resources import Resources
 
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 HEAD = "apiVersion: kafka.ottla.dev/v1alpha1\nkind: KafkaPipeline\nmetadata: {name: delays}\n"
 FULL = """
 clusterRef: {name: orders}
@@ -114,6 +115,22 @@ def test_every_field_of_a_document_arrives() -> None:
     )
     assert pipeline.sink.view == "by_carrier" and pipeline.sink.output_mode == "update"
     assert pipeline.sink.target == TopicSink("delays", "at-least-once", {"compression.type": "zstd", "linger.ms": "5"})
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("{table: a}", ""),
+        ("{table: a b}", "spec.source.table: 'a b' is not a topic name"),
+        ("{table: b}", "spec.sink.topic.name: b is read by this pipeline: it would read what it writes"),
+        ("{table: a, startingOffsets: latest}", "spec.source.startingOffsets: latest does not go with table"),
+    ],
+)
+def test_a_table_is_one_topic_from_its_first_record(source: str, problem: str) -> None:
+    sink = "{topic: {name: b}, outputMode: update}"
+    pipeline, problems = parse(f"bootstrapServers: 'h:1'\nsource: {source}\nsink: {sink}")
+    assert [found.startswith(problem) for found in problems] == ([True] if problem else [])
+    assert problem or pipeline.source == TopicSource(topics=("a",), is_table=True, starting_offsets="earliest")
 
 
 def test_absent_fields_have_defaults() -> None:
@@ -238,7 +255,12 @@ def test_a_typo_is_answered_with_the_nearest_field(typo: str, meant: str) -> Non
         ("spec.schedule", "0 0 30 2 *", "spec.schedule: '0 0 30 2 *' is no schedule of five fields as cron has them"),
         ("spec.source", {"pattern": "f("}, "spec.source.pattern: 'f(' is no regular expression"),
         ("spec.source", {"pattern": ""}, "spec.source.pattern: is empty"),
-        ("spec.source", {"table": {"topic": "a"}}, "spec.source.table: a compacted topic as a table is not served yet"),
+        ("spec.source", {"table": {"topic": "a"}}, "spec.source.table: must be a string, not {'topic': 'a'}"),
+        (
+            "spec.source",
+            {"table": "a"},
+            "spec.sink.outputMode: append does not go with source.table, whose rows change",
+        ),
         ("spec.source", {"files": {"path": "in"}}, "spec.source.files.schema: is required for a stream of files"),
         ("spec.source", {"files": {"format": "text"}}, "spec.source.files.path: is required"),
         ("spec.sink", {"jdbc": {"url": "x"}}, "spec.sink.jdbc: is not served yet"),
@@ -300,10 +322,10 @@ def test_several_pipelines_in_one_file_and_the_same_name_twice() -> None:
         load_documents([("f.yaml", f"{one}---\n{one}")])
 
 
-def test_the_example_is_a_valid_document_whose_topics_are_declared() -> None:
-    path = Path(__file__).resolve().parents[3] / "examples" / "late-flights.yaml"
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+def test_an_example_is_a_valid_document_whose_topics_are_declared(path: Path) -> None:
     found = load_documents([(str(path), path.read_text())])
     (pipeline,) = found.pipelines
     written = {pipeline.sink.target.topic if isinstance(pipeline.sink.target, TopicSink) else "", pipeline.dead_letters}
-    assert written == {topic.topic_name for topic in found.topics}
+    assert written - {""} <= {topic.topic_name for topic in found.topics}
     assert {topic.cluster for topic in found.topics} == {pipeline.cluster} == {"orders"}

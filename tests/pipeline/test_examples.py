@@ -1,0 +1,250 @@
+"""The examples that the manual lists, as they are, on real brokers: what each leaves behind, and the table it prints.
+
+One Spark session and one fleet serve all of them. The programs run in this session.
+"""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from ottla_broker.testing import RunningCluster, cluster
+from ottla_operator.model.documents import Documents, load_documents
+from ottla_pipeline.running.query_options import session_settings
+from ottla_pipeline.running.run_folder import RunFolder
+from tests.pipeline.fleets import create
+from tests.pipeline.sink.test_delivery import read_all
+
+pytestmark = [pytest.mark.spark, pytest.mark.java]
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+NOON_MS = 1_767_268_800_000
+"""2026-01-01 12:00 UTC."""
+ALONE = {
+    "auto.create.topics.enable": "false",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+LINES = ("all streams lead to kafka", "hello kafka streams", "join kafka summit")
+UPDATES = (
+    ("all", 1), ("streams", 1), ("lead", 1), ("to", 1), ("kafka", 1),
+    ("hello", 1), ("kafka", 2), ("streams", 2),
+    ("join", 1), ("kafka", 3), ("summit", 1),
+)  # fmt: skip
+"""The lines of Kafka Streams' quickstart, and what it shows of WordCountDemo."""
+Row = tuple[str, ...]
+Script = Callable[..., list[Row]]
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[RunningCluster]:
+    with cluster(config=ALONE) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The session of `ottla pipeline run`."""
+    from ottla_pipeline.running.session import open_session
+
+    settings = session_settings("examples", "local[2]", tmp_path_factory.mktemp("spark"))
+    session = open_session(settings | {"spark.sql.shuffle.partitions": "2"}, [EXAMPLES])
+    yield session
+    session.stop()
+
+
+def documents(name: str) -> Documents:
+    return load_documents([(name, (EXAMPLES / name).read_text())])
+
+
+def declare(fleet: RunningCluster, document: str) -> None:
+    """Creates the topics of the document, whose records may be as old as they are here."""
+    for topic in documents(document).topics:
+        create(fleet, topic.topic_name, 1, **{**topic.config, "retention.ms": "-1"})
+
+
+@pytest.fixture
+def run(spark: Any, fleet: RunningCluster, tmp_path: Path) -> Callable[..., None]:
+    """`run("prices.yaml")` runs the pipeline of the document over what is there now. `sink` and named arguments replace
+    fields of its sink and its source; `is_new` begins without a checkpoint."""
+    from ottla_pipeline.running.runner import PipelineRun
+
+    def run(document: str, *, is_new: bool = False, sink: dict[str, Any] | None = None, **source: Any) -> None:
+        pipeline = replace(
+            documents(document).pipelines[0],
+            checkpoint=str(tmp_path / "checkpoint"),
+            restart_policy="Never",
+        )
+        pipeline = replace(
+            pipeline, source=replace(pipeline.source, **source), sink=replace(pipeline.sink, **(sink or {}))
+        )
+        said: list[str] = []
+        folder = RunFolder(pipeline)
+        with folder.locked():
+            if is_new:
+                folder.reset()
+            one = PipelineRun(
+                pipeline,
+                fleet.bootstrap,
+                folder,
+                is_once=True,
+                is_asked_to_end=threading.Event(),
+                say=said.append,
+            )
+            assert one.run(spark), said
+
+    return run
+
+
+@pytest.fixture
+def script(spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Script:
+    """`script("table.py", ...)` runs a program of the examples, and gives the rows of the last table it has printed."""
+
+    def script(name: str, *arguments: str, status: int = 0) -> list[Row]:
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        capsys.readouterr()
+        try:
+            runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        except SystemExit as ended:
+            assert int(ended.code or 0) == status
+        tables = capsys.readouterr().out.split("+\n\n")
+        lines = tables[-2].splitlines()
+        return [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in lines if line.startswith("|")][1:]
+
+    return script
+
+
+def send(fleet: RunningCluster, topic: str, *records: tuple[str | None, str | None, int], **more: Any) -> None:
+    """Records as key, value and minutes after noon."""
+    producer = Producer({"bootstrap.servers": fleet.bootstrap, "acks": "all"})
+    for key, value, minutes in records:
+        producer.produce(topic, key=key, value=value, timestamp=NOON_MS + 60_000 * minutes, **more)
+    assert producer.flush(60) == 0
+
+
+def page(name: str, minutes: int) -> tuple[None, str, int]:
+    return None, json.dumps({"page": name}), minutes
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """As a kill leaves it, between the write of a batch and Spark's own log of it."""
+    last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    (checkpoint / "commits" / f".{last.name}.crc").unlink(missing_ok=True)
+
+
+def test_word_count_writes_the_records_of_kafka_streams_and_a_batch_finds_the_same(
+    fleet: RunningCluster, run: Callable[..., None], script: Script, tmp_path: Path
+) -> None:
+    document = "word-count.yaml"
+    declare(fleet, document)
+    for line in LINES:
+        send(fleet, "streams-plaintext-input", (None, line, 0))
+    run(document, max_offsets_per_trigger=1)
+    forget_last_commit(tmp_path / "checkpoint" / "query")
+    run(document, max_offsets_per_trigger=1)
+    found = [(key, int.from_bytes(value, "big")) for _, key, value in read_all(fleet, "streams-wordcount-output", 1)]
+    assert Counter(found) == Counter((word.encode(), count) for word, count in UPDATES)
+    send(fleet, "streams-plaintext-input", (None, "Kafka, hello!", 0), (None, "", 0))
+    run(document)
+    as_number = "conv(hex(value), 16, 10)"
+    streamed = script("table.py", fleet.bootstrap, "streams-wordcount-output", as_number)
+    assert streamed == script("word_count.py", fleet.bootstrap)
+    assert dict(streamed)["kafka"] == "4" and dict(streamed)["hello"] == "2" and "" not in dict(streamed)
+
+
+def test_a_table_has_the_latest_value_of_each_key_and_is_the_changelog_of_another(
+    fleet: RunningCluster, run: Callable[..., None], script: Script
+) -> None:
+    def price(item: str | None, price: float) -> tuple[str | None, str, int]:
+        return item, json.dumps({"price": price}), 0
+
+    declare(fleet, "prices.yaml")
+    send(fleet, "prices", price("apple", 1.5), price("pear", 2), price("apple", 1.75))
+    run("prices.yaml")
+    send(fleet, "prices", ("pear", None, 0), price("fig", 3), ("apple", "{nonsense", 0))
+    run("prices.yaml")
+    expected = [("apple", "175"), ("fig", "300")]
+    assert script("table.py", fleet.bootstrap, "prices-in-cents") == expected
+    written = [(key, value) for _, key, value in read_all(fleet, "prices-in-cents", 1)]
+    assert Counter(written) == Counter([(b"apple", b"175"), (b"pear", b"200"), (b"pear", None), (b"fig", b"300")])
+    assert [value for _, _, value in read_all(fleet, "prices-dead", 1)] == [b"{nonsense"]
+
+    # Restored from the changelog alone, without any checkpoint, with and without the deleted key.
+    create(fleet, "restored", 1)
+    for mode, rows in (("update", [*expected, ("pear", None)]), ("complete", expected)):
+        known = len(read_all(fleet, "restored", 1))
+        target = replace(documents("prices.yaml").pipelines[0].sink.target, topic="restored")
+        run("prices.yaml", is_new=True, sink={"target": target, "output_mode": mode})
+        found = [(key.decode(), value and value.decode()) for _, key, value in read_all(fleet, "restored", 1)[known:]]
+        assert sorted(found, key=str) == sorted(rows, key=str)
+
+
+def test_views_are_counted_in_windows_until_they_are_too_late(
+    fleet: RunningCluster, run: Callable[..., None], script: Script
+) -> None:
+    declare(fleet, "page-views.yaml")
+    for batch in (
+        [page("a", 1), page("a", 2), page("b", 6)],
+        [page("a", 3), page("b", 20)],  # the first one is late, and counts
+        [page("a", 4)],  # its window has ended more than ten minutes before the latest view
+    ):
+        send(fleet, "page-views", *batch)
+        run("page-views.yaml")
+    found = script("table.py", fleet.bootstrap, "views-by-page")
+    assert found == [("12:00 a", "3"), ("12:05 b", "1"), ("12:20 b", "1")]
+
+
+def test_streams_are_joined_by_key_and_time(fleet: RunningCluster, run: Callable[..., None], script: Script) -> None:
+    declare(fleet, "clicks.yaml")
+    send(fleet, "shown", ("1", "shoes", 0), ("2", "hats", 1), ("3", "coats", 2))
+    send(fleet, "clicked", ("1", "", 30), ("3", "", 63))  # the last one after more than an hour
+    run("clicks.yaml")
+    assert script("table.py", fleet.bootstrap, "shown-and-clicked") == [("1", "shoes clicked")]
+    send(fleet, "shown", ("4", "bags", 180))
+    run("clicks.yaml")
+    found = script("table.py", fleet.bootstrap, "shown-and-clicked")
+    assert found == [("1", "shoes clicked"), ("2", "hats not clicked"), ("3", "coats not clicked")]
+
+
+def test_a_session_ends_with_half_an_hour_of_nothing(
+    fleet: RunningCluster, run: Callable[..., None], script: Script
+) -> None:
+    declare(fleet, "sessions.yaml")
+    send(fleet, "actions", ("ann", "", 0), ("bob", "", 5), ("ann", "", 10))
+    run("sessions.yaml")
+    send(fleet, "actions", ("ann", "", 25), ("ann", "", 90), ("eve", "", 180))
+    run("sessions.yaml")
+    found = script("table.py", fleet.bootstrap, "sessions")
+    assert found == [
+        ("ann 12:00", "3 until 12:25"), ("ann 13:30", "1 until 13:30"), ("bob 12:05", "1 until 12:05"),
+    ]  # fmt: skip
+
+
+def test_a_repeated_payment_is_written_once(fleet: RunningCluster, run: Callable[..., None], script: Script) -> None:
+    declare(fleet, "payments.yaml")
+    send(fleet, "payments", ("p1", "10", 0), ("p1", "10", 0), ("p2", "20", 1))
+    run("payments.yaml")
+    send(fleet, "payments", ("p1", "10", 50), ("p3", "30", 55))
+    run("payments.yaml")
+    written = [value for _, _, value in read_all(fleet, "payments-once", 1)]
+    assert Counter(written) == Counter([b"10", b"20", b"30"])
+    assert script("table.py", fleet.bootstrap, "payments-once") == [("p1", "10"), ("p2", "20"), ("p3", "30")]
+
+
+def test_the_manual_lists_every_example() -> None:
+    manual = (ROOT / "docs" / "operating" / "pipeline-examples.md").read_text()
+    missing = [path.name for path in EXAMPLES.glob("*.*") if f"examples/{path.name})" not in manual]
+    assert missing == []
