@@ -54,7 +54,7 @@ class Fleet:
 
     async def start_broker(self, broker_id: int, *, wait_until_ready: bool = True) -> Broker:
         """Starts one broker that is not running. StartRefused, with the broker id and the reason."""
-        place = self.layout.state.brokers[broker_id]
+        place = self.layout.place(broker_id)
         config = BrokerConfig.from_mapping(
             {**self.layout.broker_config(place, self._zookeeper_connect or EMBEDDED_CONNECT), **self._overrides}
         )

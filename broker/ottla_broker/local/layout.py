@@ -23,6 +23,7 @@ from pathlib import Path
 
 from ottla_broker.config.properties import format_properties
 from ottla_broker.local.ports import HOST, RANGE_VARIABLE, free_ports
+from ottla_operator.model.broker_pools import MAIN_POOL, BrokerPool, free_ids, missing, pools_of, surplus
 from ottla_operator.model.kafka_cluster import KafkaCluster, default_broker_config
 
 FIRST_CLIENT_PORT = 9092
@@ -44,6 +45,7 @@ class BrokerPlace:
     internal_port: int
     http_port: int
     formatted: dict[str, str] = field(default_factory=dict)
+    pool: str = MAIN_POOL
 
 
 @dataclass(slots=True)
@@ -86,9 +88,15 @@ class Layout:
 
     def assign_ports(self) -> None:
         """Assigns ports to the brokers of the document that have none and writes fleet.json."""
+        brokers = self.cluster.brokers
         known = {place.id: place for place in self.state.brokers}
+        members = pools_of(brokers.pools, self._recorded(), has_pools=brokers.has_pools)
+        for pool in brokers.pools:
+            lacks = missing([pool], {number: one for number, one in members.items() if one is pool})
+            ids = free_ids(pool, brokers.pools, {*known, *members}, lacks.get(pool.name, 0))
+            members |= dict.fromkeys(ids, pool)
         taken = {port for place in known.values() for port in (place.client_port, place.internal_port, place.http_port)}
-        for broker_id in range(self.cluster.brokers.replicas):
+        for broker_id in sorted(members):
             if broker_id not in known:
                 first = self._first_client_port
                 client = _next_free_port(first, taken) if first else free_ports(1, taken)[0]
@@ -96,12 +104,24 @@ class Layout:
                 internal, http = free_ports(2, taken)
                 taken.update((internal, http))
                 known[broker_id] = BrokerPlace(broker_id, client, internal, http)
+            known[broker_id].pool = members[broker_id].name
         self.state.brokers = [known[broker_id] for broker_id in sorted(known)]
         self.save()
 
     def places(self) -> list[BrokerPlace]:
-        """The brokers of the document, by id."""
-        return self.state.brokers[: self.cluster.brokers.replicas]
+        """The brokers of the document, by id. Those that it has no more stay in fleet.json, and their data stays."""
+        left = surplus(self._pools(), (place.id for place in self.state.brokers))
+        return [place for place in self.state.brokers if place.id not in left]
+
+    def place(self, broker_id: int) -> BrokerPlace:
+        return next(place for place in self.state.brokers if place.id == broker_id)
+
+    def _recorded(self) -> dict[int, str]:
+        return {place.id: place.pool for place in self.state.brokers}
+
+    def _pools(self) -> dict[int, BrokerPool]:
+        brokers = self.cluster.brokers
+        return pools_of(brokers.pools, self._recorded(), has_pools=brokers.has_pools)
 
     @property
     def bootstrap(self) -> str:
@@ -109,7 +129,7 @@ class Layout:
 
     def rack(self, broker_id: int) -> str:
         """Broker i is in rack i mod (number of racks)."""
-        racks = self.cluster.brokers.racks or tuple(f"rack-{number}" for number in range(DEFAULT_RACKS))
+        racks = self._pools()[broker_id].racks or tuple(f"rack-{number}" for number in range(DEFAULT_RACKS))
         return racks[broker_id % len(racks)]
 
     def broker_directory(self, broker_id: int) -> Path:
@@ -117,7 +137,7 @@ class Layout:
 
     def log_directories(self, broker_id: int) -> dict[str, Path]:
         """The path of each log directory by the name of its disk, in the order of the document."""
-        return {disk.name: self.broker_directory(broker_id) / disk.name for disk in self.cluster.brokers.disks}
+        return {disk.name: self.broker_directory(broker_id) / disk.name for disk in self._pools()[broker_id].disks}
 
     def broker_config(self, place: BrokerPlace, zookeeper_connect: str) -> dict[str, str]:
         """The server.properties of one broker.
@@ -129,7 +149,7 @@ class Layout:
         return {
             "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
             **default_broker_config(self.cluster),
-            **self.cluster.brokers.config,
+            **self._pools()[place.id].config,
             "broker.id": str(place.id),
             "broker.rack": self.rack(place.id),
             "log.dirs": ",".join(str(path) for path in directories.values()),
@@ -144,7 +164,7 @@ class Layout:
 
     def record_formatted(self, broker_id: int) -> None:
         """Records the directory ids of a broker after its start, so that its directories are not formatted again."""
-        place = self.state.brokers[broker_id]
+        place = self.place(broker_id)
         before = dict(place.formatted)
         for name, path in self.log_directories(broker_id).items():
             directory_id = _directory_id(path)

@@ -27,8 +27,9 @@ from ottla_broker.adapters.event_loop import TakeoverLoop
 from ottla_broker.adapters.process import prepare
 from ottla_broker.local.fleet import Fleet
 from ottla_broker.local.layout import Layout
+from ottla_operator.model.broker_pools import MAIN_POOL, BrokerPool
 from ottla_operator.model.disk_spec import DiskSpec
-from ottla_operator.model.kafka_cluster import BrokersSpec, KafkaCluster, ZooKeeperSpec
+from ottla_operator.model.kafka_cluster import DEFAULT_BROKER_RESOURCES, BrokersSpec, KafkaCluster, ZooKeeperSpec
 
 T = TypeVar("T")
 
@@ -196,10 +197,17 @@ def cluster(
         name="test",
         namespace="default",
         brokers=BrokersSpec(
-            replicas=brokers,
             rack_key="rack",
-            racks=tuple(f"rack-{number}" for number in range(racks)),
-            disks=tuple(DiskSpec(f"d{number}") for number in range(disks)),
+            pools=(
+                BrokerPool(
+                    MAIN_POOL,
+                    brokers,
+                    disks=tuple(DiskSpec(f"d{number}") for number in range(disks)),
+                    config={},
+                    resources=DEFAULT_BROKER_RESOURCES,
+                    racks=tuple(f"rack-{number}" for number in range(racks)),
+                ),
+            ),
             config={},
         ),
         zookeeper=ZooKeeperSpec("", 1, DiskSpec("data"), None),

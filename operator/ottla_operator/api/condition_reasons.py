@@ -241,6 +241,12 @@ _OF_CLUSTERS = (
         "Get a broker to run; BrokersReady and the pods say what is wrong with them.",
     ),
     _cluster(
+        BROKERS_READY, "False", "NoFreeId",
+        "A pool lacks brokers, and no id of its idRange is free: brokers, kept claims of other pools or replicas have "
+        "them.",
+        "Widen spec.brokers.pools[].idRange, or delete claims of removed brokers that nobody needs.",
+    ),
+    _cluster(
         BROKERS_READY, "False", "WaitingToCreate", "New brokers wait for the conditions that the message names.",
         "See those conditions.",
     ),
@@ -255,13 +261,14 @@ _OF_CLUSTERS = (
     ),
     _cluster(
         BROKERS_READY, "False", "HoldReplicas",
-        "spec.brokers.replicas is smaller than the number of brokers, and the brokers to remove hold replicas.",
+        "spec.brokers.replicas, or that of a pool, is smaller than the number of brokers, or a pool is not named now, "
+        "and the brokers to remove hold replicas.",
         "See what the message says is in the way. With spec.rebalance.mode DryRun or Off: move the replicas with "
         "kafka-reassign-partitions. Or set the number back.",
     ),
     _cluster(
         BROKERS_READY, "False", "BeingRemoved",
-        "A broker is being emptied and then removed (spec.brokers.replicas).", _WAIT,
+        "A broker is being emptied and then removed (spec.brokers.replicas or pools).", _WAIT,
     ),
     _cluster(
         BROKERS_READY, "Unknown", "DesiredStateUnknown", "Which brokers there should be is not known; see RacksReady.",

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from ottla_broker.config import UpdateMode, find_key, unknown_broker_keys
+from ottla_broker.config import UpdateMode, find_key
 from ottla_broker.config.log_levels import LEVELS
-from ottla_operator.model.disk_spec import DiskSpec, parse_broker_disk, parse_ensemble_disk
+from ottla_operator.model.broker_pools import (
+    DEFAULTED,
+    MAIN_POOL,
+    MOST_BROKERS,
+    BrokerPool,
+    parse_broker_config,
+    parse_disks,
+    parse_pools,
+)
+from ottla_operator.model.disk_spec import DiskSpec, parse_ensemble_disk
 from ottla_operator.model.fields import Fields, Problem
 from ottla_operator.model.kafka_version import PROTOCOL_KEY, parse_version
 from ottla_operator.model.maintenance_windows import MaintenanceWindow, parse_maintenance_windows
@@ -29,25 +38,6 @@ MOST_REPLICAS = 3
 ClaimDeletionPolicy = Literal["Retain", "Delete"]
 CLAIM_DELETION_POLICIES: tuple[str, ...] = get_args(ClaimDeletionPolicy)
 
-OWNED_KEYS = (
-    "broker.id",
-    "broker.rack",
-    "log.dir",
-    "log.dirs",
-    "listeners",
-    "advertised.listeners",
-    "listener.security.protocol.map",
-    "inter.broker.listener.name",
-    "control.plane.listener.name",
-    "zookeeper.connect",
-    "ottla.http.listener",
-    "ottla.log.dirs.format",
-    PROTOCOL_KEY,
-)
-"""Broker keys that the operator sets; `config` must not have them."""
-OWNED_INSTEAD = {PROTOCOL_KEY: "spec.version"}
-"""The field that decides about a key that the operator sets, where there is one."""
-
 IMAGE = r"[A-Za-z0-9][A-Za-z0-9._:/@-]*"
 IMAGE_PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
 IMAGE_UPDATE_POLICIES = ("Keep", "FollowOperator")
@@ -64,22 +54,29 @@ DEFAULT_ZOOKEEPER_RESOURCES = Resources({"cpu": "100m", "memory": "512Mi"}, {})
 
 @dataclass(frozen=True, slots=True)
 class BrokersSpec:
-    replicas: int
+    """What holds for all brokers; what differs between them is in `pools`."""
+
     rack_key: str
-    racks: tuple[str, ...]
-    """The racks to use, in order; empty: those found."""
-    disks: tuple[DiskSpec, ...]
+    pools: tuple[BrokerPool, ...]
+    """One, `main`, when the document names none; empty when it is not known which it names."""
     config: Mapping[str, str]
-    resources: Resources = DEFAULT_BROKER_RESOURCES
+    """What no pool says otherwise."""
+    has_pools: bool = False
     claim_deletion_policy: ClaimDeletionPolicy = "Retain"
     """What happens to a claim that no broker has any more because its disk was replaced or removed."""
     overrides: tuple[BrokerOverride, ...] = ()
     """`ottla local` ignores them."""
     template: Template = NO_TEMPLATE
+    """Of the objects that are of no single broker."""
     unmanaged_config: frozenset[str] = frozenset()
     """Broker keys whose dynamic values the operator neither sets nor removes. `ottla local` ignores it."""
     log_level: str = ""
     """"": the broker's default. `ottla local` ignores it."""
+
+    @property
+    def replicas(self) -> int:
+        """Of all pools."""
+        return sum(pool.replicas for pool in self.pools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +164,11 @@ def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Probl
     return cluster, problems
 
 
-def default_broker_config(cluster: KafkaCluster) -> dict[str, str]:
+def default_broker_config(cluster: KafkaCluster, brokers: int | None = None) -> dict[str, str]:
     """The broker keys that follow from other fields; `config` may override those that depend on the number of brokers.
+
+    Args:
+        brokers: how many there are; as many as the document declares when it is not given.
 
     Kafka's default of three replicas for internal topics does not work on fewer brokers. Its default of one replica for
     all other topics would have every roll take them away from clients.
@@ -178,7 +178,7 @@ def default_broker_config(cluster: KafkaCluster) -> dict[str, str]:
     >>> default_broker_config(cluster)["offsets.topic.replication.factor"]
     '2'
     """
-    factor = min(MOST_REPLICAS, cluster.brokers.replicas)
+    factor = max(1, min(MOST_REPLICAS, cluster.brokers.replicas if brokers is None else brokers))
     return {
         **({PROTOCOL_KEY: cluster.version} if cluster.version else {}),
         "default.replication.factor": str(factor),
@@ -189,32 +189,28 @@ def default_broker_config(cluster: KafkaCluster) -> dict[str, str]:
 
 
 def _parse_brokers(fields: Fields) -> BrokersSpec:
-    disks: list[DiskSpec] = []
-    for item in fields.items("disks"):
-        disk = parse_broker_disk(item)
-        if any(disk.name == other.name for other in disks):
-            item.problem("name", f"{disk.name!r} names two disks")
-        disks.append(disk)
-    if fields.has("disks") and not disks:
-        fields.problem("disks", "must name at least one disk")
-    config = fields.config()
-    for key in config:
-        if key in OWNED_KEYS:
-            instead = f"; write {OWNED_INSTEAD[key]}" if key in OWNED_INSTEAD else ""
-            fields.problem(f"config.{key}", f"is set by the operator; it cannot be set here{instead}")
-    for key in unknown_broker_keys({key: value for key, value in config.items() if key not in OWNED_KEYS}):
-        fields.problem(f"config.{key}", "is not a broker configuration key of Kafka 3.9")
-    brokers = BrokersSpec(
-        replicas=fields.whole("replicas", DEFAULT_REPLICAS, lowest=1, highest=1000),
-        rack_key=fields.text("rackKey", DEFAULT_RACK_KEY),
-        racks=fields.texts("racks"),
-        disks=tuple(disks) or (DiskSpec("d0"),),
+    config = parse_broker_config(fields)
+    template = parse_template(fields, has_bootstrap=True)
+    main = BrokerPool(
+        MAIN_POOL,
+        fields.whole("replicas", DEFAULT_REPLICAS, lowest=1, highest=MOST_BROKERS),
+        disks=parse_disks(fields),
         config=config,
         resources=parse_resources(fields, DEFAULT_BROKER_RESOURCES),
+        racks=fields.texts("racks"),
+        template=template,
+        written={name: f"{fields.path}.{name}" for name in (*DEFAULTED, *(["disks"] if fields.has("disks") else []))},
+    )
+    pools = parse_pools(fields, main)
+    brokers = BrokersSpec(
+        rack_key=fields.text("rackKey", DEFAULT_RACK_KEY),
+        pools=pools,
+        config=config,
+        has_pools=fields.has("pools"),
         claim_deletion_policy=_parse_claim_deletion(fields),
         overrides=parse_overrides(fields),
-        template=parse_template(fields, has_bootstrap=True),
-        unmanaged_config=_parse_unmanaged(fields, config),
+        template=template,
+        unmanaged_config=_parse_unmanaged(fields, {key for pool in (main, *pools) for key in pool.config}),
         log_level=_parse_logging(fields),
     )
     fields.finish()
@@ -225,7 +221,7 @@ def _parse_claim_deletion(fields: Fields) -> ClaimDeletionPolicy:
     return cast(ClaimDeletionPolicy, fields.choice("claimDeletionPolicy", CLAIM_DELETION_POLICIES, "Retain"))
 
 
-def _parse_unmanaged(fields: Fields, config: Mapping[str, str]) -> frozenset[str]:
+def _parse_unmanaged(fields: Fields, config: Collection[str]) -> frozenset[str]:
     keys = fields.texts("unmanagedConfig")
     for key in keys:
         known = find_key(key)

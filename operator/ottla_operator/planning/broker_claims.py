@@ -165,7 +165,9 @@ def build_claim(
         for directory in report.log_dirs:
             if directory.path == log_dir(disk.name) and directory.directory_id:
                 annotations.setdefault(names.DIRECTORY_ID, directory.directory_id)
-    present = [other.name for other in cluster.brokers.disks if live_claim(snapshot, number, other.name) is not None]
+    present = [
+        other.name for other in snapshot.disks_of(number) if live_claim(snapshot, number, other.name) is not None
+    ]
     recorded = (annotation(live, names.DISKS) or "").split(",") if live is not None else []
     listed = {*filter(None, recorded), *present, disk.name} - removed_disks(snapshot, number).keys()
     annotations[names.DISKS] = ",".join(sorted(listed))
@@ -180,7 +182,7 @@ def build_claim(
     labels = names.labels(
         cluster.name,
         names.BROKER,
-        pool=names.MAIN_POOL,
+        pool=snapshot.pool_names[number],
         broker_id=str(number),
         rack=rack,
         disk=disk.name,
@@ -192,11 +194,19 @@ def build_claim(
     claim["metadata"]["annotations"] = annotations
     if live is not None and (storage_class := dig(live, "spec", "storageClassName")):
         spec["storageClassName"] = storage_class
-    return claim_with_metadata(claim, cluster.brokers.template.claim, live)
+    pool = snapshot.pools.get(number)
+    return claim if pool is None else claim_with_metadata(claim, pool.template.claim, live)
 
 
-def marked_claim(live: Obj, annotations: Mapping[str, str] | None = None, *, retired: str | None = None) -> Obj:
-    """An existing claim with everything that is ours as it is, and the marks of a replacement in addition."""
+def marked_claim(
+    live: Obj,
+    annotations: Mapping[str, str] | None = None,
+    *,
+    retired: str | None = None,
+    pool: str | None = None,
+    is_removed: bool = False,
+) -> Obj:
+    """An existing claim with everything that is ours as it is, and these annotations and labels in addition."""
     kept = {
         key: str(value)
         for key, value in (dig(live, "metadata", "annotations") or {}).items()
@@ -207,8 +217,9 @@ def marked_claim(live: Obj, annotations: Mapping[str, str] | None = None, *, ret
         for key, value in (dig(live, "metadata", "labels") or {}).items()
         if key.startswith((f"{names.GROUP}/", "app.kubernetes.io/"))
     }
-    if retired is not None:
-        labels[names.RETIRED] = retired
+    for key, value in ((names.RETIRED, retired), (names.POOL, pool), (names.REMOVED, "true" if is_removed else None)):
+        if value is not None:
+            labels[key] = value
     spec: Obj = {
         "accessModes": dig(live, "spec", "accessModes") or ["ReadWriteOnce"],
         "resources": {"requests": {"storage": requested_size(live)}},

@@ -1,8 +1,8 @@
 """Scaling down: a surplus broker without replicas is removed, one with replicas stays and is reported.
 
-The brokers with the highest ids are surplus. The rebalance moves their replicas away (`planning.rebalance`), unless
-spec.rebalance.mode says that a person does. Then one is removed at a time, and each step follows from what the objects
-and Kafka's metadata show:
+The brokers with the highest ids of a pool are surplus, and those whose pool the document does not name. The rebalance
+moves their replicas away (`planning.rebalance`), unless spec.rebalance.mode says that a person does. Then one is
+removed at a time, and each step follows from what the objects and Kafka's metadata show:
 
 1. It runs and is empty: no partition in the metadata names it, its log directories hold no replica (DescribeLogDirs),
    and the rebalance has removed its throttle. Its StatefulSet is scaled to 0, which is SIGTERM and so a controlled
@@ -138,8 +138,16 @@ def _stateful_set(snapshot: Snapshot, broker_id: int) -> Deletion | None:
     live = snapshot.own(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id))
     if live is None:
         return None
-    reason = f"spec.brokers.replicas is {snapshot.cluster.brokers.replicas} and broker {broker_id} is empty"
+    reason = f"{_field(snapshot, broker_id)}, and broker {broker_id} is empty"
     return Deletion(STATEFUL_SET, name_of(live), uid_of(live), reason, empty_broker=broker_id)
+
+
+def _field(snapshot: Snapshot, broker_id: int) -> str:
+    """What of spec has one broker less."""
+    pool = snapshot.pools.get(broker_id)
+    if pool is None:
+        return f"spec.brokers.pools does not name {snapshot.pool_names.get(broker_id)}"
+    return f"{pool.path}.replicas: {pool.replicas}"
 
 
 def _leftover(snapshot: Snapshot, known: set[int]) -> Deletion | None:
@@ -164,7 +172,7 @@ def _condition(
 ) -> Condition | None:
     if not surplus:
         return None
-    field = f"spec.brokers.replicas: {snapshot.cluster.brokers.replicas}"
+    field = "; ".join(dict.fromkeys(_field(snapshot, broker_id) for broker_id in surplus))
     if stopping:
         return condition_false(
             BROKERS_READY, "BeingRemoved", f"{field}; broker {stopping[0]} is empty and is being removed"

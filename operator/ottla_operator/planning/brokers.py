@@ -21,8 +21,12 @@ from ottla_operator.api.objects import (
     has_condition,
     is_owned_by,
     label,
+    name_of,
+    new,
     owned,
 )
+from ottla_operator.model.broker_pools import BrokerPool
+from ottla_operator.model.templates import OWN_LABELS
 from ottla_operator.planning.broker_claims import Claim, mount_path
 from ottla_operator.planning.broker_removal import RemovalDecision, is_stopped
 from ottla_operator.planning.config import CLIENT_PORT, FILE, HTTP_PORT, INTERNAL_PORT, ConfigDecision
@@ -50,6 +54,10 @@ POD_FIELDS = (
     "spec.brokers.resources", "spec.brokers.template.pod", "spec.brokers.logging", *IMAGE_FIELDS,
 )  # fmt: skip
 """The fields that only the pods follow from: with a problem of theirs it is not known how a broker should be."""
+_SPEC_FIELDS = (
+    "serviceName", "podManagementPolicy", "updateStrategy", "revisionHistoryLimit", "selector", "template",
+)  # fmt: skip
+"""The fields of a StatefulSet's spec that the operator sets, beside the number of replicas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +91,22 @@ def decide_brokers(
     unknown: dict[int, str] = {}
     for broker_id, rack in identities.racks.items():
         live = snapshot.get(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id))
+        pool = snapshot.pools.get(broker_id)
+        if pool is None:
+            if live is None:
+                text = f"spec.brokers.pools does not name its pool, {snapshot.pool_names.get(broker_id)}"
+                not_created.append(f"broker {broker_id}: {text}")
+            elif is_owned_by(live, snapshot.resource) and (
+                broker_id in removal.stopping or is_stopped(snapshot, broker_id)
+            ):
+                desired.append(_as_it_is(snapshot, live, replicas=0 if broker_id in removal.stopping else 1))
+            continue
         claims = disks.claims.get(broker_id, ())
         obstacle = _obstacle(
             snapshot, broker_id, disks, claims, configs, zookeeper_ready=zookeeper_ready or live is not None
         )
         if obstacle is None and broker_id in disks.kept:
-            obstacle = f"broker {broker_id}: it has a disk that spec.brokers.disks does not name"
+            obstacle = f"broker {broker_id}: it has a disk that {pool.path_of('disks')} does not name"
         if obstacle is not None:
             if live is None:
                 not_created.append(obstacle)
@@ -97,10 +115,10 @@ def decide_brokers(
             continue
         if broker_id in removal.stopping:
             if live is not None:  # only with every other decision: it can come back with this template
-                stopped = build_stateful_set(snapshot, broker_id, rack, claims, configs[broker_id])
+                stopped = build_stateful_set(snapshot, pool, broker_id, rack, claims, configs[broker_id])
                 desired.append({**stopped, "spec": {**stopped["spec"], "replicas": 0}})
             continue
-        wanted[broker_id] = build_stateful_set(snapshot, broker_id, rack, claims, configs[broker_id])
+        wanted[broker_id] = build_stateful_set(snapshot, pool, broker_id, rack, claims, configs[broker_id])
         if live is None or is_stopped(snapshot, broker_id):
             desired.append(wanted[broker_id])
         elif is_owned_by(live, snapshot.resource) and (reasons := pending_reasons(snapshot, live, wanted[broker_id])):
@@ -109,10 +127,28 @@ def decide_brokers(
     return BrokersDecision(decision, wanted, pending, unknown)
 
 
-def build_stateful_set(snapshot: Snapshot, broker_id: int, rack: str, claims: tuple[Claim, ...], config: str) -> Obj:
-    """The StatefulSet of one broker: not root, a read-only root file system, bound to the nodes of its rack."""
+def _as_it_is(snapshot: Snapshot, live: Obj, *, replicas: int) -> Obj:
+    """The StatefulSet of a broker of which nothing is declared any more, with another number of replicas."""
+    metadata, spec = live["metadata"], {key: live["spec"][key] for key in _SPEC_FIELDS if key in live["spec"]}
+    labels = {
+        key: value for key, value in metadata["labels"].items() if key in OWN_LABELS or key.startswith(names.GROUP)
+    }
+    kept = new(STATEFUL_SET, metadata["namespace"], name_of(live), labels, spec={**spec, "replicas": replicas})
+    return owned(kept, snapshot.resource)
+
+
+def build_stateful_set(
+    snapshot: Snapshot, pool: BrokerPool, broker_id: int, rack: str, claims: tuple[Claim, ...], config: str
+) -> Obj:
+    """The StatefulSet of one broker: not root, a read-only root file system, bound to the nodes of its rack.
+
+    Its selector cannot change, so a broker that has joined another pool keeps the label of the pool that it was created
+    in; claims record the pool.
+    """
     cluster = snapshot.cluster
-    labels = names.labels(cluster.name, names.BROKER, pool=names.MAIN_POOL, broker_id=str(broker_id), rack=rack)
+    live = snapshot.get(STATEFUL_SET, names.broker_name(cluster.name, broker_id))
+    created_in = label(live, names.POOL) if live is not None else None
+    labels = names.labels(cluster.name, names.BROKER, pool=created_in or pool.name, broker_id=str(broker_id), rack=rack)
     leave = {"name": names.format_permission(cluster.name, broker_id), "key": PERMISSION_KEY}
     container: Obj = {
         "name": names.BROKER,
@@ -132,7 +168,7 @@ def build_stateful_set(snapshot: Snapshot, broker_id: int, rack: str, claims: tu
         "startupProbe": _probe("/livez", period=2, failures=60),
         "livenessProbe": _probe("/livez", period=10, failures=6),
         "readinessProbe": _probe("/readyz", period=1, failures=2),  # how soon its Service drops it: config.SERVE_MS
-        "resources": resource_requirements(cluster.brokers.resources),
+        "resources": resource_requirements(pool.resources),
         "securityContext": CONTAINER_SECURITY,
         "terminationMessagePolicy": TERMINATION_POLICY,
     }
@@ -168,7 +204,7 @@ def build_stateful_set(snapshot: Snapshot, broker_id: int, rack: str, claims: tu
         "terminationGracePeriodSeconds": GRACE_S,
         "securityContext": pod_security(),
     }
-    if has_no_provisioner(snapshot):
+    if has_no_provisioner(snapshot, pool):
         # The data is on that node: an evicted pod could not be scheduled anywhere else.
         pod_spec["tolerations"] = [
             {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute"}
@@ -178,7 +214,7 @@ def build_stateful_set(snapshot: Snapshot, broker_id: int, rack: str, claims: tu
     service = names.brokers_service(cluster.name)
     annotations = {names.CONFIG: config, names.PROTOCOL: cluster.version}
     built = stateful_set(cluster.namespace, name, labels, service, pod_spec, annotations)
-    return owned(with_template(built, cluster.brokers.template.pod), snapshot.resource)
+    return owned(with_template(built, pool.template.pod), snapshot.resource)
 
 
 def _probe(path: str, *, period: int, failures: int) -> Obj:

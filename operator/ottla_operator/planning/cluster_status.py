@@ -26,14 +26,14 @@ from ottla_operator.planning.identity import Identities
 from ottla_operator.planning.kstatus import decide_kstatus
 from ottla_operator.planning.last_copies import LastCopies
 from ottla_operator.planning.services import SERVICE_FIELDS, bootstrap_address, selector_text
-from ottla_operator.planning.snapshot import Snapshot
+from ottla_operator.planning.snapshot import POOL_FIELDS, Snapshot
 from ottla_operator.roller.state import Roll, from_status
 
 MOST_LAST_COPIES = 100
 _FIELDS_OF = {
     ZOOKEEPER_READY: ("spec.zookeeper",),
     RACKS_READY: ("spec.brokers.racks", "spec.brokers.rackKey"),
-    BROKERS_READY: ("spec.brokers.replicas", *POD_FIELDS, "metadata"),
+    BROKERS_READY: (*POOL_FIELDS, *POD_FIELDS, "metadata"),
     DISKS_READY: DISK_FIELDS,
     SERVICES_READY: SERVICE_FIELDS,
     CONFIG_VALID: CONFIG_FIELDS,
@@ -61,7 +61,8 @@ def cluster_status(
     shown = []
     for broker_id, rack in identities.racks.items():
         pod = snapshot.pod(names.pod_of(names.broker_name(snapshot.cluster.name, broker_id)))
-        entry: Obj = {"id": broker_id, "rack": rack, "ready": pod is not None and has_condition(pod, "Ready")}
+        is_ready = pod is not None and has_condition(pod, "Ready")
+        entry: Obj = {"id": broker_id, "pool": snapshot.pool_names[broker_id], "rack": rack, "ready": is_ready}
         if node := dig(pod, "spec", "nodeName"):
             entry["node"] = node
         if reasons := brokers.pending.get(broker_id):

@@ -155,6 +155,7 @@ def decide_cluster(snapshot: Snapshot, make_plan: Planner = plan) -> ClusterDeci
         ),
     )
     concerns.conditions += identities.conditions
+    snapshot = replace(snapshot, joining=identities.joining)
     removal = concerns.decide(
         BROKERS_READY,
         lambda: decide_removal(snapshot, identities.surplus, identities.racks),

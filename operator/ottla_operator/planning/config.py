@@ -10,7 +10,7 @@ no template and no pod names are deleted, one at a time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from ottla_broker.config import BrokerConfig, ConfigError
@@ -32,6 +32,7 @@ from ottla_operator.api.objects import (
     short_hash,
     uid_of,
 )
+from ottla_operator.model.broker_pools import BrokerPool
 from ottla_operator.model.kafka_cluster import KafkaCluster, default_broker_config
 from ottla_operator.planning.broker_claims import log_dir
 from ottla_operator.planning.dynamic_config import (
@@ -84,16 +85,22 @@ def client_address(cluster: KafkaCluster, broker_id: int) -> str:
     return f"{names.host(names.broker_name(cluster.name, broker_id), cluster.namespace)}:{CLIENT_PORT}"
 
 
-def broker_properties(cluster: KafkaCluster, broker_id: int, rack: str) -> dict[str, str]:
-    """The configuration of one broker, without the permission to format, which changes without a restart."""
+def broker_properties(
+    cluster: KafkaCluster, pool: BrokerPool, broker_id: int, rack: str, brokers: int
+) -> dict[str, str]:
+    """The configuration of one broker, without the permission to format, which changes without a restart.
+
+    Args:
+        brokers: how many there are.
+    """
     return {
         "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
         "ottla.shutdown.serve.ms": str(SERVE_MS),
-        **default_broker_config(cluster),
-        **cluster.brokers.config,
+        **default_broker_config(cluster, brokers),
+        **pool.config,
         "broker.id": str(broker_id),
         "broker.rack": rack,
-        "log.dirs": ",".join(log_dir(disk.name) for disk in cluster.brokers.disks),
+        "log.dirs": ",".join(log_dir(disk.name) for disk in pool.disks),
         "listeners": f"INTERNAL://0.0.0.0:{INTERNAL_PORT},CLIENT://0.0.0.0:{CLIENT_PORT}",
         "advertised.listeners": (
             f"INTERNAL://{internal_address(cluster, broker_id)},CLIENT://{client_address(cluster, broker_id)}"
@@ -115,18 +122,20 @@ def properties_text(config: Mapping[str, str]) -> str:
 
 
 def declare_config(snapshot: Snapshot, racks: Mapping[int, str]) -> DeclaredConfig:
-    """The configuration that each broker should have."""
+    """The configuration that each broker should have; of a broker whose pool is not named, nothing."""
     cluster = snapshot.cluster
     if wrong := snapshot.problems_below(*CONFIG_FIELDS):
         return DeclaredConfig({}, invalid_spec(CONFIG_VALID, wrong))
     # Brokers leave one at a time, so defaults follow the larger number.
     count = max(cluster.brokers.replicas, len(racks))
-    cluster = replace(cluster, brokers=replace(cluster.brokers, replicas=count))
     declared: dict[int, Mapping[str, str]] = {}
     for broker_id, rack in racks.items():
-        declared[broker_id] = broker_properties(cluster, broker_id, rack)
+        pool = snapshot.pools.get(broker_id)
+        if pool is None:
+            continue  # it keeps what it has until it is removed
+        declared[broker_id] = broker_properties(cluster, pool, broker_id, rack, count)
         if error := _why_invalid(properties_text(declared[broker_id])):
-            path = "spec.zookeeper.connect" if "zookeeper.connect" in error else "spec.brokers.config"
+            path = "spec.zookeeper.connect" if "zookeeper.connect" in error else pool.path_of("config")
             return DeclaredConfig({}, condition_false(CONFIG_VALID, "InvalidSpec", f"{path}: {error}"))
     return DeclaredConfig(declared)
 
@@ -161,7 +170,7 @@ def decide_config(snapshot: Snapshot, racks: Mapping[int, str]) -> ConfigDecisio
         restart = {key: value for key, value in properties.items() if not needs_no_restart(key, value)}
         name = f"{names.broker_name(cluster.name, broker_id)}-{short_hash(properties_text(restart))}"
         text = properties_text(_for_the_next_start(snapshot, broker_id, properties, _written(snapshot, name)))
-        labels = names.labels(cluster.name, names.BROKER, pool=names.MAIN_POOL, broker_id=str(broker_id))
+        labels = names.labels(cluster.name, names.BROKER, pool=snapshot.pool_names[broker_id], broker_id=str(broker_id))
         desired.append(owned(new(CONFIG_MAP, cluster.namespace, name, labels, data={FILE: text}), snapshot.resource))
         wanted[broker_id] = name
     condition = _dynamic_condition(snapshot) or condition_true(CONFIG_VALID)

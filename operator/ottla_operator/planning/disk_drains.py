@@ -196,9 +196,9 @@ def brokers_to_empty(snapshot: Snapshot, broker_ids: Iterable[int], drains: Iter
     for one in drains:
         if one.moves:
             disks.setdefault(one.broker_id, set()).add(one.disk)
-    named = {disk.name for disk in snapshot.cluster.brokers.disks}
-    found = frozenset(number for number in broker_ids if named and named <= disks.get(number, set()))
-    return found if found < {*broker_ids} else frozenset()
+    named = {number: {disk.name for disk in snapshot.disks_of(number)} for number in broker_ids}
+    found = frozenset(number for number, mine in named.items() if mine and mine <= disks.get(number, set()))
+    return found if found < {*named} else frozenset()
 
 
 def _leaves_broker(snapshot: Snapshot, number: int) -> str:
@@ -224,9 +224,13 @@ def removable(snapshot: Snapshot, decision: DrainDecision, broker_id: int, disk:
 
 
 def _drain(snapshot: Snapshot, number: int, disk: str, live: Obj) -> Drain | None:
-    spec = next((one for one in snapshot.cluster.brokers.disks if one.name == disk), None)
+    pool = snapshot.pools.get(number)
+    if pool is None:
+        return None  # it keeps its disks until it is removed
+    field = pool.path_of("disks")
+    spec = next((one for one in pool.disks if one.name == disk), None)
     if spec is None:
-        return Drain(number, disk, live, "spec.brokers.disks does not name it", moves=False)
+        return Drain(number, disk, live, f"{field} does not name it", moves=False)
     override = next(
         (
             one
@@ -242,10 +246,10 @@ def _drain(snapshot: Snapshot, number: int, disk: str, live: Obj) -> Drain | Non
         return Drain(number, disk, live, why, successor=why)
     storage_class = dig(live, "spec", "storageClassName")
     if spec.storage_class_name and storage_class not in (None, spec.storage_class_name):
-        why = f"spec.brokers.disks: storageClassName of {disk} is {spec.storage_class_name}, not {storage_class}"
+        why = f"{field}: storageClassName of {disk} is {spec.storage_class_name}, not {storage_class}"
         return Drain(number, disk, live, why, successor=why)
     if spec.state == "Drain":
-        return Drain(number, disk, live, "spec.brokers.disks: state Drain")
+        return Drain(number, disk, live, f"{field}: state Drain")
     if override is not None and override.state == "Drain":
         return Drain(number, disk, live, "spec.brokers.overrides: state Drain")
     return None
@@ -276,7 +280,7 @@ def cordoned_now(snapshot: Snapshot, number: int) -> set[str] | None:
     known = values.get(CORDONED_LOG_DIRS)
     found = known.in_effect if known is not None and known.is_dynamic else None
     if found is None:
-        found = snapshot.cluster.brokers.config.get(CORDONED_LOG_DIRS, "")
+        found = snapshot.config_of(number).get(CORDONED_LOG_DIRS, "")
     return {part.strip() for part in found.split(",") if part.strip()}
 
 
@@ -329,7 +333,7 @@ def _state(path: str, drain: Drain, cordoned: set[str]) -> State:
 
 def _leaves_another(snapshot: Snapshot, number: int, mine: Mapping[str, Drain]) -> bool:
     """Whether a broker has a log directory that is not emptied, or nothing to put there."""
-    if any(disk.name not in mine for disk in snapshot.cluster.brokers.disks):
+    if any(disk.name not in mine for disk in snapshot.disks_of(number)):
         return True
     contents = snapshot.log_dirs.get(number)
     return contents is not None and not any(one.replicas for one in contents)

@@ -238,7 +238,7 @@ def _candidate(
     snapshot: Snapshot, number: int, cause: Cause, under_way: Mapping[tuple[int, str], Replacement]
 ) -> list[Candidate]:
     failed, keeps, refused = {}, [], False
-    for disk in snapshot.cluster.brokers.disks:
+    for disk in snapshot.disks_of(number):
         live = live_claim(snapshot, number, disk.name)
         if live is None or (number, disk.name) in under_way or is_terminating(live):
             continue
@@ -302,7 +302,7 @@ def _not_yet(
 def _is_offline_for_long(snapshot: Snapshot, candidate: Candidate) -> bool:
     report = snapshot.reports[candidate.broker_id]
     now_ms = datetime.fromisoformat(snapshot.now).timestamp() * 1000
-    disks = {disk.name for disk in snapshot.cluster.brokers.disks}
+    disks = {disk.name for disk in snapshot.disks_of(candidate.broker_id)}
     failed = [
         one
         for disk in disks
@@ -323,7 +323,7 @@ def _no_volume(snapshot: Snapshot, candidate: Candidate) -> str:
         return ""
     node = dig(broker_pod(snapshot, candidate.broker_id), "spec", "nodeName")
     taken: set[str] = set()
-    for disk in snapshot.cluster.brokers.disks:
+    for disk in snapshot.disks_of(candidate.broker_id):
         live = live_claim(snapshot, candidate.broker_id, disk.name)
         if live is None or name_of(live) not in candidate.claims or not has_no_provisioner(snapshot, disk, live):
             continue
@@ -352,12 +352,12 @@ def needs_all_volumes(snapshot: Snapshot) -> bool:
     """Whether a disk that is to be replaced can only get a PersistentVolume that exists already."""
     waiting = [one for one in find_drains(snapshot, snapshot.broker_ids()) if one.successor]
     for one in waiting:
-        spec = next((disk for disk in snapshot.cluster.brokers.disks if disk.name == one.disk), None)
+        spec = next((disk for disk in snapshot.disks_of(one.broker_id) if disk.name == one.disk), None)
         if spec is not None and has_no_provisioner(snapshot, spec, one.claim):
             return True
     for number, report in snapshot.reports.items():
         offline = {one.path for one in report.log_dirs if one.state == "offline"}
-        for disk in snapshot.cluster.brokers.disks:
+        for disk in snapshot.disks_of(number):
             if disk.on_failure == "Keep" or log_dir(disk.name) not in offline:
                 continue
             live = live_claim(snapshot, number, disk.name)

@@ -26,6 +26,7 @@ from ottla_operator.api.objects import (
     new,
     owned,
 )
+from ottla_operator.model.broker_pools import BrokerPool
 from ottla_operator.model.disk_spec import DiskSpec
 from ottla_operator.model.quantity import quantity
 from ottla_operator.planning.broker_claims import (
@@ -88,7 +89,6 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
     Args:
         released: removed brokers, whose claims get the label removed and stay.
     """
-    spec = snapshot.cluster.brokers
     if wrong := _unusable(snapshot):
         claims = {number: existing_claims(snapshot, number) for number in identities.racks}
         return DisksDecision(ConcernDecision((wrong, space_condition(snapshot))), claims, can_use=False)
@@ -102,7 +102,15 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
     kept: set[int] = set()
     for number, rack in identities.racks.items():
         mine: list[Claim] = []
-        for index, disk in enumerate(spec.disks):
+        pool = snapshot.pools.get(number)
+        if pool is None:  # it keeps all its claims until it is removed
+            claims[number] = existing_claims(snapshot, number)
+            if number in released:
+                live_claims = [snapshot.get(CLAIM, claim.name) for claim in claims[number]]
+                desired += [marked_claim(live, is_removed=True) for live in live_claims if live is not None]
+            faults += _reported(snapshot, number, claims[number])
+            continue
+        for index, disk in enumerate(pool.disks):
             if (step := replacing.under_way.get((number, disk.name))) is not None:
                 claim, objects = _replaced(snapshot, step, rack, disk)
                 mine.append(claim)
@@ -124,7 +132,7 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
                 mine.append(Claim(claim_name, disk.name, generation, "New", ""))
                 desired.append(build_claim(snapshot, number, rack, disk, claim_name, None, generation=generation))
                 continue
-            faults += _changes(snapshot, index, disk, live, number)
+            faults += _changes(snapshot, f"{pool.path_of('disks')}[{index}]", disk, live, number)
             if (grows := find_expansion(snapshot, disk, live, number)) is not None:
                 growing.append(grows)
             claim = read_claim(live, disk.name)
@@ -139,7 +147,7 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
                 )
                 faults.append(condition_false(DISKS_READY, "ClaimLost", message))
             elif marks := {**drains.marks.get(claim.name, {}), **replacing.begin.get(claim.name, {})}:
-                desired.append(marked_claim(live, marks))
+                desired.append(marked_claim(live, marks, pool=pool.name))
             else:
                 released_too = number in released
                 grown = next_size(snapshot, disk, live)
@@ -166,7 +174,7 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
 
 def _removed(snapshot: Snapshot, number: int, drains: DrainDecision) -> tuple[list[Obj], bool]:
     """The claims to mark of a broker whose disks spec does not name, and whether the broker keeps such a disk."""
-    wanted = {disk.name for disk in snapshot.cluster.brokers.disks}
+    wanted = {disk.name for disk in snapshot.disks_of(number)}
     found: list[Obj] = []
     keeps = False
     for claim in claims_of(snapshot, number):
@@ -213,11 +221,11 @@ def brokers_not_to_stop(disks: DisksDecision) -> frozenset[int]:
     )
 
 
-def has_no_provisioner(snapshot: Snapshot) -> bool:
+def has_no_provisioner(snapshot: Snapshot, pool: BrokerPool) -> bool:
     """Whether a disk is on one node for good, so that its broker cannot run elsewhere."""
     return any(
         dig(snapshot.storage_classes.get(disk.storage_class_name), "provisioner") == NO_PROVISIONER
-        for disk in snapshot.cluster.brokers.disks
+        for disk in pool.disks
     )
 
 
@@ -228,19 +236,18 @@ def _waits_for_id(claim: Claim) -> bool:
 def _unusable(snapshot: Snapshot) -> Condition | None:
     if wrong := snapshot.problems_below(*DISK_FIELDS):
         return invalid_spec(DISKS_READY, wrong)
-    if dig(snapshot.resource, "spec", "brokers", "disks") is None:
-        return condition_false(DISKS_READY, "NoDisk", "spec.brokers.disks: name at least one disk with a size")
-    for index, disk in enumerate(snapshot.cluster.brokers.disks):
-        if not disk.size:
-            return condition_false(
-                DISKS_READY, "NoSize", f"spec.brokers.disks[{index}].size: is required on Kubernetes"
-            )
+    for pool in snapshot.cluster.brokers.pools:
+        field = pool.path_of("disks")
+        if "disks" not in pool.written:
+            return condition_false(DISKS_READY, "NoDisk", f"{field}: name at least one disk with a size")
+        for index, disk in enumerate(pool.disks):
+            if not disk.size:
+                return condition_false(DISKS_READY, "NoSize", f"{field}[{index}].size: is required on Kubernetes")
     return None
 
 
-def _changes(snapshot: Snapshot, index: int, disk: DiskSpec, live: Obj, number: int) -> list[Condition]:
-    """The changes that the spec asks of an existing claim and that are not possible."""
-    field = f"spec.brokers.disks[{index}]"
+def _changes(snapshot: Snapshot, field: str, disk: DiskSpec, live: Obj, number: int) -> list[Condition]:
+    """The changes that the spec asks of an existing claim, in this field, and that are not possible."""
     found: list[Condition] = []
     wanted, requested = quantity(disk.size), quantity(requested_size(live))
     if wanted < requested and not is_grown_by_itself(disk, live):
@@ -305,7 +312,7 @@ def _format_permission(snapshot: Snapshot, number: int, claims: Iterable[Claim])
     """
     cluster = snapshot.cluster
     leave = [log_dir(claim.disk) for claim in claims if not claim.directory_id and claim.state != "Lost"]
-    labels = names.labels(cluster.name, names.BROKER, pool=names.MAIN_POOL, broker_id=str(number))
+    labels = names.labels(cluster.name, names.BROKER, pool=snapshot.pool_names[number], broker_id=str(number))
     name = names.format_permission(cluster.name, number)
     leave_map = new(CONFIG_MAP, cluster.namespace, name, labels, data={PERMISSION_KEY: ",".join(leave)})
     return owned(leave_map, snapshot.resource)

@@ -181,7 +181,7 @@ def _gone_too(snapshot: Snapshot, broker_id: int, broker_ids: Sequence[int]) -> 
         for number in pods_without_node(snapshot, pods)
         if any(
             why_out_of_reach(snapshot, live)
-            for disk in snapshot.cluster.brokers.disks
+            for disk in snapshot.disks_of(number)
             if (live := live_claim(snapshot, number, disk.name)) is not None
         )
     }

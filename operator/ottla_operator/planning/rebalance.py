@@ -18,7 +18,7 @@ from ottla_operator.planning.broker_claims import log_dir
 from ottla_operator.planning.disk_drains import brokers_to_empty, cordoned_now, find_drains
 from ottla_operator.planning.identity import Identities
 from ottla_operator.planning.maintenance import decide_maintenance
-from ottla_operator.planning.snapshot import Snapshot
+from ottla_operator.planning.snapshot import POOL_FIELDS, Snapshot
 from ottla_operator.rebalancer import machine
 from ottla_operator.rebalancer.model import (
     FleetBroker,
@@ -55,7 +55,7 @@ def decide_rebalance(
 ) -> machine.RebalanceDecision:
     """The next step of the rebalance under way, or the first of a new one."""
     recorded = from_status(snapshot.status("rebalance"))
-    if snapshot.problems_below("spec.rebalance", "spec.brokers.replicas"):
+    if snapshot.problems_below("spec.rebalance", *POOL_FIELDS):
         return machine.RebalanceDecision(recorded)
     spec = snapshot.cluster.rebalance
     if recorded is None and spec.mode == machine.OFF:
@@ -77,7 +77,7 @@ def decide_rebalance(
         leaving=tuple(sorted(leaving)),
         brokers=() if kafka is None else kafka.brokers,
         members=tuple(identities.racks),
-        obstacle=_obstacle(snapshot, brokers, stopping, is_rolling=is_rolling),
+        obstacle=_obstacle(identities, snapshot, brokers, stopping, is_rolling=is_rolling),
         window=window_text(snapshot),
         now=snapshot.now,
         refused=snapshot.refused_reassignments,
@@ -99,7 +99,14 @@ def window_text(snapshot: Snapshot) -> str:
     return f"waits for {waits_for}" if waits_for else ""
 
 
-def _obstacle(snapshot: Snapshot, brokers: Sequence[FleetBroker], stopping: Sequence[int], *, is_rolling: bool) -> str:
+def _obstacle(
+    identities: Identities,
+    snapshot: Snapshot,
+    brokers: Sequence[FleetBroker],
+    stopping: Sequence[int],
+    *,
+    is_rolling: bool,
+) -> str:
     """Why no batch may begin; "" when one may. Ordered checks."""
     if is_rolling:
         return "waits for the end of the roll"
@@ -108,7 +115,7 @@ def _obstacle(snapshot: Snapshot, brokers: Sequence[FleetBroker], stopping: Sequ
     down = [str(broker.id) for broker in brokers if broker.state == "cordoned"]
     if down:
         return f"waits for broker {', '.join(down[:NAMED])}"
-    if snapshot.cluster.brokers.replicas > len(brokers):
+    if snapshot.cluster.brokers.replicas > len(brokers) - len(identities.surplus):
         return "waits for new brokers"
     return ""
 

@@ -58,13 +58,14 @@ def decide_services(snapshot: Snapshot, broker_ids: Iterable[int]) -> ConcernDec
         ),
     ]
     for broker_id in ids:
+        pool = snapshot.pools.get(broker_id)
         desired.append(
             _service(
                 snapshot,
                 names.broker_name(name, broker_id),
                 {**_selector(name), names.BROKER_ID: str(broker_id)},
                 {"client": CLIENT_PORT},
-                template.service,
+                template.service if pool is None else pool.template.service,
                 broker_id,
                 publishNotReadyAddresses=False,
             )
@@ -102,7 +103,7 @@ def _service(
     **more: object,
 ) -> Obj:
     cluster = snapshot.cluster
-    extra = {} if broker_id is None else {"pool": names.MAIN_POOL, "broker_id": str(broker_id)}
+    extra = {} if broker_id is None else {"pool": snapshot.pool_names[broker_id], "broker_id": str(broker_id)}
     labels = names.labels(cluster.name, names.BROKER, **extra)
     spec = {
         **more,

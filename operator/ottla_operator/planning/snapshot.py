@@ -5,6 +5,7 @@ Every decision of one reconciliation gets the same snapshot, which is taken befo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,8 +19,10 @@ from ottla_operator.api.fleet import (
     MembershipReport,
     ServerReport,
 )
-from ottla_operator.api.names import BROKER, BROKER_ID, REMOVED, RETIRED, SERVER_ID
+from ottla_operator.api.names import BROKER, BROKER_ID, POOL, REMOVED, RETIRED, SERVER_ID, broker_name
 from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, Obj, ResourceKind, dig, is_owned_by, label
+from ottla_operator.model.broker_pools import MAIN_POOL, BrokerPool, pools_of
+from ottla_operator.model.disk_spec import DiskSpec
 from ottla_operator.model.fields import Problem
 from ottla_operator.model.kafka_cluster import KafkaCluster
 from ottla_operator.roller.leader_moves import LeaderMove
@@ -64,6 +67,9 @@ class ConfigWrites:
 
 
 NO_CONFIG_WRITES = ConfigWrites()
+POOL_FIELDS = ("spec.brokers.replicas", "spec.brokers.pools")
+"""With a problem of theirs it is not known which brokers there should be: none is added, removed or given a pool."""
+_OF_A_POOL = re.compile(r"spec\.brokers\.pools\[\d+\]\.(disks|config|racks|resources|template)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +127,24 @@ class Snapshot:
 
     rolls_ahead: tuple[str, ...] = ()
     """The clusters, as namespace/name, whose rolls this one waits for (`planning.turns`)."""
+    joining: Mapping[int, str] = field(default_factory=dict)
+    """The pools of brokers that this decision adds (`planning.identity`)."""
+    pool_names: Mapping[int, str] = field(init=False, repr=False, compare=False)
+    """The pool of each broker, also one that the document does not name."""
+    pools: Mapping[int, BrokerPool] = field(init=False, repr=False, compare=False)
+    """What the document declares of each broker; nothing of a broker whose pool it does not name: that one keeps all
+    that it has, until it is empty and removed."""
+
+    def __post_init__(self) -> None:
+        brokers = self.cluster.brokers
+        recorded = self._recorded_pools() | dict(self.joining)
+        if brokers.has_pools and self.problems_below(*POOL_FIELDS):  # nobody joins another pool
+            named = {pool.name: pool for pool in brokers.pools}
+            found = {number: named[name] for number, name in recorded.items() if name in named}
+        else:
+            found = pools_of(brokers.pools, recorded, has_pools=brokers.has_pools)
+        object.__setattr__(self, "pools", found)
+        object.__setattr__(self, "pool_names", recorded | {number: pool.name for number, pool in found.items()})
 
     def get(self, kind: ResourceKind, name: str) -> Obj | None:
         return self.objects.get(kind.kind, {}).get(name)
@@ -136,12 +160,46 @@ class Snapshot:
         return (objects[name] for name in sorted(objects))
 
     def problems_below(self, *fields: str) -> tuple[Problem, ...]:
-        """The problems of these fields and of what is below them."""
+        """The problems of these fields and of what is below them.
+
+        The disks, config, racks, resources and template of a pool count as those of spec.brokers.
+        """
+        paths = [(problem, _OF_A_POOL.sub(r"spec.brokers.\1", problem.path)) for problem in self.problems]
         return tuple(
             problem
-            for problem in self.problems
-            if any(problem.path == field or problem.path.startswith((f"{field}.", f"{field}[")) for field in fields)
+            for problem, path in paths
+            if any(path == field or path.startswith((f"{field}.", f"{field}[")) for field in fields)
         )
+
+    def disks_of(self, broker_id: int) -> tuple[DiskSpec, ...]:
+        """The disks that the document declares of a broker."""
+        pool = self.pools.get(broker_id)
+        return () if pool is None else pool.disks
+
+    def config_of(self, broker_id: int) -> Mapping[str, str]:
+        """The broker keys that the document declares of a broker."""
+        pool = self.pools.get(broker_id)
+        return self.cluster.brokers.config if pool is None else pool.config
+
+    def _recorded_pools(self) -> dict[int, str]:
+        """The pool of each broker as its claims record it, else its StatefulSet.
+
+        Claims are written one by one, so two of a broker may differ for a moment: a pool that the document names wins.
+        """
+        found: dict[int, list[str]] = {}
+        for claim in self.all(CLAIM):
+            number, pool = label(claim, BROKER_ID), label(claim, POOL)
+            if label(claim, REMOVED) == "true" or label(claim, RETIRED) is not None:
+                continue
+            if pool and number is not None and number.isdecimal():
+                found.setdefault(int(number), []).append(pool)
+        named = [*(pool.name for pool in self.cluster.brokers.pools), MAIN_POOL]
+        recorded: dict[int, str] = {}
+        for broker_id in self.broker_ids():
+            stateful_set = self.get(STATEFUL_SET, broker_name(self.cluster.name, broker_id)) or {}
+            pools = found.get(broker_id) or [label(stateful_set, POOL) or MAIN_POOL]
+            recorded[broker_id] = next((name for name in named if name in pools), min(pools))
+        return recorded
 
     def broker_ids(self) -> dict[int, str | None]:
         """Every broker that has a StatefulSet or a claim, with its rack as they record it.

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from ottla_broker.config import BrokerConfig, ConfigError
 from ottla_operator.api import names
+from ottla_operator.model.broker_pools import BrokerPool
 from ottla_operator.model.fields import Problem
-from ottla_operator.model.kafka_cluster import KafkaCluster
 from ottla_operator.model.templates import NO_TEMPLATE
 from ottla_operator.planning.broker_claims import FIRST_GENERATION, Claim
 from ottla_operator.planning.brokers import build_stateful_set
@@ -15,7 +15,6 @@ from ottla_operator.planning.pod_template import template_problems
 from ottla_operator.planning.snapshot import Snapshot
 from ottla_operator.planning.zookeeper_objects import server_stateful_set
 
-BROKER_POD = "spec.brokers.template.pod"
 ZOOKEEPER_POD = "spec.zookeeper.template.pod"
 PULL_POLICY = {"imagePullPolicy": "spec.imagePullPolicy"}
 AFTER_SHUTDOWN_S = 15
@@ -27,31 +26,33 @@ def find_template_problems(snapshot: Snapshot) -> tuple[Problem, ...]:
     cluster = snapshot.cluster
     own = replace(
         cluster,
-        brokers=replace(cluster.brokers, template=NO_TEMPLATE),
         zookeeper=replace(cluster.zookeeper, template=NO_TEMPLATE),
     )
     bare = replace(snapshot, cluster=own)
     found: list[Problem] = []
-    if cluster.brokers.template.pod.spec:
-        claims = tuple(Claim("", disk.name, FIRST_GENERATION, "New", "") for disk in cluster.brokers.disks)
-        built = build_stateful_set(bare, 0, "", claims, "")
-        instead = {**PULL_POLICY, "image": "spec.image", "resources": "spec.brokers.resources"}
-        found += template_problems(BROKER_POD, built, names.BROKER, cluster.brokers.template.pod, instead)
-        found += _grace_problems(cluster)
+    for pool in cluster.brokers.pools:
+        if not pool.template.pod.spec:
+            continue
+        claims = tuple(Claim("", disk.name, FIRST_GENERATION, "New", "") for disk in pool.disks)
+        built = build_stateful_set(bare, replace(pool, template=NO_TEMPLATE), 0, "", claims, "")
+        path = pool.path_of("template.pod")
+        instead = {**PULL_POLICY, "image": "spec.image", "resources": pool.path_of("resources")}
+        found += template_problems(path, built, names.BROKER, pool.template.pod, instead)
+        found += _grace_problems(pool)
     if cluster.zookeeper.template.pod.spec and not cluster.zookeeper.connect:
         instead = {**PULL_POLICY, "image": "spec.zookeeper.image", "resources": "spec.zookeeper.resources"}
         built = server_stateful_set(bare, 1)
         found += template_problems(ZOOKEEPER_POD, built, names.ZOOKEEPER, cluster.zookeeper.template.pod, instead)
-    return tuple(found)
+    return tuple(dict.fromkeys(found))
 
 
-def _grace_problems(cluster: KafkaCluster) -> list[Problem]:
+def _grace_problems(pool: BrokerPool) -> list[Problem]:
     """A grace period that ends before the controlled shutdown does."""
-    grace_s = cluster.brokers.template.pod.spec.get("terminationGracePeriodSeconds")
+    grace_s = pool.template.pod.spec.get("terminationGracePeriodSeconds")
     if grace_s is None:
         return []
     try:
-        config = BrokerConfig.from_mapping({"zookeeper.connect": "zookeeper:2181", **cluster.brokers.config})
+        config = BrokerConfig.from_mapping({"zookeeper.connect": "zookeeper:2181", **pool.config})
     except ConfigError:
         return []  # ConfigValid reports it
     needed_s = config.ottla_shutdown_timeout_ms / 1000 + AFTER_SHUTDOWN_S
@@ -59,6 +60,6 @@ def _grace_problems(cluster: KafkaCluster) -> list[Problem]:
         return []
     message = (
         f"{grace_s} s are less than the controlled shutdown may take (ottla.shutdown.timeout.ms and "
-        f"{AFTER_SHUTDOWN_S} s, {needed_s:g} s); set ottla.shutdown.timeout.ms in spec.brokers.config too"
+        f"{AFTER_SHUTDOWN_S} s, {needed_s:g} s); set ottla.shutdown.timeout.ms in {pool.path_of('config')} too"
     )
-    return [Problem(f"{BROKER_POD}.spec.terminationGracePeriodSeconds", message)]
+    return [Problem(f"{pool.path_of('template.pod')}.spec.terminationGracePeriodSeconds", message)]

@@ -29,7 +29,7 @@ def reported_space(snapshot: Snapshot) -> list[tuple[int, str, int, str]]:
     found = []
     for number, report in snapshot.reports.items():
         free = {one.path: one.free_bytes for one in report.log_dirs if one.state == "online"}
-        for disk in snapshot.cluster.brokers.disks:
+        for disk in snapshot.disks_of(number):
             if free.get(log_dir(disk.name), -1) >= 0:
                 claim = mounted_claim(snapshot, number, disk.name)
                 capacity = dig(snapshot.get(CLAIM, claim), "status", "capacity", "storage")

@@ -40,12 +40,12 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.effects.ports import ApiError, Environment, KafkaAdmin, KafkaUnavailable, KubernetesApi
-from ottla_operator.model.kafka_cluster import parse_cluster
+from ottla_operator.model.kafka_cluster import KafkaCluster, parse_cluster
 from ottla_operator.planning.config import internal_address
 from ottla_operator.planning.disk_drains import brokers_to_describe
 from ottla_operator.planning.disk_fill import FreeSpaceHistory
 from ottla_operator.planning.disk_replacement import needs_all_volumes
-from ottla_operator.planning.identity import adds_brokers, decide_identities
+from ottla_operator.planning.identity import adds_brokers, brokers_to_remove
 from ottla_operator.planning.lost_nodes import volumes_to_read, why_out_of_reach
 from ottla_operator.planning.node_drains import volumes_on_cordoned_nodes
 from ottla_operator.planning.snapshot import ContainerImages, ContestedFields, Snapshot
@@ -112,7 +112,7 @@ class ClusterObserver:
         """All that is known about the cluster now. Raises ApiError when the API server does not answer."""
         cluster, problems = parse_cluster(resource)
         objects = self._cache.of_cluster(self._key)
-        facts = await self._read_slow_facts(resource)
+        facts = await self._read_slow_facts(resource, cluster)
         snapshot = Snapshot(
             cluster=cluster,
             problems=tuple(problems),
@@ -264,9 +264,7 @@ class ClusterObserver:
         client = self._kafka.client
         if kafka is None or client is None:
             return {}
-        wanted = set(brokers_to_describe(snapshot))
-        if len(snapshot.broker_ids()) > snapshot.cluster.brokers.replicas:
-            wanted |= set(decide_identities(snapshot).surplus)
+        wanted = {*brokers_to_describe(snapshot), *brokers_to_remove(snapshot)}
         asked = sorted(wanted & set(kafka.brokers))
         try:
             found = await client.log_dirs(asked) if asked else {}
@@ -306,16 +304,13 @@ class ClusterObserver:
             self._log.info("no answer about reassignments: %s", error)
             return None
 
-    async def _read_slow_facts(self, resource: Obj) -> _SlowFacts:
+    async def _read_slow_facts(self, resource: Obj, cluster: KafkaCluster) -> _SlowFacts:
         """Storage classes and the Secret: read at the start, when a new class is named, and every ten minutes.
 
         More often while the ensemble is not ready: its pods do not start without the Secret.
         """
-        wanted = {
-            str(disk["storageClassName"])
-            for disk in dig(resource, "spec", "brokers", "disks") or []
-            if isinstance(disk, dict) and disk.get("storageClassName")
-        }
+        disks = [disk for pool in cluster.brokers.pools for disk in pool.disks]
+        wanted = {disk.storage_class_name for disk in disks if disk.storage_class_name}
         for claim in self._cache.of_cluster(self._key).get(CLAIM.kind, {}).values():
             if name := dig(claim, "spec", "storageClassName"):
                 wanted.add(str(name))  # only claims name the default class

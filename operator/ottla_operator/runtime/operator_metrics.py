@@ -139,13 +139,22 @@ def _conditions(cluster: Obj) -> _Samples:
 
 def _brokers(cluster: Obj) -> _Samples:
     labels = _labels(_key(cluster))
-    declared = dig(cluster, "spec", "brokers", "replicas")
     counts = {
-        "declared": declared if isinstance(declared, int) else DEFAULT_REPLICAS,
+        "declared": _declared(cluster),
         "existing": dig(cluster, "status", "replicas") or 0,
         "ready": dig(cluster, "status", "readyReplicas") or 0,
     }
     return [({**labels, "state": state}, float(count)) for state, count in counts.items()]
+
+
+def _declared(cluster: Obj) -> int:
+    """How many brokers spec declares; what is no number counts as absent."""
+    pools = dig(cluster, "spec", "brokers", "pools")
+    if isinstance(pools, list):
+        found = [dig(pool, "replicas") for pool in pools]
+        return sum(count for count in found if isinstance(count, int))
+    declared = dig(cluster, "spec", "brokers", "replicas")
+    return declared if isinstance(declared, int) else DEFAULT_REPLICAS
 
 
 def _roll(cluster: Obj) -> _Samples:

@@ -66,6 +66,45 @@ def test_broker_i_is_in_rack_i_mod_the_number_of_racks(tmp_path: Path, brokers: 
     assert [layout.rack(place.id) for place in layout.places()] == racks
 
 
+POOLS = (
+    "pools: [{name: a, replicas: %d}, "
+    "{name: b, replicas: 1, disks: [{name: x}], racks: [r], config: {num.io.threads: 3}}]"
+)
+
+
+def test_pools_have_their_own_disks_racks_and_configuration_and_keep_their_brokers(tmp_path: Path) -> None:
+    layout = Layout(tmp_path, cluster(POOLS % 2))
+    layout.assign_ports()
+    assert [(place.id, place.pool) for place in layout.places()] == [(0, "a"), (1, "a"), (2, "b")]
+    assert (list(layout.log_directories(1)), list(layout.log_directories(2))) == (["d0"], ["x"])
+    assert layout.rack(2) == "r" and layout.broker_config(layout.places()[2], "h:1")["num.io.threads"] == "3"
+    again = Layout(tmp_path, cluster(POOLS % 3))
+    again.assign_ports()
+    assert [(place.id, place.pool) for place in again.places()] == [(0, "a"), (1, "a"), (2, "b"), (3, "a")]
+    fewer = Layout(tmp_path, cluster(POOLS % 1))
+    fewer.assign_ports()
+    assert [place.id for place in fewer.places()] == [0, 2] and len(fewer.state.brokers) == 4
+    fewer.record_formatted(2)
+
+
+def test_a_fleet_that_gets_pools_and_loses_them_keeps_its_brokers(tmp_path: Path) -> None:
+    before = Layout(tmp_path, cluster("replicas: 3"))
+    before.assign_ports()
+    ports = [place.client_port for place in before.places()]
+    for brokers in (POOLS % 2, "replicas: 3"):
+        layout = Layout(tmp_path, cluster(brokers))
+        layout.assign_ports()
+        assert [place.client_port for place in layout.places()] == ports
+
+
+def test_ids_of_a_pool_are_of_its_range(tmp_path: Path) -> None:
+    pools = "pools: [{name: a, replicas: 1, idRange: {first: 5, last: 9}}, {name: b, replicas: 1}]"
+    layout = Layout(tmp_path, cluster(pools))
+    layout.assign_ports()
+    assert [place.id for place in layout.places()] == [0, 5]
+    assert layout.broker_config(layout.place(5), "h:1")["broker.id"] == "5"
+
+
 def test_a_brokers_configuration_is_one_that_the_broker_accepts(tmp_path: Path) -> None:
     layout = Layout(tmp_path, cluster("replicas: 2, disks: [{name: a}, {name: b}], config: {min.insync.replicas: 2}"))
     layout.assign_ports()

@@ -101,6 +101,11 @@ def test_the_manifests_are_accepted(path: Path) -> None:
         ("spec.brokers.template", {"pod": {"spec": []}}),
         ("spec.brokers.template", {"services": {}}),
         ("spec.brokers.logging", {"level": "debug"}),
+        ("spec.brokers.pools", []),
+        ("spec.brokers.pools", [{"name": "a"}]),
+        ("spec.brokers.pools", [{"name": "a", "replicas": 1}, {"name": "a", "replicas": 1}]),
+        ("spec.brokers.pools", [{"name": "a", "replicas": 1, "rackKey": "k"}]),
+        ("spec.brokers.pools", [{"name": "a", "replicas": 1, "idRange": {"first": 1}}]),
         ("spec.image", "has space"),
         ("spec.image", ""),
         ("spec.imagePullPolicy", "always"),
@@ -248,6 +253,16 @@ def test_cluster_fields_are_the_ones_the_model_reads() -> None:
                 "overrides": [{"id": 0, "x": 1, "disks": [disk]}],
                 "template": with_bootstrap,
                 "logging": {"x": 1},
+                "pools": [
+                    {
+                        "name": "p",
+                        "x": 1,
+                        "idRange": {"x": 1},
+                        "disks": [{**disk, "autoGrow": {"x": 1}}],
+                        "resources": {"x": 1},
+                        "template": template,
+                    }
+                ],
             },
             "zookeeper": {"x": 1, "disk": disk, "logDisk": disk, "resources": {"x": 1}, "template": template},
             "topics": {
@@ -310,7 +325,9 @@ def test_only_identity_is_immutable_with_one_rule_each() -> None:
     found = [*rules(schema_of("kafkaclusters")), *rules(schema_of("kafkatopics"))]
     immutable = [path for path, rule in found if "oldSelf" in rule]
     assert immutable == [".spec", ".spec", ".spec.zookeeper.connect", "", ".spec.clusterRef", ".spec.clusterRef.name"]
-    assert [path for path, rule in found if "oldSelf" not in rule] == [".spec.zookeeper", ".spec.topicName"]
+    assert [path for path, rule in found if "oldSelf" not in rule] == [
+        ".spec.brokers", ".spec.zookeeper", ".spec.topicName",
+    ]  # fmt: skip
 
 
 def test_the_internal_topics_of_the_schema_are_the_brokers() -> None:

@@ -116,7 +116,9 @@ async def test_a_cordoned_log_directory_is_emptied_and_its_disk_removed(fleet: R
     await _log_dirs(admin, 1, lambda found: not found[d1].replicas)
     await asyncio.to_thread(fleet.stop, 1)
     whole = fleet._layout.cluster
-    fleet._layout.cluster = replace(whole, brokers=replace(whole.brokers, disks=whole.brokers.disks[:1]))
+    (pool,) = whole.brokers.pools
+    brokers = replace(whole.brokers, pools=(replace(pool, disks=pool.disks[:1]),))
+    fleet._layout.cluster = replace(whole, brokers=brokers)
     await asyncio.to_thread(fleet.start, 1)
     await _metadata(admin, _is_whole)
     await _log_dirs(admin, 1, lambda found: list(found) == [_path(fleet, 1, "d0")])

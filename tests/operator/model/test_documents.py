@@ -36,7 +36,7 @@ def test_the_manifests_are_valid_documents() -> None:
     assert billing.brokers.template.pod.spec["priorityClassName"] == "streaming"
     assert payments.zookeeper.connect.endswith(":2181/payments")
     assert (orders.name, orders.brokers.replicas) == ("orders", 3)
-    assert [disk.name for disk in orders.brokers.disks] == ["d0", "d1"]
+    assert [disk.name for disk in orders.brokers.pools[0].disks] == ["d0", "d1"]
     assert orders.brokers.config == {"min.insync.replicas": "2"}
     assert default_broker_config(orders)["offsets.topic.replication.factor"] == "3"
     assert default_broker_config(orders)["default.replication.factor"] == "3"
@@ -48,7 +48,7 @@ def test_the_manifests_are_valid_documents() -> None:
 def test_absent_fields_have_defaults() -> None:
     (found,) = load(cluster()).clusters
     assert found.brokers.replicas == 3
-    assert [disk.name for disk in found.brokers.disks] == ["d0"]
+    assert [disk.name for disk in found.brokers.pools[0].disks] == ["d0"]
     assert found.zookeeper.replicas == 3
     (declared,) = load(topic("")).topics
     assert (declared.topic_name, declared.partitions, declared.replicas) == ("t", -1, -1)

@@ -21,6 +21,7 @@ from ottla_operator.api.objects import (
     label,
     name_of,
 )
+from ottla_operator.model.broker_pools import BrokerPool, surplus
 from ottla_operator.model.fields import Problem, quantity_bytes
 from ottla_operator.model.kafka_cluster import KafkaCluster, parse_cluster
 from ottla_operator.planning.config import FILE
@@ -77,10 +78,31 @@ def _not_ready(world: World, key: str) -> Iterator[str]:
 
 
 def _brokers(world: World, cluster: KafkaCluster) -> Iterator[str]:
-    count = len(_members(world, names.BROKER_ID))
-    if count != cluster.brokers.replicas:
-        yield f"there are {count} brokers of {cluster.brokers.replicas}"
+    members = _pool_of(world, cluster)
+    for pool in cluster.brokers.pools:
+        mine = [number for number, other in members.items() if other is pool]
+        if len(mine) != pool.replicas:
+            yield f"pool {pool.name} has brokers {mine}, not {pool.replicas}"
+    if others := _members(world, names.BROKER_ID).keys() - members.keys():
+        yield f"brokers {sorted(others)} are of no pool"
     yield from _not_ready(world, names.BROKER_ID)
+
+
+def _pool_of(world: World, cluster: KafkaCluster) -> dict[int, BrokerPool]:
+    """The pool of each broker, as its claims record it; those whose pool the document does not name are not there."""
+    found: dict[int, BrokerPool] = {}
+    for number in _members(world, names.BROKER_ID):
+        recorded = {
+            label(claim, names.POOL)
+            for claim in world.all(CLAIM)
+            if label(claim, names.BROKER_ID) == str(number)
+            and label(claim, names.RETIRED) is None
+            and label(claim, names.REMOVED) != "true"
+        }
+        for pool in cluster.brokers.pools:
+            if pool.name in recorded:
+                found[number] = pool
+    return found
 
 
 def _servers(world: World, cluster: KafkaCluster) -> Iterator[str]:
@@ -92,8 +114,8 @@ def _servers(world: World, cluster: KafkaCluster) -> Iterator[str]:
 
 
 def _disks(world: World, cluster: KafkaCluster) -> Iterator[str]:
-    for number in _members(world, names.BROKER_ID):
-        for disk in cluster.brokers.disks:
+    for number, pool in _pool_of(world, cluster).items():
+        for disk in pool.disks:
             claims = [
                 claim
                 for claim in world.all(CLAIM)
@@ -114,12 +136,15 @@ def _disks(world: World, cluster: KafkaCluster) -> Iterator[str]:
 
 def _config(world: World, cluster: KafkaCluster, problems: list[Problem]) -> Iterator[str]:
     """Every broker that serves has the declared value of each key that changes while it runs, and no other."""
-    yield from (str(one) for one in problems if one.path.startswith("spec.brokers.config"))
+    yield from (str(one) for one in problems if one.path.startswith("spec.brokers") and ".config" in one.path)
+    pools = _pool_of(world, cluster)
     for number in world.kafka.ready_brokers():
-        values = world.kafka._values(number)
-        for key in {*(key for key in cluster.brokers.config if needs_no_restart(key, cluster.brokers.config[key])),
+        if number not in pools:
+            continue
+        values, config = world.kafka._values(number), pools[number].config
+        for key in {*(key for key in config if needs_no_restart(key, config[key])),
                     *(key for key in values if values[key].is_dynamic and key not in TRANSIENT)}:  # fmt: skip
-            declared = cluster.brokers.config.get(key) or text_when_absent(key, cluster.brokers.config)
+            declared = config.get(key) or text_when_absent(key, config)
             found = values.get(key, BrokerValue()).in_effect
             if found != declared:
                 yield f"broker {number} runs with {key}={found}, not {declared}"
@@ -143,16 +168,17 @@ def _rolled(world: World, cluster: KafkaCluster) -> Iterator[str]:
         return
     if condition_of(document, "DisksReady").get("status") != "True":
         return  # a template that a disk holds back
+    pools = _pool_of(world, cluster)
     for number, stateful_set in sorted(_members(world, names.BROKER_ID).items()):
         pod = world.find(POD, names.pod_of(name_of(stateful_set)))
         if pod is None:
             continue
-        if dig(pod, "spec", "containers", 0, "image") != world.images.broker:
+        if number in pools and dig(pod, "spec", "containers", 0, "image") != world.images.broker:
             yield f"broker {number} runs {dig(pod, 'spec', 'containers', 0, 'image')}"
         volumes = dig(pod, "spec", "volumes") or []
         name = next((dig(item, "configMap", "name") for item in volumes if item["name"] == "config"), "")
         text = str(dig(world.find(CONFIG_MAP, str(name)), "data", FILE))
-        for key, value in cluster.brokers.config.items():
+        for key, value in pools[number].config.items() if number in pools else ():
             if f"{key}={value}\n" not in text:
                 yield f"broker {number} does not run with {key}={value}"
 
@@ -171,13 +197,13 @@ def _is_served(world: World, cluster: KafkaCluster, is_valid: bool) -> bool:
     """Whether this document, on these volumes, is one that has to become Ready."""
     if not is_valid or cluster.paused or world.lost or cluster.brokers.config.get("log.retention.hours") == "13":
         return False
-    if any(disk.on_failure == "Keep" for disk in cluster.brokers.disks) and world.has_failed_volumes():
+    pools = cluster.brokers.pools
+    if any(disk.on_failure == "Keep" for pool in pools for disk in pool.disks) and world.has_failed_volumes():
         return False
     if world.restarts.is_too_low(cluster.version):
         return False
-    racks = cluster.brokers.racks
-    if any(rack == "zone-x" for rack in racks) or world.was_resized:
+    racks = {rack for pool in pools for rack in pool.racks}
+    if "zone-x" in racks or world.was_resized:
         return False
-    return cluster.brokers.replicas >= len(_members(world, names.BROKER_ID)) and (
-        not racks or cluster.brokers.replicas <= 2
-    )
+    members = _pool_of(world, cluster)
+    return not surplus(members, _members(world, names.BROKER_ID)) and (not racks or cluster.brokers.replicas <= 2)

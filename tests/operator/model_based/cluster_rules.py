@@ -48,6 +48,21 @@ SPEC = (
     | st.tuples(st.just("spec.paused"), st.sampled_from((None, True)))
     | st.tuples(st.just("spec.zookeeper.replicas"), st.sampled_from((1, 3)))
 )
+_D1 = {"name": "d1", "size": "1Gi", "storageClassName": "grows", "onFailure": "Replace"}
+POOLS: tuple[list[dict[str, Any]] | None, ...] = (
+    None,
+    None,
+    [{"name": "a", "replicas": 2}],
+    [{"name": "a", "replicas": 1}, {"name": "b", "replicas": 1}],
+    [{"name": "b", "replicas": 1}, {"name": "a", "replicas": 2}],
+    [{"name": "main", "replicas": 2}, {"name": "b", "replicas": 1, "config": {"log.retention.hours": 6}}],
+    [{"name": "a", "replicas": 1, "idRange": {"first": 5, "last": 7}}, {"name": "b", "replicas": 2}],
+    [{"name": "a", "replicas": 0}, {"name": "b", "replicas": 2}],
+    [{"name": "a", "replicas": 1}, {"name": "b", "replicas": 1, "disks": [{**_D1, "name": "d0"}, _D1]}],
+    [{"name": "a", "replicas": 1}, {"name": "a", "replicas": 1}],
+    [{"name": "a", "replicas": 1, "disk": []}],
+)
+"""The last two are wrong."""
 DYNAMIC_VALUES = (("message.max.bytes", "7000"), ("log.retention.ms", "60000"), ("log.cleaner.threads", "2"))
 SIZES = st.sampled_from((*ONE_GIB, *MORE, *ODD_SIZES))
 
@@ -66,6 +81,13 @@ class ClusterRules(FleetRules):
             for index, size in enumerate(sizes)
         ]
         self.world.edit("spec.brokers.disks", disks)
+
+    @rule(pools=st.sampled_from(POOLS), has_replicas=st.sampled_from((False, False, False, True)))
+    def change_the_pools(self, pools: list[dict[str, Any]] | None, has_replicas: bool) -> None:
+        """Mostly without replicas, which do not go with pools."""
+        self.world.edit("spec.brokers.pools", pools)
+        if pools is None or not has_replicas:
+            self.world.edit("spec.brokers.replicas", 2 if pools is None else None)
 
     @rule()
     def delete_the_cluster(self) -> None:

@@ -299,7 +299,8 @@ class World:
         document = self.cluster
         if document is None or is_terminating(document):
             return
-        self.was_resized = self.was_resized or path == "spec.brokers.disks"
+        has_disks = path == "spec.brokers.disks" or (path == "spec.brokers.pools" and "disks" in str(value))
+        self.was_resized = self.was_resized or has_disks
         *parents, last = path.split(".")
         place = document
         for name in parents:
