@@ -48,7 +48,12 @@ OPEN = Maintenance()
 
 
 def decide_maintenance(snapshot: Snapshot) -> Maintenance:
-    """Whether a window is open. Ordered checks; the same answer as long as no window opens or closes."""
+    """Whether a window is open. Ordered checks; the same answer as long as no window opens or closes.
+
+    Of a paused cluster nothing begins anyway, so what status says of it does not follow the windows.
+    """
+    if snapshot.cluster.paused:
+        return OPEN
     if snapshot.problems_below(FIELD):
         return Maintenance(f"{FIELD}, which cannot be read")
     windows = snapshot.cluster.maintenance_windows

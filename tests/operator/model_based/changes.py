@@ -59,8 +59,9 @@ class ChangeMachine(ClusterMachine):
             self.world.put({**document, "metadata": {**document["metadata"], "annotations": annotations}})
 
     def at_rest(self) -> None:
-        """Without windows: while something waits for them, as in a paused cluster, each one that opens is in status."""
-        self.world.edit("spec.maintenanceWindows", None)
+        """Without windows: while something waits for them each one that opens is in status; not of a paused cluster."""
+        if not dig(self.world.cluster, "spec", "paused"):
+            self.world.edit("spec.maintenanceWindows", None)
         super().at_rest()
 
     def violations(self) -> Iterator[str]:

@@ -97,6 +97,29 @@ async def test_a_new_cluster_starts_and_a_change_waits_for_the_window_and_says_s
     assert fleet.kubernetes.writes == [], "a window that is closed writes nothing"
 
 
+async def test_a_paused_cluster_with_a_pending_change_writes_nothing_when_windows_open_and_close() -> None:
+    often = {"schedule": "*/10 * * * *", "duration": "3m"}
+    fleet = await _running(maintenanceWindows=[often])
+    fleet.environment.passed_s = 240
+    await _change_config(fleet)
+    assert fleet.condition("Rolled")[1] == "AwaitingWindow"
+    fleet.edit("spec.paused", True)
+    await fleet.converge()
+    fleet.environment.passed_s = 301  # that it is paused is one Event once it lasts
+    await fleet.converge()
+    fleet.kubernetes.writes.clear()
+    for minutes in range(6, 65):
+        fleet.environment.passed_s = minutes * 60
+        await fleet.step()
+    assert fleet.kubernetes.writes == []
+    fleet.edit("spec.paused", None)
+    await fleet.step()
+    assert fleet.condition("Rolled")[1] == "AwaitingWindow"
+    fleet.environment.passed_s = 70 * 60 + 1
+    await fleet.converge(200)
+    assert fleet.condition("Rolled")[0] == "True"
+
+
 async def test_the_roll_goes_on_in_the_window_and_stops_after_the_batch_when_it_closes() -> None:
     fleet = await _running()
     await _change_config(fleet)
