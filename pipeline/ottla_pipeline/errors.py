@@ -23,6 +23,10 @@ class ClusterUnreachable(PipelineError):
     """No broker answered, or a partition had no leader, within the time and tries that the options give."""
 
 
+class DatabaseUnreachable(PipelineError):
+    """The database of a sink does not answer, or has no room for a connection."""
+
+
 class DataLoss(PipelineError):
     """Records that were planned to be read are gone, and failOnDataLoss is true."""
 

@@ -51,7 +51,7 @@ spec:
       SELECT value.carrier AS key, to_json(value) AS value
       FROM source WHERE value.arr_delay > 15
   sink:
-    topic: {name: late-flights}       # or parquet, delta
+    topic: {name: late-flights}       # or parquet, delta, jdbc
   trigger: {interval: 10s}            # or availableNow: true, or a schedule
   deadLetters: {topic: flights-dead}  # what is not of the schema
 
@@ -218,7 +218,10 @@ def reset(
                 return
             _say("\n".join([f"{pipeline.name}: this is deleted:", *(f"  {path}" for path in wanted)]))
             target = pipeline.sink.target
-            written = target.path if isinstance(target, FileSink) else f"topic {target.topic}"
+            if isinstance(target, TopicSink):
+                written = f"topic {target.topic}"
+            else:
+                written = target.path if isinstance(target, FileSink) else f"table {target.table}"
             _say(f"what is in {written} stays; the next run reads from the beginning, and writes it again")
             if not yes:
                 if not sys.stdin.isatty():

@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from ottla_operator.model.fields import Fields
+from ottla_operator.model.pipeline_jdbc import MODES as JDBC_MODES
+from ottla_operator.model.pipeline_jdbc import JdbcSink, parse_jdbc
 from ottla_operator.model.pipeline_source import folder, topic_name
 from ottla_operator.model.pipeline_steps import Views
 
-SERVED = ("topic", "parquet", "delta")
-NOT_SERVED = ("iceberg", "jdbc")
+SERVED = ("topic", "parquet", "delta", "jdbc")
+NOT_SERVED = ("iceberg",)
 EXACTLY_ONCE = "exactly-once"
 GUARANTEES = (EXACTLY_ONCE, "at-least-once")
 OUTPUT_MODES = ("append", "update", "complete")
-_FILE_MODES = {"parquet": ("append",), "delta": ("append", "complete")}
+_MODES = {"topic": OUTPUT_MODES, "parquet": ("append",), "delta": ("append", "complete"), "jdbc": JDBC_MODES}
 _COLUMN = r"[^\W\d]\w*"
 
 
@@ -38,12 +41,15 @@ class FileSink:
     partition_by: tuple[str, ...] = ()
 
 
+Target: TypeAlias = TopicSink | FileSink | JdbcSink
+
+
 @dataclass(frozen=True, slots=True)
 class Sink:
     """`view`: whose rows are written."""
 
     view: str
-    target: TopicSink | FileSink
+    target: Target
     output_mode: str = "append"
 
 
@@ -59,16 +65,19 @@ def parse_sink(spec: Fields, views: Views) -> Sink:
     view = fields.text("from", views.names[-1])
     views.check(fields, "from", view)
     mode = fields.choice("outputMode", OUTPUT_MODES, "append")
-    target: TopicSink | FileSink = nothing.target
+    target: Target = nothing.target
     for kind in named:
         if kind in NOT_SERVED:
             fields.problem(kind, f"is not served yet; there are {', '.join(SERVED)}")
-        elif kind == "topic":
+            continue
+        if kind == "topic":
             target = _topic(fields)
+        elif kind == "jdbc":
+            target = parse_jdbc(fields, _COLUMN)
         else:
             target = _files(fields, kind)
-            if mode not in _FILE_MODES[kind]:
-                fields.problem("outputMode", f"{mode} does not go with {kind}, only {' and '.join(_FILE_MODES[kind])}")
+        if mode not in _MODES[kind]:
+            fields.problem("outputMode", f"{mode} does not go with {kind}, only {' and '.join(_MODES[kind])}")
     if sum(kind in SERVED for kind in named) == len(named) > 1:
         spec.problem("sink", f"has exactly one of {', '.join(SERVED)}, not {' and '.join(named)}")
     fields.finish()

@@ -10,13 +10,14 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery, StreamingQueryListener
 
 from ottla_operator.model.kafka_pipeline import KafkaPipeline
 from ottla_operator.model.pipeline_sink import EXACTLY_ONCE, FileSink, TopicSink
 from ottla_pipeline.running.batch_progress import query_status
 from ottla_pipeline.running.failure_reasons import failure_reason
 from ottla_pipeline.running.frames import Frames, StepError, with_dead_letters
+from ottla_pipeline.running.jdbc_writer import JdbcWriter
 from ottla_pipeline.running.query_options import sink_options, trigger_options
 from ottla_pipeline.running.run_folder import RunFolder
 
@@ -68,55 +69,62 @@ class ProgressListener(StreamingQueryListener):
 def start_queries(
     spark: SparkSession, pipeline: KafkaPipeline, frames: Frames, bootstrap: str, folder: RunFolder, *, is_once: bool
 ) -> list[StreamingQuery]:
-    """One query; two where files take the rows and a topic the dead letters.
+    """One query; two where files or a table take the rows and a topic the dead letters.
 
     Raises:
-        StepError: Spark refuses the query, such as an aggregation that append mode cannot write.
+        PipelineError: Spark refuses the query, such as an aggregation that append mode cannot write, or the database
+            refuses the table.
     """
-    trigger = trigger_options(pipeline.trigger, is_once)
+    trigger, mode = trigger_options(pipeline.trigger, is_once), pipeline.sink.output_mode
 
-    def start(frame: DataFrame, name: str, format: str, options: Mapping[str, str], checkpoint: str) -> StreamingQuery:
-        writer = frame.writeStream.queryName(name).outputMode(mode).trigger(**trigger)
-        if mode == "update" and format == "ottla":
-            writer = writer.foreachBatch(_writer_of_updates(options, Path(checkpoint)))
-        else:
-            writer = writer.format(format).options(**options)
-        writer = writer.option("checkpointLocation", checkpoint)
-        if isinstance(target, FileSink) and format == target.format and target.partition_by:
-            writer = writer.partitionBy(*target.partition_by)
+    def writer_of(frame: DataFrame, name: str, checkpoint: Path, mode: str = "append") -> DataStreamWriter:
+        writer = frame.writeStream.option("checkpointLocation", str(checkpoint))
+        return writer.queryName(name).outputMode(mode).trigger(**trigger)
+
+    def started(writer: DataStreamWriter) -> StreamingQuery:
         try:
             return writer.start()
         except PySparkException as error:
             raise StepError("spec.sink", failure_reason(str(error))) from None
 
-    target, mode = pipeline.sink.target, pipeline.sink.output_mode
+    target = pipeline.sink.target
     if isinstance(target, TopicSink):
         options = sink_options(target, bootstrap)
         if frames.dead is None:
-            return [start(frames.result, pipeline.name, "ottla", options | {"topic": target.topic}, str(folder.query))]
-        both = with_dead_letters(frames, target.topic, pipeline.dead_letters)
-        return [start(both, pipeline.name, "ottla", options, str(folder.query))]
-    queries = [start(frames.result, pipeline.name, target.format, {"path": target.path}, str(folder.query))]
+            result, options = frames.result, options | {"topic": target.topic}
+        else:
+            result = with_dead_letters(frames, target.topic, pipeline.dead_letters)
+        writer = writer_of(result, pipeline.name, folder.query, mode)
+        if mode == "update":
+            return [started(writer.foreachBatch(_writer_of_updates(options, folder.query_id)))]
+        return [started(writer.format("ottla").options(**options))]
+    writer = writer_of(frames.result, pipeline.name, folder.query, mode)
+    if isinstance(target, FileSink):
+        writer = writer.format(target.format).option("path", target.path).partitionBy(*target.partition_by)
+    else:
+        upserts = JdbcWriter(spark, target, pipeline.name, folder.query_id)
+        upserts.prepare(frames.result.columns)
+        writer = writer.foreachBatch(upserts)
+    queries = [started(writer)]
     if frames.dead is not None:
         options = sink_options(TopicSink(pipeline.dead_letters), bootstrap) | {"topic": pipeline.dead_letters}
         try:
-            name = f"{pipeline.name}-dead-letters"
-            queries.append(start(frames.dead, name, "ottla", options, str(folder.dead_letters)))
+            dead = writer_of(frames.dead, f"{pipeline.name}-dead-letters", folder.dead_letters)
+            queries.append(started(dead.format("ottla").options(**options)))
         except StepError:
             queries[0].stop()
             raise
     return queries
 
 
-def _writer_of_updates(options: Mapping[str, str], checkpoint: Path) -> Callable[[DataFrame, int], None]:
+def _writer_of_updates(options: Mapping[str, str], query_id: Callable[[], str]) -> Callable[[DataFrame, int], None]:
     """Writes a batch of update mode, which Spark refuses to every sink that is written in Python: as a write of its
     own, which has the query and the number of the batch."""
 
     def write(rows: DataFrame, batch_id: int) -> None:
         numbered: dict[str, str] = {}
         if options["guarantee"] == EXACTLY_ONCE:
-            query_id = json.loads((checkpoint / "metadata").read_text())["id"]
-            numbered = {"txnAppId": query_id, "txnVersion": str(batch_id)}
+            numbered = {"txnAppId": query_id(), "txnVersion": str(batch_id)}
         rows.write.format("ottla").options(**options, **numbered).mode("append").save()
 
     return write

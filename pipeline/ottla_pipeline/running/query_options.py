@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ottla_operator.model.kafka_pipeline import KafkaPipeline, Trigger
+from ottla_operator.model.pipeline_jdbc import JdbcSink
 from ottla_operator.model.pipeline_sink import FileSink, Sink, TopicSink
 from ottla_operator.model.pipeline_source import FileSource, TopicSource
 from ottla_pipeline.errors import OptionError
@@ -154,6 +155,8 @@ def summary(pipeline: KafkaPipeline) -> str:
         begin = f"topics like {source.pattern}" if source.pattern else f"{kind} {', '.join(source.topics)}"
     if isinstance(target, FileSink):
         end = f"{'Parquet files in' if target.format == 'parquet' else 'the Delta table'} {target.path}"
+    elif isinstance(target, JdbcSink):
+        end = f"table {target.table} of {target.url}, a row for each {', '.join(target.key)}"
     else:
         end = f"topic {target.topic}, {target.guarantee}"
     views = ", ".join(step.name for step in pipeline.steps) or "source"

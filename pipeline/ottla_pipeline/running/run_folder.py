@@ -72,6 +72,10 @@ class RunFolder:
             return False
         return False
 
+    def query_id(self) -> str:
+        """Spark's id of the query, which it has kept in the checkpoint since the first start."""
+        return str(json.loads((self.query / "metadata").read_text())["id"])
+
     def status(self) -> dict[str, Any] | None:
         """What the last run has written; None when there was none. RunFolderError for a file that is no status."""
         try:

@@ -14,7 +14,7 @@ from cronsim import CronSim
 from pyspark.sql import SparkSession
 
 from ottla_operator.model.kafka_pipeline import KafkaPipeline, Trigger
-from ottla_pipeline.errors import PipelineError
+from ottla_pipeline.errors import DatabaseUnreachable, PipelineError
 from ottla_pipeline.running.batch_progress import progress_line
 from ottla_pipeline.running.frames import build_frames
 from ottla_pipeline.running.queries import ProgressListener, follow, start_queries
@@ -113,6 +113,8 @@ class PipelineRun:
                 )
             frames = build_frames(spark, self._pipeline, self._bootstrap)
             queries = start_queries(spark, self._pipeline, frames, self._bootstrap, self._folder, is_once=self._is_once)
+        except DatabaseUnreachable as error:
+            return True, str(error)  # another attempt may find it
         except PipelineError as error:
             return False, str(error)
         return True, follow(queries, listener, self._is_asked_to_end.is_set)

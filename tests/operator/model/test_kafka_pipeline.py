@@ -16,6 +16,7 @@ from ottla_operator.model.kafka_pipeline import (
     Trigger,
     parse_pipeline,
 )
+from ottla_operator.model.pipeline_jdbc import JdbcSink
 from ottla_operator.model.pipeline_sink import FileSink, TopicSink
 from ottla_operator.model.pipeline_source import FileSource, TopicSource, ValueFormat
 from ottla_operator.model.pipeline_steps import PythonStep, SqlStep
@@ -144,6 +145,15 @@ def test_absent_fields_have_defaults() -> None:
     assert (pipeline.restart_policy, pipeline.backoff_limit, pipeline.is_suspended) == ("OnFailure", 6, False)
 
 
+def test_a_table_of_a_database_is_a_sink() -> None:
+    pipeline, problems = parse(
+        "source: {files: {path: in, format: text}}\nsink: {outputMode: update, jdbc: {url: 'jdbc:postgresql://h/d', "
+        "table: s.t, key: [a, b], latestBy: c, user: u, passwordEnv: P}}"
+    )
+    assert problems == []
+    assert pipeline.sink.target == JdbcSink("jdbc:postgresql://h/d", "s.t", ("a", "b"), "c", "u", "P")
+
+
 def test_files_become_parquet_without_any_broker() -> None:
     pipeline, problems = parse(
         "source: {files: {path: in, format: csv, schema: a int, maxFilesPerTrigger: 2}}\n"
@@ -153,6 +163,9 @@ def test_files_become_parquet_without_any_broker() -> None:
     assert pipeline.source == FileSource("in", "csv", "a int", 2)
     assert pipeline.sink.target == FileSink("parquet", "/out", ("a",))
     assert pipeline.trigger == Trigger(is_available_now=True, schedule="0 * * * *", time_zone="Europe/Berlin")
+
+
+JDBC = {"url": "jdbc:postgresql://h/d", "table": "delays", "key": ["carrier"]}
 
 
 @pytest.mark.parametrize(
@@ -198,7 +211,7 @@ def test_files_become_parquet_without_any_broker() -> None:
         (
             "spec.sink.iceberg",
             {"table": "a.b"},
-            "spec.sink.iceberg: is not served yet; there are topic, parquet, delta",
+            "spec.sink.iceberg: is not served yet; there are topic, parquet, delta, jdbc",
         ),
         ("spec.sink.topic.guarantee", "exactly_once", "spec.sink.topic.guarantee: must be one of exactly-once,"),
         ("spec.sink.topic.name", "", "spec.sink.topic.name: '' is not a topic name"),
@@ -263,8 +276,20 @@ def test_a_typo_is_answered_with_the_nearest_field(typo: str, meant: str) -> Non
         ),
         ("spec.source", {"files": {"path": "in"}}, "spec.source.files.schema: is required for a stream of files"),
         ("spec.source", {"files": {"format": "text"}}, "spec.source.files.path: is required"),
-        ("spec.sink", {"jdbc": {"url": "x"}}, "spec.sink.jdbc: is not served yet"),
-        ("spec.sink", {}, "spec.sink: has exactly one of topic, parquet, delta, and none is given"),
+        (
+            "spec.sink",
+            {"jdbc": JDBC | {"url": "jdbc:mysql://h/d"}},
+            "spec.sink.jdbc.url: must begin with jdbc:",
+        ),
+        ("spec.sink", {"jdbc": JDBC | {"url": "jdbc:postgresql://h/d?password=x"}}, "spec.sink.jdbc.url: holds a"),
+        ("spec.sink", {"jdbc": JDBC | {"url": "jdbc:postgresql://u:p@h/d"}}, "spec.sink.jdbc.url: holds a password"),
+        ("spec.sink", {"jdbc": JDBC | {"key": []}}, "spec.sink.jdbc.key: is required"),
+        ("spec.sink", {"jdbc": JDBC | {"key": ["a b"]}}, "spec.sink.jdbc.key: 'a b' is no name of a column"),
+        ("spec.sink", {"jdbc": JDBC | {"latestBy": "a b"}}, "spec.sink.jdbc.latestBy: 'a b' is no name"),
+        ("spec.sink", {"jdbc": JDBC | {"table": "a.b.c"}}, "spec.sink.jdbc.table: 'a.b.c' is no TABLE or SCHEMA.TABLE"),
+        ("spec.sink", {"jdbc": JDBC | {"passwordEnv": "a secret"}}, "spec.sink.jdbc.passwordEnv: is the name of an"),
+        ("spec.sink", {"jdbc": JDBC, "outputMode": "complete"}, "spec.sink.outputMode: complete does not go with jdbc"),
+        ("spec.sink", {}, "spec.sink: has exactly one of topic, parquet, delta, jdbc, and none is given"),
         ("spec.sink", {"topic": {"name": "b"}, "parquet": {"path": "/x"}}, "spec.sink: has exactly one of"),
         ("spec.sink", {"parquet": {"path": "/x"}, "outputMode": "complete"}, "spec.sink.outputMode: complete does not"),
         (
