@@ -22,10 +22,14 @@ from e2e.machine import run
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
+    CRON_JOB,
+    JOB,
     KAFKA_CLUSTER,
+    KAFKA_PIPELINE,
     KAFKA_TOPIC,
     POD,
     SERVICE,
+    SERVICE_ACCOUNT,
     STATEFUL_SET,
     ResourceKind,
     dig,
@@ -34,8 +38,10 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.runtime.operator import Operator
+from tests.operator.crds.test_schemas import PIPELINE
 from tests.operator.fleet import CLUSTER, InMemoryKafka, InMemorySurroundings
 from tests.operator.kubernetes import node
+from tests.operator.pipeline_fleet import NAME, OBJECT, status
 from tests.operator.real_api.conftest import serves_our_kinds
 from tests.operator.real_api.kubernetes import RealKubernetes
 from tests.operator.runtime.test_operator import SETTINGS
@@ -44,7 +50,10 @@ from tests.operator.topic_fleet import FLIGHTS
 pytestmark = pytest.mark.kubernetes
 SYSTEM, ACCOUNT = "ottla-system", "ottla-operator"
 TOPICS = 20
-CONTROLLERS = "statefulset-controller,garbage-collector-controller,disruption-controller,namespace-controller"
+CONTROLLERS = (
+    "statefulset-controller,job-controller,cronjob-controller,garbage-collector-controller,disruption-controller,"
+    "namespace-controller"
+)
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +185,40 @@ async def test_the_rights_of_the_chart_suffice_to_create_and_restore_everything(
         await _until(
             world, lambda: not dig(world.api.get(KAFKA_TOPIC, "flights"), "metadata", "finalizers"), "released"
         )
+        await world.close()
+
+
+async def test_the_rights_of_the_chart_suffice_for_every_form_of_a_pipeline(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream, then a Job, then a CronJob, each after the pods of the former are gone; then nothing but the claim."""
+    async with _operator(plane, monkeypatch) as (world, running):
+
+        def state() -> str:
+            for pod in world.api.list(POD):
+                running.environment.drivers[name_of(pod)] = status("Running")
+            return str(dig(world.api.get(KAFKA_PIPELINE, NAME), "status", "state"))
+
+        def change(**spec: object) -> None:
+            world.api.patch(KAFKA_PIPELINE, NAME, {"spec": spec})
+
+        spec = {**PIPELINE["spec"], "clusterRef": None, "bootstrapServers": "kafka:9092", "image": "pipelines:1"}
+        world.put({**PIPELINE, "spec": {key: value for key, value in spec.items() if value is not None}})
+        await _until(world, lambda: state() == "Running" and len(world.api.list(STATEFUL_SET)) == 1, "a stream runs")
+        claim = uid_of(world.api.there(CLAIM, OBJECT))
+        change(trigger={"availableNow": True})
+        await _until(world, lambda: state() == "Running" and len(world.api.list(JOB)) == 1, "a Job runs")
+        assert world.api.list(STATEFUL_SET) == []
+        change(trigger=None, schedule="0 6 * * *", suspend=True)
+        await _until(
+            world, lambda: state() == "Suspended" and len(world.api.list(CRON_JOB)) == 1, "a suspended CronJob"
+        )
+        await _until(world, lambda: world.api.list(JOB) == [] and world.api.list(POD) == [], "the Job is collected")
+        assert uid_of(world.api.there(CLAIM, OBJECT)) == claim
+        world.api.delete(KAFKA_PIPELINE, NAME)
+        owned = (CRON_JOB, CONFIG_MAP, SERVICE_ACCOUNT)
+        await _until(world, lambda: all(world.api.get(kind, OBJECT) is None for kind in owned), "all is collected")
+        assert uid_of(world.api.there(CLAIM, OBJECT)) == claim
         await world.close()
 
 
