@@ -1,7 +1,8 @@
 """The data source "ottla", called by Spark.
 
 Planning runs in a Python process of the driver, reading in one process per task of the executors. The reader and its
-ranges are pickled between them, so they contain values only.
+ranges are pickled between them, so they contain values only. Spark starts several Python processes for one read or
+write, and each imports this module: it loads readers and writers only where they are asked for.
 """
 
 from __future__ import annotations
@@ -26,11 +27,8 @@ from pyspark.sql.types import (
 
 from ottla_pipeline.errors import OptionError
 from ottla_pipeline.option_values import boolean
-from ottla_pipeline.reading.batch import BatchReader
 from ottla_pipeline.reading.options import ReadOptions, check_names, parse, parse_stream
 from ottla_pipeline.reading.plain_errors import plainly
-from ottla_pipeline.reading.stream import StreamReader
-from ottla_pipeline.sink.writers import batch_writer, stream_writer
 
 _SCHEMA = StructType(
     [
@@ -66,11 +64,15 @@ class OttlaDataSource(DataSource):
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         """OptionError for options that are wrong, and for a schema given by the user."""
+        from ottla_pipeline.reading.batch import BatchReader
+
         return BatchReader(self._checked(schema, parse(self.options)))
 
     @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """OptionError likewise."""
+        from ottla_pipeline.reading.stream import StreamReader
+
         return StreamReader(self._checked(schema, parse_stream(self.options)))
 
     def _checked(self, schema: StructType, options: ReadOptions) -> ReadOptions:
@@ -82,9 +84,13 @@ class OttlaDataSource(DataSource):
     @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """The writer of `df.write.format("ottla")`."""
+        from ottla_pipeline.sink.writers import batch_writer
+
         return batch_writer(self.options, schema, overwrite)
 
     @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """The writer of `writeStream.format("ottla")`, in each output mode: a topic is only appended to."""
+        from ottla_pipeline.sink.writers import stream_writer
+
         return stream_writer(self.options, schema)

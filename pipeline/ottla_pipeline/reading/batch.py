@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from ottla_pipeline.reading import fetch
 from ottla_pipeline.reading.offset_range import OffsetRange
 from ottla_pipeline.reading.options import Assign, ReadOptions
 from ottla_pipeline.reading.plain_errors import plainly
 from ottla_pipeline.reading.plan import plan
 from ottla_pipeline.topic_partition import TopicPartition
 from ottla_pipeline.wire.cluster import Cluster
+from ottla_pipeline.worker_memory import exempt_loaded_modules
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _log = logging.getLogger(__name__)
 
@@ -55,13 +58,18 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task; see `fetch.read` for the errors."""
+        from ottla_pipeline.reading import fetch  # pyarrow and numpy: only tasks need them
+
         assert isinstance(partition, RangePartition)
         if partition.range is not None:
             yield from fetch.read(partition.range, self._options)
         if partition.planned is not None:
             yield from self._read_what_came(partition.planned)
+        exempt_loaded_modules()
 
     def _read_what_came(self, planned: frozenset[TopicPartition]) -> Iterator[pa.RecordBatch]:
+        from ottla_pipeline.reading import fetch
+
         connecting = self._options.connecting
         with Cluster(connecting) as cluster:
             ranges = plan(self._options, cluster, connecting.addresses, but=planned)

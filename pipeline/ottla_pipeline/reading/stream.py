@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -20,7 +19,6 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ottla_pipeline.reading import fetch
 from ottla_pipeline.reading.batch import RangePartition
 from ottla_pipeline.reading.options import ReadOptions
 from ottla_pipeline.reading.plain_errors import plainly
@@ -30,6 +28,10 @@ from ottla_pipeline.reading.stream_planner import StreamPlanner
 from ottla_pipeline.reading.topic_ids import GROUP_SUFFIX
 from ottla_pipeline.wire.cluster import Cluster
 from ottla_pipeline.wire.group_progress import GroupProgress
+from ottla_pipeline.worker_memory import exempt_loaded_modules
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -83,8 +85,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task; see `fetch.read` for the errors."""
+        from ottla_pipeline.reading import fetch  # pyarrow and numpy: only tasks need them
+
         assert isinstance(partition, RangePartition) and partition.range is not None
-        return fetch.read(partition.range, self._options)
+        yield from fetch.read(partition.range, self._options)
+        exempt_loaded_modules()
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: `latestOffset` commits, which Spark calls after the last batch too."""

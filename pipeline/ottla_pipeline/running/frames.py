@@ -18,7 +18,7 @@ from ottla_pipeline.errors import PipelineError
 from ottla_pipeline.running.dead_letters import dead_letters
 from ottla_pipeline.running.failure_reasons import failure_reason
 from ottla_pipeline.running.query_options import file_options, topic_options
-from ottla_pipeline.sink.row_columns import check_columns
+from ottla_pipeline.sink.column_types import check_columns
 
 _SINK_COLUMNS = {"key": "binary", "value": "binary", "headers": "", "partition": "int", "timestamp": "timestamp"}
 _RAW = "_ottla_raw"

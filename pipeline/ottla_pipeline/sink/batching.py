@@ -18,7 +18,8 @@ from ottla_broker.records.compression import Codec
 from ottla_pipeline.compiled.library import functions
 from ottla_pipeline.errors import ColumnError, RecordError
 from ottla_pipeline.sink.partitioner import partitions_of_keys
-from ottla_pipeline.sink.record_encoding import Int64s, PlainBatch, Rows, encode, octets_of, sizes, taken
+from ottla_pipeline.sink.plain_batch import PlainBatch
+from ottla_pipeline.sink.record_encoding import Int64s, Rows, encode, octets_of, sizes, taken
 from ottla_pipeline.sink.row_columns import Destinations
 from ottla_pipeline.topic_partition import TopicPartition
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from ottla_pipeline.errors import PipelineError, UnknownReplay
 from ottla_pipeline.sink import marker
 from ottla_pipeline.sink.delivery import Delivery
+from ottla_pipeline.sink.leaders import leaders_of
 from ottla_pipeline.sink.spool import TaskOutput
-from ottla_pipeline.sink.task import leaders_of
 from ottla_pipeline.sink.transaction import Coordinators, SinkTransaction
 from ottla_pipeline.sink.write_options import MissingMarker, WriteOptions
 from ottla_pipeline.wire.cluster import Cluster

@@ -12,18 +12,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-import pyarrow as pa
-
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.generated.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla_broker.records.batch import HEADER_BYTES
-from ottla_broker.records.record import decode_records
 from ottla_pipeline.errors import DeliveryFailed, ProducerFenced, RecordError
 from ottla_pipeline.sink.leaders import Leaders
 from ottla_pipeline.sink.partition_queue import BatchOutcome, PartitionQueue, QueuedBatch, outcome_of
-from ottla_pipeline.sink.record_encoding import PlainBatch, Rows, WritingProducer, encode, header_of
-from ottla_pipeline.sink.row_columns import HEADERS
+from ottla_pipeline.sink.plain_batch import PlainBatch, WritingProducer, header_of
 from ottla_pipeline.sink.write_options import Sending
 from ottla_pipeline.topic_partition import TopicPartition
 from ottla_pipeline.wire.cluster import Address
@@ -239,7 +234,10 @@ class Delivery:
                 continue
             self._last_error = f"{partition}: {error.name}, {response.error_message or error.message}"
             if outcome is BatchOutcome.SPLIT:
-                parts = _halves(entry)
+                from ottla_pipeline.sink.batch_halves import halves  # pyarrow and numpy, which only this needs
+
+                assert entry.header is not None, "it was sent"
+                parts = halves(entry.header, entry.batch)
                 queue.split(entry, parts)
                 self._buffered += sum(len(part.payload) for part in parts) - len(entry.batch.payload)
                 self.batch_bytes = max(min(self.batch_bytes, len(entry.batch.payload)) // 2, 1)
@@ -280,21 +278,6 @@ class Delivery:
                     f"records for {partition} were not acknowledged within {self._sending.delivery_timeout_ms} ms"
                     f" (kafka.delivery.timeout.ms); last error: {self._last_error}"
                 )
-
-
-def _halves(entry: QueuedBatch) -> list[PlainBatch]:
-    """Two batches with the records of one that a broker finds too large."""
-    assert entry.header is not None, "it was sent"
-    records = decode_records(entry.header + bytes(entry.batch.payload))
-    headers = [[{"key": name, "value": value} for name, value in record.headers] for record in records]
-    rows = Rows(
-        pa.array([record.key for record in records], pa.binary()),
-        pa.array([record.value for record in records], pa.binary()),
-        pa.array(headers, HEADERS) if any(headers) else None,
-        np.array([record.timestamp for record in records], np.int64),
-    )
-    half = len(records) // 2
-    return encode(rows, [half, len(records) - half], entry.batch.codec)
 
 
 def _refused(partition: TopicPartition, entry: QueuedBatch, response: Any, reason: str) -> RecordError:

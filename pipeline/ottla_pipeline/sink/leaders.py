@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_pipeline.errors import ClusterUnreachable, RequestRefused, UnknownTopic
+from ottla_pipeline.sink.write_options import WriteOptions
 from ottla_pipeline.topic_partition import TopicPartition
 from ottla_pipeline.wire.cluster import Address, Cluster, NotYet
 from ottla_pipeline.wire.connection import error_of
@@ -92,3 +93,13 @@ class Leaders:
 
 
 _UNKNOWN = "it does not exist"
+
+
+def leaders_of(cluster: Cluster, options: WriteOptions) -> Leaders:
+    """The leaders of the options' cluster."""
+    return Leaders(
+        cluster,
+        addresses=options.connecting.addresses,
+        max_block_ms=options.sending.max_block_ms,
+        backoff_ms=options.sending.retry_backoff_ms,
+    )

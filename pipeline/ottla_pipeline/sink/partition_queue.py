@@ -13,7 +13,7 @@ from enum import Enum
 
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.batch import MAX_SEQUENCE, NO_SEQUENCE
-from ottla_pipeline.sink.record_encoding import PlainBatch
+from ottla_pipeline.sink.plain_batch import PlainBatch
 
 
 class BatchOutcome(Enum):

@@ -7,7 +7,6 @@ keys and values once, and a batch is a slice of the result:
 
     [length attributes timestamp-delta offset-delta key-length] key [value-length] value [header-count headers]
 
-A batch is kept without its header, since producer id, epoch and sequence are known when it is sent.
 Source: DefaultRecord and DefaultRecordBatch of Apache Kafka (KIP-98).
 """
 
@@ -20,21 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from crc32c import crc32c
 
 from ottla_broker.ports.disk import Buffer
-from ottla_broker.records.batch import (
-    CRC_START,
-    HEADER,
-    HEADER_BYTES,
-    LOG_OVERHEAD,
-    MAGIC,
-    NO_LEADER_EPOCH,
-    TRANSACTIONAL_MASK,
-)
 from ottla_broker.records.compression import Codec, compress
 from ottla_pipeline.compiled.library import Functions
 from ottla_pipeline.sink.compiled_encoding import ByteColumn, EncodedRecords, encode_records
+from ottla_pipeline.sink.plain_batch import PlainBatch
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Octets: TypeAlias = npt.NDArray[np.uint8]
@@ -55,39 +45,6 @@ class Rows(NamedTuple):
     """Of struct<key: string, value: binary>; None where no record has headers."""
     timestamps: Int64s
     """In ms."""
-
-
-class PlainBatch(NamedTuple):
-    """A record batch without its header."""
-
-    payload: Buffer
-    """The records, compressed."""
-    codec: Codec
-    records: int
-    base_timestamp: int
-    max_timestamp: int
-
-
-class WritingProducer(NamedTuple):
-    """Who writes: what a batch's header says of its producer. Without idempotence, all are -1."""
-
-    producer_id: int
-    epoch: int
-    is_transactional: bool = False
-
-
-def header_of(batch: PlainBatch, producer: WritingProducer, sequence: int) -> bytes:
-    """The 61 bytes before the payload, with the checksum of both; `sequence` is the first record's."""
-    length = HEADER_BYTES - LOG_OVERHEAD + len(batch.payload)
-    attributes = batch.codec | (TRANSACTIONAL_MASK if producer.is_transactional else 0)
-    fields = (
-        attributes, batch.records - 1, batch.base_timestamp, batch.max_timestamp,
-        producer.producer_id, producer.epoch, sequence, batch.records,
-    )  # fmt: skip
-    header = bytearray(HEADER.pack(0, length, NO_LEADER_EPOCH, MAGIC, 0, *fields))
-    value: int = crc32c(batch.payload, crc32c(memoryview(header)[CRC_START:]))
-    header[17:CRC_START] = value.to_bytes(4, "big")
-    return bytes(header)
 
 
 def sizes(rows: Rows) -> Int64s:

@@ -1,12 +1,7 @@
-"""Which columns the sink takes, and an Arrow batch of them in one normal form. Pure, no Spark.
-
-Names and types are those of Spark's own Kafka sink, and a column `timestamp`, which that one lacks. Other columns are
-not written, as there: rows that were read from a topic have `offset` and `timestampType` too.
-"""
+"""An Arrow batch of the sink's columns in one normal form; `column_types` says which they are. Pure, no Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -18,16 +13,6 @@ from ottla_pipeline.sink.record_encoding import Int64s, Rows
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
-_TYPES = {
-    "key": ("binary", "string"),
-    "value": ("binary", "string"),
-    "headers": ("array<struct<key:string,value:binary>>",),
-    "topic": ("string",),
-    "partition": ("int",),
-    "timestamp": ("timestamp",),
-}
-"""The types of each column, as Spark's `simpleString` names them."""
-
 
 class Destinations(NamedTuple):
     """Where rows go: the topic of each (one name for all, or a column), and the partition where rows name one."""
@@ -36,28 +21,11 @@ class Destinations(NamedTuple):
     partitions: pa.Int32Array | None
 
 
-def check_columns(types: Mapping[str, str], topic: str | None) -> None:
-    """ColumnError when a column is missing or has a type that it cannot have.
-
-    Args:
-        types: the type of each column, as `DataType.simpleString` gives it.
-        topic: the option, which wins over the column.
-    """
-    if "value" not in types:
-        raise ColumnError("value", f"is required; there are {', '.join(types) or 'no columns'}")
-    if topic is None and "topic" not in types:
-        raise ColumnError("topic", "is required unless the option topic names the topic of all rows")
-    for name, allowed in _TYPES.items():
-        found = types.get(name)
-        if found is not None and found not in allowed and not (name == "topic" and topic is not None):
-            raise ColumnError(name, f"must be {' or '.join(allowed)}, not {found}")
-
-
 def normalized(batch: pa.RecordBatch, topic: str | None, first_row: int, now_ms: int) -> tuple[Rows, Destinations]:
     """The columns of a batch that records are made of. Nothing is copied where Arrow can avoid it.
 
     Args:
-        batch: its schema has passed `check_columns`.
+        batch: its schema has passed `column_types.check_columns`.
         topic: of all rows; None takes the column.
         first_row: the number of the batch's first row in its task, for errors.
         now_ms: the timestamp of rows that have none.

@@ -23,7 +23,7 @@ from typing import IO, NamedTuple
 
 from ottla_broker.records.compression import Codec
 from ottla_pipeline.errors import PipelineError
-from ottla_pipeline.sink.record_encoding import PlainBatch
+from ottla_pipeline.sink.plain_batch import PlainBatch
 from ottla_pipeline.topic_partition import TopicPartition
 
 INLINE_BYTES = 256 * 1024

@@ -15,8 +15,8 @@ from ottla_broker.protocol.generated.init_producer_id import InitProducerIdReque
 from ottla_pipeline.errors import RequestRefused
 from ottla_pipeline.sink.batching import MIN_BYTES, Batching, Limits
 from ottla_pipeline.sink.delivery import Delivery
-from ottla_pipeline.sink.leaders import Leaders
-from ottla_pipeline.sink.record_encoding import WritingProducer
+from ottla_pipeline.sink.leaders import Leaders, leaders_of
+from ottla_pipeline.sink.plain_batch import WritingProducer
 from ottla_pipeline.sink.row_columns import normalized
 from ottla_pipeline.sink.spool import Spool, TaskOutput, spool_directory, sweep
 from ottla_pipeline.sink.write_options import WriteOptions
@@ -70,16 +70,6 @@ def spool_rows(batches: Iterable[pa.RecordBatch], options: WriteOptions, driver_
         spool.discard()
         raise
     return spool.finish()
-
-
-def leaders_of(cluster: Cluster, options: WriteOptions) -> Leaders:
-    """The leaders of the options' cluster."""
-    return Leaders(
-        cluster,
-        addresses=options.connecting.addresses,
-        max_block_ms=options.sending.max_block_ms,
-        backoff_ms=options.sending.retry_backoff_ms,
-    )
 
 
 def _batching(options: WriteOptions, leaders: Leaders) -> Batching:

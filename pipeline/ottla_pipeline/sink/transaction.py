@@ -25,7 +25,7 @@ from ottla_broker.protocol.generated.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from ottla_pipeline.errors import OptionError, ProducerFenced, TransactionFailed
-from ottla_pipeline.sink.record_encoding import WritingProducer
+from ottla_pipeline.sink.plain_batch import WritingProducer
 from ottla_pipeline.topic_partition import TopicPartition
 from ottla_pipeline.wire.cluster import Address, Cluster, NotYet
 from ottla_pipeline.wire.connection import error_of

@@ -1,7 +1,8 @@
 """The writers that Spark calls: for a batch job and for a streaming query. With `source` the only users of pyspark.
 
 Spark makes a writer in a Python process of the driver and copies it to every task. For the commit of a streaming batch
-it makes another one: what the tasks have returned is all that reaches it.
+it makes another one, in a new process: what the tasks have returned is all that reaches it. Each of these processes
+loads this module anew, so what only tasks need, with numpy and pyarrow, they import themselves.
 """
 
 from __future__ import annotations
@@ -9,18 +10,21 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from ottla_pipeline.errors import OptionError, UnknownReplay
+from ottla_pipeline.sink.column_types import check_columns
 from ottla_pipeline.sink.commit import commit_batch, commit_job, nothing
-from ottla_pipeline.sink.row_columns import check_columns
 from ottla_pipeline.sink.spool import TaskOutput, machine
-from ottla_pipeline.sink.task import send_rows, spool_rows
 from ottla_pipeline.sink.write_options import Guarantee, WriteOptions, parse_write_options
+from ottla_pipeline.worker_memory import exempt_loaded_modules
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -117,10 +121,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def _written(
     iterator: Iterator[pa.RecordBatch], options: WriteOptions, driver_machine: str, query_id: str | None
 ) -> TaskMessage:
+    from ottla_pipeline.sink.task import send_rows, spool_rows
+
+    output: TaskOutput | None = None
     if options.guarantee is Guarantee.EXACTLY_ONCE:
-        return TaskMessage(query_id, spool_rows(iterator, options, driver_machine))
-    send_rows(iterator, options)
-    return TaskMessage(query_id, None)
+        output = spool_rows(iterator, options, driver_machine)
+    else:
+        send_rows(iterator, options)
+    exempt_loaded_modules()
+    return TaskMessage(query_id, output)
 
 
 def _outputs(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutput]:

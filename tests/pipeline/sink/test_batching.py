@@ -15,8 +15,9 @@ from ottla_broker.records.compression import Codec
 from ottla_broker.records.record import Record, decode_records
 from ottla_pipeline.errors import ColumnError, RecordError
 from ottla_pipeline.sink.batching import Batching, Limits
-from ottla_pipeline.sink.record_encoding import WritingProducer, header_of
-from ottla_pipeline.sink.row_columns import check_columns, normalized
+from ottla_pipeline.sink.column_types import check_columns
+from ottla_pipeline.sink.plain_batch import WritingProducer, header_of
+from ottla_pipeline.sink.row_columns import normalized
 from ottla_pipeline.topic_partition import TopicPartition
 
 COUNTS = {"a": 3, "b": 5}

@@ -24,8 +24,9 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.generated.find_coordinator import FindCoordinatorRequest
 from ottla_pipeline.sink import marker
 from ottla_pipeline.sink.commit import commit_batch, commit_job, nothing
+from ottla_pipeline.sink.leaders import leaders_of
 from ottla_pipeline.sink.spool import TaskOutput, machine
-from ottla_pipeline.sink.task import leaders_of, spool_rows
+from ottla_pipeline.sink.task import spool_rows
 from ottla_pipeline.sink.write_options import WriteOptions, parse_write_options
 from ottla_pipeline.topic_partition import TopicPartition
 from ottla_pipeline.wire.cluster import Cluster

@@ -10,7 +10,7 @@ from ottla_broker.records.compression import Codec
 pytest.importorskip("pyarrow")
 
 from ottla_pipeline.sink.partition_queue import BatchOutcome, PartitionQueue, QueuedBatch, outcome_of
-from ottla_pipeline.sink.record_encoding import PlainBatch
+from ottla_pipeline.sink.plain_batch import PlainBatch
 
 
 def batch(records: int) -> PlainBatch:

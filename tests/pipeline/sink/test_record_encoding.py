@@ -16,7 +16,8 @@ import pyarrow as pa
 from ottla_broker.records.batch import is_intact, read_header
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.record import Record, decode_records
-from ottla_pipeline.sink.record_encoding import PlainBatch, Rows, WritingProducer, encode, header_of, sizes
+from ottla_pipeline.sink.plain_batch import PlainBatch, WritingProducer, header_of
+from ottla_pipeline.sink.record_encoding import Rows, encode, sizes
 from tests.pipeline.compiled.walks import WAYS
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
