@@ -9,6 +9,7 @@ from ottla_operator.model.fields import Fields
 
 PREFIX = "jdbc:postgresql:"
 MODES = ("append", "update")
+PASSWORD_VARIABLE = "OTTLA_JDBC_PASSWORD"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 _TABLE = r"[^.\"\x00]+(\.[^.\"\x00]+)?"
 
@@ -18,7 +19,8 @@ class JdbcSink:
     """A table of PostgreSQL.
 
     `key`: the columns of a unique index. `latest_by`: the column by which the latest row of a key is chosen within a
-    batch; "" where a batch has each key once. `password_variable`: the environment variable with the password.
+    batch; "" where a batch has each key once. `password_variable`: the environment variable with the password, "" for
+    PASSWORD_VARIABLE where it is set. `password_secret`: name and key of the Secret from which the operator sets it.
     """
 
     url: str
@@ -27,6 +29,7 @@ class JdbcSink:
     latest_by: str = ""
     user: str = ""
     password_variable: str = ""
+    password_secret: tuple[str, str] | None = None
 
 
 def parse_jdbc(parent: Fields, column_pattern: str) -> JdbcSink:
@@ -39,6 +42,7 @@ def parse_jdbc(parent: Fields, column_pattern: str) -> JdbcSink:
         fields.text("latestBy", ""),
         fields.text("user", ""),
         fields.text("passwordEnv", ""),
+        _secret(fields),
     )
     if fields.has("table") and not re.fullmatch(_TABLE, sink.table):
         fields.problem("table", f"{sink.table!r} is no TABLE or SCHEMA.TABLE")
@@ -53,6 +57,15 @@ def parse_jdbc(parent: Fields, column_pattern: str) -> JdbcSink:
         fields.problem("passwordEnv", "is the name of an environment variable, not the password itself")
     fields.finish()
     return sink
+
+
+def _secret(fields: Fields) -> tuple[str, str] | None:
+    if not fields.has("passwordSecret"):
+        return None
+    secret = fields.child("passwordSecret")
+    found = secret.text("name"), secret.text("key")
+    secret.finish()
+    return found
 
 
 def _url(fields: Fields) -> str:

@@ -34,6 +34,8 @@ from ottla_operator.api.objects import (
 )
 from ottla_operator.api.pipeline_report import DRIVER
 from ottla_operator.model.kafka_pipeline import KafkaPipeline
+from ottla_operator.model.pipeline_jdbc import PASSWORD_VARIABLE, JdbcSink
+from ottla_operator.model.pipeline_sink import Target
 from ottla_operator.model.quantity import quantity
 from ottla_operator.model.resources import Resources
 from ottla_operator.planning.config import HTTP_PORT
@@ -179,7 +181,11 @@ def _template(resource: Obj, pipeline: KafkaPipeline, image: str, pull_policy: s
             *(["--stay"] if is_stream else ["--available-now"]),
         ],
         "workingDir": CLAIM_DIR,
-        "env": [{"name": "PYSPARK_SUBMIT_ARGS", "value": heap}, {"name": "HOME", "value": "/tmp"}],
+        "env": [
+            {"name": "PYSPARK_SUBMIT_ARGS", "value": heap},
+            {"name": "HOME", "value": "/tmp"},
+            *_password(pipeline.sink.target),
+        ],
         "ports": [{"name": "http", "containerPort": HTTP_PORT}],
         "volumeMounts": [
             {"name": "document", "mountPath": DOCUMENT_DIR, "readOnly": True},
@@ -212,6 +218,15 @@ def _template(resource: Obj, pipeline: KafkaPipeline, image: str, pull_policy: s
     }
     annotations = {names.CONFIG: short_hash(_document(resource))}
     return {"metadata": {"labels": _labels(resource), "annotations": annotations}, "spec": spec}
+
+
+def _password(target: Target) -> list[Obj]:
+    """The variable with the password of a database, from its Secret."""
+    if not isinstance(target, JdbcSink) or target.password_secret is None:
+        return []
+    name, key = target.password_secret
+    variable = target.password_variable or PASSWORD_VARIABLE
+    return [{"name": variable, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}}]
 
 
 def _stateful_set(resource: Obj, pipeline: KafkaPipeline, template: Obj) -> Obj:

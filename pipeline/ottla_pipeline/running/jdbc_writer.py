@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ottla_operator.model.pipeline_jdbc import JdbcSink
+from ottla_operator.model.pipeline_jdbc import PASSWORD_VARIABLE, JdbcSink
 from ottla_pipeline.errors import DatabaseUnreachable, PipelineError
 from ottla_pipeline.running.failure_reasons import failure_reason
 from ottla_pipeline.running.upsert_statements import UpsertStatements
@@ -39,11 +39,9 @@ class JdbcWriter:
         self._sink = sink
         self._pipeline = pipeline
         self._query_id = query_id
-        self._password = ""
-        if sink.password_variable:
-            if sink.password_variable not in os.environ:
-                raise PipelineError(f"spec.sink.jdbc.passwordEnv: the variable {sink.password_variable} is not set")
-            self._password = os.environ[sink.password_variable]
+        if sink.password_variable and sink.password_variable not in os.environ:
+            raise PipelineError(f"spec.sink.jdbc.passwordEnv: the variable {sink.password_variable} is not set")
+        self._password = os.environ.get(sink.password_variable or PASSWORD_VARIABLE, "")
         if not self._jvm.org.apache.spark.util.Utils.classIsLoadable(DRIVER):
             raise PipelineError(
                 "spec.sink.jdbc: PostgreSQL's driver is not on Spark's class path: name it with --conf "

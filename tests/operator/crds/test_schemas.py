@@ -282,7 +282,7 @@ def test_topic_fields_are_the_ones_the_model_reads() -> None:
     assert _schema_fields(spec, "spec") == _model_fields(parse_topic, everywhere)
 
 
-NOT_SERVED = {"spec.sink.iceberg", "spec.sink.jdbc"}
+NOT_SERVED = {"spec.sink.iceberg"}
 """Fields of a pipeline that the model refuses by their name."""
 
 
@@ -305,7 +305,8 @@ def test_pipeline_fields_are_the_ones_the_model_reads() -> None:
     one = document({"topics": ["a"], "value": {"x": 1}}, {"topic": {"name": "b", "x": 1}})
     other = document({"files": {"path": "in", "format": "text", "x": 1}}, {"parquet": {"path": "out", "x": 1}})
     table = document({"pattern": "a"}, {"delta": {"path": "out", "x": 1}})
-    known = set().union(*(_model_fields(parse_pipeline, made) for made in (one, other, table)))
+    database = document({"pattern": "a"}, {"jdbc": {"url": "u", "key": ["a"], "passwordSecret": {"x": 1}, "x": 1}})
+    known = set().union(*(_model_fields(parse_pipeline, made) for made in (one, other, table, database)))
     spec = schema_of("kafkapipelines")["properties"]["spec"]
     assert _schema_fields(spec, "spec") == known - NOT_SERVED
 

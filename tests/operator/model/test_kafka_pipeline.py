@@ -148,10 +148,10 @@ def test_absent_fields_have_defaults() -> None:
 def test_a_table_of_a_database_is_a_sink() -> None:
     pipeline, problems = parse(
         "source: {files: {path: in, format: text}}\nsink: {outputMode: update, jdbc: {url: 'jdbc:postgresql://h/d', "
-        "table: s.t, key: [a, b], latestBy: c, user: u, passwordEnv: P}}"
+        "table: s.t, key: [a, b], latestBy: c, user: u, passwordEnv: P, passwordSecret: {name: n, key: k}}}"
     )
     assert problems == []
-    assert pipeline.sink.target == JdbcSink("jdbc:postgresql://h/d", "s.t", ("a", "b"), "c", "u", "P")
+    assert pipeline.sink.target == JdbcSink("jdbc:postgresql://h/d", "s.t", ("a", "b"), "c", "u", "P", ("n", "k"))
 
 
 def test_files_become_parquet_without_any_broker() -> None:
@@ -288,6 +288,11 @@ def test_a_typo_is_answered_with_the_nearest_field(typo: str, meant: str) -> Non
         ("spec.sink", {"jdbc": JDBC | {"latestBy": "a b"}}, "spec.sink.jdbc.latestBy: 'a b' is no name"),
         ("spec.sink", {"jdbc": JDBC | {"table": "a.b.c"}}, "spec.sink.jdbc.table: 'a.b.c' is no TABLE or SCHEMA.TABLE"),
         ("spec.sink", {"jdbc": JDBC | {"passwordEnv": "a secret"}}, "spec.sink.jdbc.passwordEnv: is the name of an"),
+        (
+            "spec.sink",
+            {"jdbc": JDBC | {"passwordSecret": {"name": "n"}}},
+            "spec.sink.jdbc.passwordSecret.key: is required",
+        ),
         ("spec.sink", {"jdbc": JDBC, "outputMode": "complete"}, "spec.sink.outputMode: complete does not go with jdbc"),
         ("spec.sink", {}, "spec.sink: has exactly one of topic, parquet, delta, jdbc, and none is given"),
         ("spec.sink", {"topic": {"name": "b"}, "parquet": {"path": "/x"}}, "spec.sink: has exactly one of"),

@@ -71,6 +71,15 @@ async def test_the_document_of_the_driver_is_one_that_ottla_pipeline_reads_witho
     assert dig(claim, "spec", "resources", "requests", "storage") == "2Gi"
 
 
+async def test_the_password_of_a_database_comes_from_its_secret(pipelines: Pipelines) -> None:
+    jdbc = {"url": "jdbc:postgresql://db/flights", "table": "delays", "key": ["carrier"], "user": "ottla"}
+    pipelines.apply(sink={"jdbc": {**jdbc, "passwordSecret": {"name": "flights-db", "key": "password"}}})
+    await pipelines.runs()
+    (container,) = pipelines.kubernetes.there(POD, pipelines.pod())["spec"]["containers"]
+    password = {"secretKeyRef": {"name": "flights-db", "key": "password"}}
+    assert {"name": "OTTLA_JDBC_PASSWORD", "valueFrom": password} in container["env"]
+
+
 async def test_a_driver_has_no_access_to_the_api_and_is_not_root(pipelines: Pipelines) -> None:
     pipelines.apply()
     await pipelines.settle()
