@@ -96,27 +96,26 @@ EXTENDED = (
     "tests/operator/real_api",
     "tests/operator/rebalancer/test_on_real_brokers.py",
     "tests/operator/runtime/test_operator.py",
-    "tests/pipeline/running/test_with_spark.py",
-    "tests/pipeline/test_examples.py",
-    "tests/pipeline/test_spark.py",
     "tests/scenarios",
     "tests/simulation/test_determinism.py",
     "tests/simulation/test_mutants.py",
 )
-"""What `make test` leaves out for the sake of time, and `make test-all` has."""
+"""What `make test` leaves out for the sake of time, and `make test-all` has; tests with Spark too."""
 
 FIRST_LOOK = (
     "tests/integration/clients/test_every_client.py",
     "tests/integration/clients/test_java.py",
     "tests/integration/test_http.py",
+    "tests/pipeline/test_spark_sink.py",
 )
-"""One real fleet, one client of each kind: a part of it all the same."""
+"""One real fleet, one client of each kind, one session of Spark: a part of it all the same."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         path = item.path.relative_to(item.config.rootpath).as_posix()
-        if path.startswith(EXTENDED) and path not in FIRST_LOOK:
+        is_extended = path.startswith(EXTENDED) or item.get_closest_marker("spark") is not None
+        if is_extended and path not in FIRST_LOOK:
             item.add_marker(pytest.mark.extended)
     if os.environ.get("OTTLA_TEST_ALL") == "1":
         return
