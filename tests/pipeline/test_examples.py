@@ -110,7 +110,7 @@ def run(spark: Any, fleet: RunningCluster, tmp_path: Path) -> Callable[..., None
 
 @pytest.fixture
 def script(spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Script:
-    """`script("table.py", ...)` runs a program of the examples, and gives the rows of the last table it has printed."""
+    """`script("table.py", ...)` runs a program of the examples, and gives the rows of the table that it prints."""
 
     def script(name: str, *arguments: str, status: int = 0) -> list[Row]:
         monkeypatch.setattr(sys, "argv", [name, *arguments])
@@ -119,8 +119,7 @@ def script(spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
             runpy.run_path(str(EXAMPLES / name), run_name="__main__")
         except SystemExit as ended:
             assert int(ended.code or 0) == status
-        tables = capsys.readouterr().out.split("+\n\n")
-        lines = tables[-2].splitlines()
+        lines = capsys.readouterr().out.splitlines()
         return [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in lines if line.startswith("|")][1:]
 
     return script
@@ -242,6 +241,49 @@ def test_a_repeated_payment_is_written_once(fleet: RunningCluster, run: Callable
     written = [value for _, _, value in read_all(fleet, "payments-once", 1)]
     assert Counter(written) == Counter([b"10", b"20", b"30"])
     assert script("table.py", fleet.bootstrap, "payments-once") == [("p1", "10"), ("p2", "20"), ("p3", "30")]
+
+
+def test_dated_folders_have_each_record_once_after_a_kill(
+    fleet: RunningCluster, script: Script, tmp_path: Path
+) -> None:
+    create(fleet, "readings", 2, retention_ms="-1")
+    folder = tmp_path / "folder"
+
+    def load() -> list[Row]:
+        return script("dated_folders.py", fleet.bootstrap, "readings", str(folder))
+
+    today, tomorrow = ("readings", "2026-01-01"), ("readings", "2026-01-02")
+    send(fleet, "readings", *((None, str(number), number) for number in range(5)))
+    assert load() == [(*today, "5")]
+    send(fleet, "readings", *((None, str(number), 720 + number) for number in range(3)))
+    assert load() == [(*today, "5"), (*tomorrow, "3")]
+    forget_last_commit(folder / ".checkpoint")
+    send(fleet, "readings", (None, "8", 800))
+    assert load() == [(*today, "5"), (*tomorrow, "4")]
+    offsets = [json.loads(path.read_text()) for path in sorted(folder.glob("loaded=*/batch=*/_offsets.json"))]
+    assert len(offsets) == 3
+    assert sum(max(one.get(f"readings-{number}", 0) for one in offsets) for number in range(2)) == 9
+
+
+def test_lines_of_a_file_go_through_a_topic_into_a_file_each_once(
+    fleet: RunningCluster, script: Script, tmp_path: Path
+) -> None:
+    create(fleet, "lines", 1)
+    text, copied = tmp_path / "test.txt", tmp_path / "test.sink.txt"
+
+    def copy() -> str:
+        script("file_source.py", str(text), fleet.bootstrap, "lines")
+        script("file_sink.py", fleet.bootstrap, "lines", str(copied))
+        return copied.read_text()
+
+    text.write_text("foo\nbar\n\nhalf a li")
+    assert copy() == "foo\nbar\n\n"
+    with text.open("a") as more:
+        more.write("ne\nlast\n")
+    assert copy() == "foo\nbar\n\nhalf a line\nlast\n"
+    # The source writes its position before the lines, so that it is killed with lines to write, or to leave out.
+    forget_last_commit(Path(f"{copied}.state"))
+    assert copy() == "foo\nbar\n\nhalf a line\nlast\n"
 
 
 def test_the_manual_lists_every_example() -> None:
