@@ -145,7 +145,7 @@ def _config(world: World, cluster: KafkaCluster, problems: list[Problem]) -> Ite
         for key in {*(key for key in config if needs_no_restart(key, config[key])),
                     *(key for key in values if values[key].is_dynamic and key not in TRANSIENT)}:  # fmt: skip
             declared = config.get(key) or text_when_absent(key, config)
-            found = values.get(key, BrokerValue()).in_effect
+            found = values.get(key, BrokerValue()).in_effect or text_when_absent(key, {})
             if found != declared:
                 yield f"broker {number} runs with {key}={found}, not {declared}"
 

@@ -54,7 +54,7 @@ def test_the_manifests_are_accepted(api: Kubernetes, path: Any) -> None:
         ("spec.image", "has space:1", "spec.image"),
         ("spec.imageUpdatePolicy", "Follow", "spec.imageUpdatePolicy"),
         ("spec.brokers.logging", {"level": "debug"}, "spec.brokers.logging.level"),
-        ("spec.brokers.pools", [{"name": "a", "replicas": 1}], "replicas does not go with pools"),
+        ("spec.brokers", {"replicas": 1, "pools": [{"name": "a", "replicas": 1}]}, "replicas does not go with pools"),
         ("spec.brokers", {"pools": [{"name": "a", "replicas": 1}] * 2}, "spec.brokers.pools[1]"),
         ("spec.brokers", {"pools": [{"name": "a"}]}, "spec.brokers.pools[0].replicas"),
         ("spec.brokers.template", {"pod": {"spec": []}}, "spec.brokers.template.pod.spec"),
