@@ -313,7 +313,8 @@ _OF_CLUSTERS = (
         DISKS_READY, "False", "ClaimLost",
         "The claim of a broker was deleted, or its PersistentVolume is gone. The operator creates none in its place: "
         "an empty volume could be taken for the data.",
-        _RESTORE,
+        "Restore the claim or the volume, or accept the loss as the message says (spec.brokers.overrides[].disks[]"
+        ".acceptDataLoss): the broker gets an empty volume and fetches from the others.",
     ),
     _cluster(
         DISKS_READY, "False", "ClaimTerminating",

@@ -47,8 +47,8 @@ class DiskOverride:
     """What is declared of one disk of one broker.
 
     `generation`: the lowest generation that its claim may have: a larger one than it has drains the disk and replaces
-    its volume. `accept_data_loss`: where the volume of the claim of the generation before has failed, what only it has
-    is given up.
+    its volume. `accept_data_loss`: where the volume of the claim of the generation before has failed, or the claim is
+    gone, what only it has is given up.
     """
 
     name: str

@@ -13,9 +13,10 @@ spec does not give up (`last_copies`), and all replicas of the other brokers are
 serves again before the broker has restarted, the replacement is called off: records may be in it by then that are
 nowhere else.
 
-Nothing that has failed is replaced unless spec.brokers.disks[].onFailure is Replace, or spec accepts the loss of what
-only it has. A volume that works is replaced the same way once its log directory is cordoned and empty (`disk_drains`),
-when spec asks for another generation or class.
+A claim that was deleted, or whose volume is gone, cannot be marked: with its loss accepted the next generation is
+created at once (`lost_claims`). Nothing that has failed is replaced unless spec.brokers.disks[].onFailure is Replace,
+or spec accepts the loss of what only it has. A volume that works is replaced the same way once its log directory is
+cordoned and empty (`disk_drains`), when spec asks for another generation or class.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ from ottla_operator.planning.last_copies import (
     obstacle,
     shortened,
 )
+from ottla_operator.planning.lost_claims import lost_claims
 from ottla_operator.planning.lost_nodes import (
     NODE_GONE_AFTER_S,
     fits,
@@ -76,7 +78,7 @@ SHOWN = 5
 RECORDED = 100
 """How many partitions the mark of an accepted loss names."""
 
-Cause = Literal["LogDirOffline", "NodeGone", "Requested"]
+Cause = Literal["LogDirOffline", "NodeGone", "ClaimLost", "Requested"]
 Phase = Literal["create", "wait for volume", "restart", "retire", "call off"]
 
 
@@ -112,7 +114,7 @@ class Candidate:
     @property
     def is_running(self) -> bool:
         """Whether the broker serves its other log directories; else all that it has may be lost."""
-        return self.cause != "NodeGone"
+        return self.cause not in ("NodeGone", "ClaimLost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,8 @@ class ReplacementDecision:
     """What waits for a maintenance window."""
     last_copies: tuple[LastCopies, ...] = ()
     """What would be lost with the volumes that have failed."""
+    anew: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    """The disks whose lost claims get an empty one of this generation in their place, by broker id and disk."""
 
 
 def decide_replacements(
@@ -142,6 +146,7 @@ def decide_replacements(
     """
     under_way = {(one.broker_id, one.disk): one for number in broker_ids for one in _under_way(snapshot, number)}
     begin: Mapping[str, Mapping[str, str]] = {}
+    anew: dict[tuple[int, str], int] = {}
     condition = _progress(under_way)
     requested = [
         Candidate(one.broker_id, "Requested", {name_of(one.claim): one.successor})
@@ -161,13 +166,17 @@ def decide_replacements(
     ]
     for candidate in [*failed, *requested]:
         why = _not_yet(snapshot, candidate, broker_ids, under_way, accepted)
+        if why is None and candidate.cause == "ClaimLost":  # there may be no claim to mark
+            mine = lost_claims(snapshot, candidate.broker_id)
+            anew = {(candidate.broker_id, one.disk): one.generation + 1 for one in mine}
+            break
         if why is None:
             lost = accepted_losses(snapshot, candidate.broker_id, broker_ids, accepted, is_running=candidate.is_running)
             begin = _marks(snapshot, candidate, lost)
             break
         condition = condition or why
     deletion = _deletion(snapshot, broker_ids, under_way)
-    return ReplacementDecision(under_way, begin, condition, deletion, waits, tuple(shown))
+    return ReplacementDecision(under_way, begin, condition, deletion, waits, tuple(shown), anew)
 
 
 def replaces_failed_volume(snapshot: Snapshot, broker_id: int) -> bool:
@@ -231,7 +240,17 @@ def _candidates(
     for number in broker_ids:
         if number in snapshot.reports:
             offline += _candidate(snapshot, number, "LogDirOffline", under_way)
-    return [*gone, *offline]
+    found = [*gone, *offline]
+    known = {one.broker_id for one in found}
+    return [*found, *(one for number in broker_ids if number not in known for one in _lost(snapshot, number))]
+
+
+def _lost(snapshot: Snapshot, number: int) -> list[Candidate]:
+    """A broker that does not start because claims of it are lost."""
+    lost = lost_claims(snapshot, number)
+    refused = tuple(one.name for one in lost if not accepts_loss(snapshot, number, one.disk, one.generation))
+    claims = {one.name: one.what for one in lost}
+    return [Candidate(number, "ClaimLost", claims, refused, accepts_loss=not refused)] if lost else []
 
 
 def _candidate(
@@ -245,7 +264,7 @@ def _candidate(
         wrong = why_out_of_reach(snapshot, live) if cause == "NodeGone" else _offline(snapshot, number, disk, live)
         if not wrong:
             continue
-        accepts = accepts_loss(snapshot, number, disk.name, live)
+        accepts = accepts_loss(snapshot, number, disk.name, generation_of(live))
         refused = refused or not accepts
         if disk.on_failure == "Keep" and not accepts:
             keeps.append(name_of(live))
@@ -276,6 +295,8 @@ def _not_yet(
     what = "; ".join(f"claim {name} of broker {number}: {text}" for name, text in candidate.claims.items())
     if candidate.cause != "NodeGone":
         what = "; ".join(candidate.claims.values())
+    if candidate.cause == "ClaimLost" and candidate.keeps:
+        return condition_false(DISKS_READY, "ClaimLost", _restore(snapshot, candidate, what))
     if candidate.cause == "NodeGone":
         if candidate.keeps:
             return condition_false(
@@ -295,8 +316,20 @@ def _not_yet(
     why = why or _no_volume(snapshot, candidate)
     if not why:
         return None
-    reason = "NodeGone" if candidate.cause == "NodeGone" else "ReplacementBlocked"
+    reason = candidate.cause if candidate.cause in ("NodeGone", "ClaimLost") else "ReplacementBlocked"
     return condition_false(DISKS_READY, reason, f"{what}; not replaced yet: {why}")
+
+
+def _restore(snapshot: Snapshot, candidate: Candidate, what: str) -> str:
+    """What a person can do about lost claims."""
+    disks = [
+        f"{{name: {one.disk}, generation: {one.generation + 1}, acceptDataLoss: true}}"
+        for one in lost_claims(snapshot, candidate.broker_id)
+    ]
+    return (
+        f"{what}; its data is lost unless the claim comes back, and none replaces it by itself; spec.brokers.overrides "
+        f"[{{id: {candidate.broker_id}, disks: [{', '.join(disks)}]}}] gives the broker an empty volume"
+    )
 
 
 def _is_offline_for_long(snapshot: Snapshot, candidate: Candidate) -> bool:

@@ -120,6 +120,13 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
                     faults.append(condition_false(DISKS_READY, "ClaimLost", message))
                 continue
             live = live_claim(snapshot, number, disk.name)
+            if (anew := replacing.anew.get((number, disk.name))) is not None:
+                name = names.broker_claim(snapshot.cluster.name, number, disk.name, anew)
+                mine.append(Claim(name, disk.name, anew, "New", ""))
+                if live is not None:
+                    desired.append(marked_claim(live, retired="replaced"))
+                desired.append(build_claim(snapshot, number, rack, disk, name, None, generation=anew))
+                continue
             if live is None:
                 lost = recorded_name(snapshot, number, disk.name)
                 if lost is not None:

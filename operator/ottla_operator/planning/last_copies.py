@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from ottla_operator.api import names
 from ottla_operator.api.fleet import PartitionReport
 from ottla_operator.api.objects import POD, Obj, has_condition, is_terminating
-from ottla_operator.planning.broker_claims import generation_of, live_claim
+from ottla_operator.planning.broker_claims import live_claim
+from ottla_operator.planning.lost_claims import lost_claims
 from ottla_operator.planning.lost_nodes import pods_without_node, why_out_of_reach
 from ottla_operator.planning.snapshot import Snapshot
 
@@ -37,10 +38,10 @@ class LastCopies:
     is_accepted: bool
 
 
-def accepts_loss(snapshot: Snapshot, broker_id: int, disk: str, claim: Obj) -> bool:
-    """Whether spec accepts to lose what only this claim has."""
+def accepts_loss(snapshot: Snapshot, broker_id: int, disk: str, generation: int) -> bool:
+    """Whether spec accepts to lose what only the claim of this generation has."""
     return any(
-        one.accept_data_loss and one.name == disk and one.generation == generation_of(claim) + 1
+        one.accept_data_loss and one.name == disk and one.generation == generation + 1
         for broker in snapshot.cluster.brokers.overrides
         if broker.id == broker_id
         for one in broker.disks
@@ -173,10 +174,10 @@ def _lagging(snapshot: Snapshot, broker_id: int, partition: PartitionReport) -> 
 
 
 def _gone_too(snapshot: Snapshot, broker_id: int, broker_ids: Sequence[int]) -> set[int]:
-    """The other brokers whose node is gone with volumes of theirs: waiting for them would be for ever, and each would
-    wait for the other."""
+    """The other brokers whose node is gone with volumes of theirs, or whose claims are lost: waiting for them would be
+    for ever, and each would wait for the other."""
     pods = [(number, broker_pod(snapshot, number)) for number in broker_ids if number != broker_id]
-    return {
+    return {number for number, _ in pods if lost_claims(snapshot, number)} | {
         number
         for number in pods_without_node(snapshot, pods)
         if any(

@@ -115,6 +115,19 @@ class ClusterRules(FleetRules):
             for pod in pods:
                 self.world.remove(POD, pod)
 
+    @rule()
+    def the_loss_of_claims_is_accepted(self) -> None:
+        """Of those of brokers that somebody has deleted."""
+        entries: dict[int, list[dict[str, Any]]] = {}
+        for name in sorted(self.world.lost):
+            _, role, number, disk, generation = name.split("-")
+            if role == names.BROKER:
+                entry = {"name": disk, "generation": int(generation) + 1, "acceptDataLoss": True}
+                mine = entries.setdefault(int(number), [])
+                mine[:] = [*(one for one in mine if one["name"] != disk), entry]
+        overrides = [{"id": number, "disks": disks} for number, disks in entries.items()]
+        self.world.edit("spec.brokers.overrides", overrides or None)
+
     @rule(broker=st.sampled_from((None, 0, 1)), value=st.sampled_from(DYNAMIC_VALUES))
     def somebody_sets_a_dynamic_value(self, broker: int | None, value: tuple[str, str]) -> None:
         dynamic = self.world.kafka.dynamic
