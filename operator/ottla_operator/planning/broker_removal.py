@@ -16,8 +16,9 @@ A topic may be created on the broker between the first look and its stop. The co
 announces that the partition's broker has left, so metadata that no longer lists the broker has every partition that was
 created on it, and a broker that is not registered gets none. Older metadata still lists the broker and proves nothing.
 
-Claims stay, as all claims do (there is no other deletion policy than Retain). A claim with the label counts for no
-broker; a fleet that grows again first takes the lowest such id with its claims and rack.
+A claim with the label counts for no broker. It stays, and a fleet that grows again first takes the lowest such id with
+its claims and rack. With spec.brokers.claimDeletionPolicy Delete it is deleted instead, one at a time, while Kafka's
+metadata, read once more, neither lists the broker nor names it.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ from ottla_operator.api.objects import (
     STATEFUL_SET,
     dig,
     is_owned_by,
+    is_terminating,
     label,
     name_of,
     uid_of,
 )
+from ottla_operator.planning.broker_claims import claims_of
 from ottla_operator.planning.snapshot import Deletion, Snapshot
 
 SHOWN = 5
@@ -82,7 +85,8 @@ def decide_removal(snapshot: Snapshot, surplus: Sequence[int], racks: Iterable[i
             stopping.append(broker_id)
     released = tuple(number for number in stopping if _is_gone(snapshot, number))
     delete = next((found for number in released if (found := _stateful_set(snapshot, number)) is not None), None)
-    delete = delete or _leftover(snapshot, {*racks, *snapshot.broker_ids()})
+    known = {*racks, *snapshot.broker_ids()}
+    delete = delete or _leftover(snapshot, known) or _claim_of_removed(snapshot, known)
     condition = _condition(snapshot, surplus, stopping, held_by, unknown)
     return RemovalDecision(tuple(stopping), released, condition, delete, SOON_S if stopping or delete else None)
 
@@ -160,6 +164,22 @@ def _leftover(snapshot: Snapshot, known: set[int]) -> Deletion | None:
             if is_owned_by(obj, snapshot.resource):
                 absent = (STATEFUL_SET, names.broker_name(snapshot.cluster.name, int(number)))
                 return Deletion(kind, name_of(obj), uid_of(obj), f"broker {number} is gone", while_absent=absent)
+    return None
+
+
+def _claim_of_removed(snapshot: Snapshot, known: set[int]) -> Deletion | None:
+    """The deletion of a claim of a broker that was removed, when spec asks for it."""
+    if snapshot.cluster.brokers.claim_deletion_policy != "Delete" or snapshot.kafka is None:
+        return None
+    named = {replica for partition in snapshot.kafka.partitions for replica in partition.replicas}
+    for number in snapshot.removed_ids():
+        if number in known or number in named or number in snapshot.kafka.brokers:
+            continue
+        for claim in claims_of(snapshot, number):
+            if not is_terminating(claim):
+                reason = f"spec.brokers.claimDeletionPolicy is Delete, and broker {number} was removed"
+                absent = (STATEFUL_SET, names.broker_name(snapshot.cluster.name, number))
+                return Deletion(CLAIM, name_of(claim), uid_of(claim), reason, while_absent=absent, empty_broker=number)
     return None
 
 

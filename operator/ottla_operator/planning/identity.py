@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 from ottla_operator.api.condition_reasons import BROKERS_READY, RACKS_READY, SPREAD_OVER_NODES
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
-from ottla_operator.api.names import BROKER_ID, CLUSTER_ID, POOL, broker_name, pod_of
-from ottla_operator.api.objects import CLAIM, POD, annotation, dig, label
+from ottla_operator.api.names import BROKER_ID, CLUSTER_ID, DISK, DISKS, POOL, broker_name, pod_of
+from ottla_operator.api.objects import CLAIM, POD, annotation, dig, is_terminating, label
 from ottla_operator.model.broker_pools import BrokerPool, free_ids, missing, surplus
+from ottla_operator.planning.broker_claims import claims_of
 from ottla_operator.planning.snapshot import POOL_FIELDS, Snapshot
 
 
@@ -129,8 +130,13 @@ def _usable_racks(snapshot: Snapshot, pool: BrokerPool, found: Sequence[str]) ->
 
 
 def _removed_of(snapshot: Snapshot, pool: BrokerPool) -> dict[int, str]:
-    """The removed brokers whose claims a new broker of this pool may take, with their racks."""
-    removed = snapshot.removed_ids()
+    """The removed brokers whose claims a new broker of this pool may take, with their racks.
+
+    All claims have to be there: without one of them the broker would not start.
+    """
+    if snapshot.cluster.brokers.claim_deletion_policy == "Delete":
+        return {}
+    removed = {number: rack for number, rack in snapshot.removed_ids().items() if _has_all_claims(snapshot, number)}
     if not snapshot.cluster.brokers.has_pools:
         return removed
     had = {label(claim, BROKER_ID) for claim in snapshot.all(CLAIM) if label(claim, POOL) == pool.name}
@@ -139,6 +145,12 @@ def _removed_of(snapshot: Snapshot, pool: BrokerPool) -> dict[int, str]:
         for number, rack in removed.items()
         if str(number) in had and (pool.id_range is None or number in pool.id_range)
     }
+
+
+def _has_all_claims(snapshot: Snapshot, number: int) -> bool:
+    claims = list(claims_of(snapshot, number))
+    recorded = {disk for claim in claims for disk in (annotation(claim, DISKS) or "").split(",") if disk}
+    return recorded <= {label(claim, DISK) for claim in claims} and not any(is_terminating(claim) for claim in claims)
 
 
 def _has_run(snapshot: Snapshot) -> bool:

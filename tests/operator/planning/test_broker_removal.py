@@ -208,3 +208,49 @@ async def test_a_surplus_broker_that_never_started_is_removed() -> None:
     await fleet.converge()
     assert _of_broker(fleet, 4) == []
     assert dig(fleet.kubernetes.there(STATEFUL_SET, "orders-broker-3"), "spec", "replicas") == 1
+
+
+async def _without_claims(fleet: Fleet) -> None:
+    fleet.edit("spec.brokers.claimDeletionPolicy", "Delete")
+    await fleet.converge(200)
+
+
+async def test_the_claims_of_removed_brokers_are_deleted_when_the_policy_says_so() -> None:
+    fleet = await _five()
+    fleet.edit("spec.brokers.replicas", 3)
+    await fleet.converge()
+    kept = [name for name in fleet.claims() if "broker-3" in name or "broker-4" in name]
+    assert len(kept) == 4
+    await _without_claims(fleet)
+    assert [name for name in fleet.claims() if name in kept] == [] and len(fleet.claims()) == 3 * 2 + 3 * 2
+    fleet.kubernetes.writes.clear()
+    await fleet.step()
+    assert fleet.kubernetes.writes == [] and fleet.condition("Ready")[0] == "True"
+    fleet.edit("spec.brokers.replicas", 4)
+    await fleet.converge(200)
+    assert "orders-broker-3" in fleet.racks() and fleet.condition("Ready")[0] == "True"
+
+
+async def test_claims_of_a_removed_broker_stay_while_a_partition_names_it_or_no_broker_answers() -> None:
+    fleet = await _five()
+    fleet.edit("spec.brokers.replicas", 4)
+    await fleet.converge()
+    fleet.kafka.partitions = [TOPIC, ("late", 0, (4, 0, 1))]
+    await _without_claims(fleet)
+    fleet.kafka.partitions, fleet.kafka.answers = [TOPIC], False
+    await fleet.converge()
+    assert "orders-broker-4-d0-1" in fleet.claims()
+    fleet.kafka.answers = True
+    await fleet.converge()
+    assert "orders-broker-4-d0-1" not in fleet.claims()
+
+
+async def test_a_removed_broker_that_has_lost_a_claim_is_not_taken_again() -> None:
+    fleet = await _five()
+    fleet.edit("spec.brokers.replicas", 4)
+    await fleet.converge()
+    fleet.kubernetes.remove(CLAIM, "orders-broker-4-d0-1")
+    fleet.edit("spec.brokers.replicas", 5)
+    await fleet.converge(200)
+    assert "orders-broker-5" in fleet.racks() and "orders-broker-4" not in fleet.racks()
+    assert fleet.condition("Ready")[0] == "True"
