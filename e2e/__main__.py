@@ -56,6 +56,12 @@ OnlyOption = Annotated[
 ]
 
 
+PipelinesOption = Annotated[
+    bool,
+    typer.Option("--pipelines", help="With an image of Spark (1.2 GB) and the test of pipelines (processes)."),
+]
+
+
 class Steps:
     """Prints each step and how long it took."""
 
@@ -87,6 +93,7 @@ def everything(
     tests: TestsOption = "",
     is_long: LongOption = False,
     only: OnlyOption = "",
+    pipelines: PipelinesOption = False,
 ) -> None:
     """Brings a real Kubernetes cluster up, runs the end-to-end tests in it and takes it down again.
 
@@ -96,7 +103,7 @@ def everything(
     if context.invoked_subcommand is not None:
         return
     began = time.monotonic()
-    chosen = _provider(provider)
+    chosen = _provider(provider, with_pipelines=pipelines)
     status = 1
     try:
         cluster = _up(chosen)
@@ -113,10 +120,10 @@ def everything(
 
 
 @app.command()
-def up(provider: ProviderOption = Where.processes) -> None:
+def up(provider: ProviderOption = Where.processes, pipelines: PipelinesOption = False) -> None:
     """Brings the cluster up and leaves it running."""
     try:
-        _up(_provider(provider))
+        _up(_provider(provider, with_pipelines=pipelines))
     except (CommandFailed, NotInTime) as error:
         console.print(f"[red]{error}[/red]", soft_wrap=True)
         raise typer.Exit(1) from error
@@ -127,10 +134,10 @@ def reload() -> None:
     """Builds changed images and loads them into the nodes of the cluster that is up (processes)."""
     from e2e.providers.processes import ProcessProvider
 
-    _handle()
+    has_pipelines = _handle().images.pipeline is not None
     steps = Steps()
     try:
-        _remember(ProcessProvider().reload(steps))
+        _remember(ProcessProvider(with_pipelines=has_pipelines).reload(steps))
     finally:
         steps.done()
 
@@ -189,11 +196,11 @@ def kubectl(context: typer.Context) -> None:
     raise typer.Exit(subprocess.run(command, check=False).returncode)
 
 
-def _provider(where: Where) -> Provider:
+def _provider(where: Where, *, with_pipelines: bool = False) -> Provider:
     if where is Where.processes:
         from e2e.providers.processes import ProcessProvider
 
-        return ProcessProvider()
+        return ProcessProvider(with_pipelines=with_pipelines)
     if where is Where.kind:
         from e2e.providers.kind import KindProvider
 

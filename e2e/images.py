@@ -27,6 +27,11 @@ LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr
 JAVA_MODULES = (
     "java.base,java.logging,java.management,java.naming,java.security.sasl,java.security.jgss,java.sql,jdk.unsupported"
 )
+SPARK_JAVA_MODULES = (
+    "java.se,jdk.unsupported,jdk.incubator.vector,jdk.management,jdk.crypto.ec,jdk.security.auth,jdk.security.jgss,"
+    "jdk.zipfs,jdk.net,jdk.nio.mapmode,jdk.naming.dns,jdk.httpserver"
+)
+JAVA_DIR = "/opt/java"
 CLIENTS = ("confluent-kafka", "kafka-python")
 SOURCES = CHECKOUT / "e2e" / "images"
 JARS = "zookeeper-image-jars"
@@ -54,15 +59,22 @@ class ImageSet:
     zookeeper: Image
     client: Image
     pause: Image | None = None
+    pipeline: Image | None = None
+    """Of the drivers of pipelines, with Spark; built only when it is asked for."""
 
     def archives(self) -> list[Path]:
         """Of every image that was built here."""
-        images = (self.pause, self.ottla, self.zookeeper, self.client)
+        images = (self.pause, self.ottla, self.zookeeper, self.client, self.pipeline)
         return [image.archive for image in images if image is not None and image.archive is not None]
 
 
-def build_images(step: Callable[[str], object]) -> ImageSet:
-    """Builds all images. `step` gets what is being built. Raises CommandFailed with the command that failed."""
+def build_images(step: Callable[[str], object], *, with_pipelines: bool = False) -> ImageSet:
+    """Builds all images. Raises CommandFailed with the command that failed.
+
+    Args:
+        step: gets what is being built.
+        with_pipelines: also the image with Spark, of 1.2 GB.
+    """
     if sys.version_info[:2] != SUITE_PYTHON:
         raise CommandFailed(f"the image of Debian's {SUITE} has Python {SUITE_PYTHON}: make .venv with it (PYTHON=…)")
     builder = _Builder()
@@ -74,7 +86,12 @@ def build_images(step: Callable[[str], object]) -> ImageSet:
     zookeeper = builder.image("zookeeper", None, scripts, lambda folder: builder.zookeeper(base, folder), step)
     locked = [SOURCES / "client", *load_modules(), CHECKOUT / "requirements" / "dev.txt", base]
     client = builder.image("client", None, locked, lambda folder: builder.client(base, folder), step)
-    return ImageSet(ottla, zookeeper, client, pause)
+    pipeline = None
+    if with_pipelines:
+        names = ("Dockerfile.pipeline", "requirements/pipeline.txt", "broker", "operator", "pipeline")
+        spark = [*(CHECKOUT / name for name in names), base]
+        pipeline = builder.image("pipeline", None, spark, lambda folder: builder.pipeline(base, folder), step)
+    return ImageSet(ottla, zookeeper, client, pause, pipeline)
 
 
 def load_modules() -> list[Path]:
@@ -159,6 +176,20 @@ class _Builder:
         run(["jlink", "--add-modules", JAVA_MODULES, *smaller, "--output", folder / "java"], timeout_s=300)
         self._build(base, folder, SOURCES / "zookeeper" / "Dockerfile", "zookeeper")
 
+    def pipeline(self, base: Path, folder: Path) -> None:
+        run([CHECKOUT / "scripts" / "build-wheels.sh", "pipeline"], timeout_s=900)
+        shutil.copytree(CHECKOUT / "build" / "wheels-pipeline", folder / "build" / "wheels-pipeline")
+        reference = f"{self._base(base)}-java"
+        if not self._is_built(reference):
+            smaller = ["--strip-debug", "--no-header-files", "--no-man-pages"]
+            run(["jlink", "--add-modules", SPARK_JAVA_MODULES, *smaller, "--output", folder / "java"], timeout_s=300)
+            container = self._buildah("from", "--pull-never", self._base(base)).strip()
+            self._buildah("add", "--quiet", container, str(folder / "java"), JAVA_DIR)
+            path = f"/usr/local/bin:/usr/bin:/bin:{JAVA_DIR}/bin"
+            self._buildah("config", "--env", f"PATH={path}", container)
+            self._buildah("commit", "--quiet", "--rm", container, reference)
+        self._build_on(reference, folder, CHECKOUT / "Dockerfile.pipeline", "pipeline")
+
     def client(self, base: Path, folder: Path) -> None:
         site = folder / "site"
         site.mkdir()
@@ -176,11 +207,23 @@ class _Builder:
         self._build(base, folder, SOURCES / "client" / "Dockerfile", "client")
 
     def _build(self, base: Path, folder: Path, dockerfile: Path, name: str) -> None:
+        self._build_on(self._base(base), folder, dockerfile, name)
+
+    def _base(self, base: Path) -> str:
+        """The reference of the image of a base archive."""
         reference = f"localhost/base:{base.stem.removeprefix('base-')}"
+        if not self._is_built(reference):
+            self._import(reference, base, ["--env", "PIP_BREAK_SYSTEM_PACKAGES=1", "--cmd", '["python3"]'])
+        return reference
+
+    def _is_built(self, reference: str) -> bool:
         try:
             self._buildah("inspect", "--type", "image", reference)
         except CommandFailed:
-            self._import(reference, base, ["--env", "PIP_BREAK_SYSTEM_PACKAGES=1", "--cmd", '["python3"]'])
+            return False
+        return True
+
+    def _build_on(self, reference: str, folder: Path, dockerfile: Path, name: str) -> None:
         self._buildah(
             "build", "--isolation", "chroot", "--pull-never", "--layers", "--build-arg", f"BASE_IMAGE={reference}",
             "--file", str(dockerfile), "--tag", f"localhost/{name}:building", str(folder),

@@ -42,7 +42,9 @@ COREFILE = """\
 class ProcessProvider:
     """One cluster at a time per machine; its state is in the cache's folder e2e/cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_pipelines: bool = False) -> None:
+        """`with_pipelines`: with the image of drivers of pipelines, which has Spark."""
+        self._with_pipelines = with_pipelines
         self.folder = cache_directory() / "e2e" / "cluster"
         self._before = cache_directory() / "e2e" / "before.json"
         self._image_store = cache_directory() / "e2e" / "buildah"
@@ -68,7 +70,7 @@ class ProcessProvider:
         leftovers.machine_state().save(self._before)
         step("programs of Kubernetes (ten minutes the first time)")
         binaries.build()
-        images = build_images(step)
+        images = build_images(step, with_pipelines=self._with_pipelines)
         step("network, control plane, container runtimes")
         self.folder.mkdir(parents=True)
         network.create(NODES)
@@ -91,7 +93,7 @@ class ProcessProvider:
 
     def reload(self, step: ReportStep) -> KubernetesCluster:
         """Builds the changed images and loads them into the nodes of the cluster that is up."""
-        images = build_images(step)
+        images = build_images(step, with_pipelines=self._with_pipelines)
         step("images into the nodes")
         nodes.load_images(self._present(), images.archives())
         return self._cluster(images)

@@ -1,0 +1,105 @@
+"""A pipeline document runs on Kubernetes: what it writes, suspend and resume, and what stays after its deletion."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from e2e.binaries import CHECKOUT
+from e2e.kubernetes_api import Kubernetes
+from e2e.providers import KubernetesCluster
+from ottla_operator.api.objects import CLAIM, KAFKA_PIPELINE, KAFKA_TOPIC, POD, STATEFUL_SET, dig, uid_of
+
+NAME = "late-flights"
+OBJECT = f"{NAME}-pipeline"
+OURS = f"kafka.ottla.dev/pipeline={NAME}"
+SEND = """
+import json, os, sys
+from confluent_kafka import Producer
+producer = Producer({"bootstrap.servers": os.environ["BOOTSTRAP"]})
+for number in range(int(sys.argv[1])):
+    producer.produce("flights", json.dumps({"carrier": "UA", "hour": 1, "arr_delay": float(number % 2 * 30)}))
+producer.produce("flights", "{nonsense")
+assert producer.flush(120) == 0
+"""
+COUNT = """
+import json, os
+from confluent_kafka import Consumer, TopicPartition
+settings = {"bootstrap.servers": os.environ["BOOTSTRAP"], "group.id": "count", "isolation.level": "read_committed"}
+consumer = Consumer({**settings, "enable.partition.eof": True, "auto.offset.reset": "earliest"})
+found = {}
+for topic in ("late-flights", "flights-dead"):
+    partitions = list(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
+    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+    found[topic], ended = 0, set()
+    while len(ended) < len(partitions):
+        message = consumer.poll(60)
+        assert message is not None, "no answer"
+        if message.error() is None:
+            found[topic] += 1
+        else:
+            ended.add(message.partition())
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def image(cluster: KubernetesCluster) -> str:
+    if cluster.images.pipeline is None:
+        pytest.skip("without the image of Spark: make e2e E2E=--pipelines")
+    return cluster.images.pipeline.reference
+
+
+@pytest.mark.usefixtures("orders")
+def test_a_pipeline_writes_each_row_once_also_after_it_was_suspended_and_leaves_its_claim(
+    kubernetes: Kubernetes, client: str, image: str
+) -> None:
+    documents = list(yaml.safe_load_all((CHECKOUT / "examples" / "late-flights.yaml").read_text()))
+    for document in documents:
+        if document["kind"] == "KafkaTopic":
+            kubernetes.kubectl("apply", "-f", "-", text=yaml.safe_dump(document))
+            kubernetes.until_condition(KAFKA_TOPIC, document["metadata"]["name"], "Ready")
+    before = _written(kubernetes, client)
+    (pipeline,) = (document for document in documents if document["kind"] == "KafkaPipeline")
+    pipeline["spec"] |= {"image": image, "resources": {"requests": {"cpu": "250m", "memory": "1536Mi"}}}
+    kubernetes.kubectl("apply", "-f", "-", text=yaml.safe_dump(pipeline))
+
+    kubernetes.execute(client, "python3", "-c", SEND, "200")
+    _until_written(kubernetes, client, before, late=100, dead=1)
+    kubernetes.until_condition(KAFKA_PIPELINE, NAME, "Ready")
+    kubernetes.until(lambda: dig(_status(kubernetes), "progress", "lag") == 0, "status shows that nothing is left")
+    (pod,) = kubernetes.list(POD, selector=OURS)
+    assert _status(kubernetes)["pod"] == pod["metadata"]["name"]
+
+    kubernetes.patch(KAFKA_PIPELINE, NAME, {"spec": {"suspend": True}})
+    kubernetes.until(lambda: not kubernetes.list(POD, selector=OURS), "the driver has ended")
+    kubernetes.until_condition(KAFKA_PIPELINE, NAME, "Ready", "Suspended")
+    kubernetes.execute(client, "python3", "-c", SEND, "60")
+    kubernetes.patch(KAFKA_PIPELINE, NAME, {"spec": {"suspend": False}})
+    _until_written(kubernetes, client, before, late=130, dead=2)
+
+    claim = uid_of(kubernetes.there(CLAIM, OBJECT))
+    kubernetes.delete(KAFKA_PIPELINE, NAME)
+    kubernetes.until(lambda: not kubernetes.list(POD, selector=OURS), "the driver has ended")
+    assert kubernetes.get(STATEFUL_SET, OBJECT) is None
+    assert uid_of(kubernetes.there(CLAIM, OBJECT)) == claim
+    assert _written(kubernetes, client) == (before[0] + 130, before[1] + 2)
+    kubernetes.delete(CLAIM, OBJECT)
+
+
+def _status(kubernetes: Kubernetes) -> dict[str, object]:
+    return dict(kubernetes.there(KAFKA_PIPELINE, NAME).get("status") or {})
+
+
+def _written(kubernetes: Kubernetes, client: str) -> tuple[int, int]:
+    """How many records there are, and dead letters, in committed transactions."""
+    found = json.loads(kubernetes.execute(client, "python3", "-c", COUNT).splitlines()[-1])
+    return found["late-flights"], found["flights-dead"]
+
+
+def _until_written(kubernetes: Kubernetes, client: str, before: tuple[int, int], *, late: int, dead: int) -> None:
+    wanted = (before[0] + late, before[1] + dead)
+    kubernetes.until(lambda: _written(kubernetes, client) >= wanted, f"{late} rows and {dead} dead letters")
+    assert _written(kubernetes, client) == wanted
