@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from ottla_broker.records.batch import HEADER_BYTES
 from ottla_broker.records.compression import Codec
-from ottla_pipeline.compiled.library import functions
+from ottla_pipeline.compiled.library import Functions
 from ottla_pipeline.errors import ColumnError, RecordError
 from ottla_pipeline.sink.partitioner import partitions_of_keys
 from ottla_pipeline.sink.plain_batch import PlainBatch
@@ -41,9 +41,17 @@ class Limits(NamedTuple):
 class Batching:
     """Makes record batches of rows. Its only state is the partition that rows without a key go to next."""
 
-    def __init__(self, limits: Limits, partition_count: Callable[[str], int], first_sticky: int) -> None:
-        """`partition_count` gives a topic's number of partitions, or raises; `first_sticky` any number."""
+    def __init__(
+        self,
+        limits: Limits,
+        partition_count: Callable[[str], int],
+        first_sticky: int,
+        compiled: Functions | None = None,
+    ) -> None:
+        """`partition_count` gives a topic's number of partitions, or raises; `first_sticky` is any number; `compiled`
+        are the functions that write the records, None for numpy."""
         self.limits = limits
+        self._compiled = compiled
         self._partition_count = partition_count
         self._sticky = first_sticky
 
@@ -96,7 +104,7 @@ class Batching:
             part = order[begin:end] if order is not None else None
             if part is None and (begin, end) != (0, len(partitions)):
                 part = np.arange(begin, end)
-            batches = encode(rows, counts, self.limits.codec, self.limits.level, part, functions())
+            batches = encode(rows, counts, self.limits.codec, self.limits.level, part, self._compiled)
             for partition, batch in zip(where, batches, strict=True):
                 yield TopicPartition(topic, partition), batch
             begin = end
@@ -121,7 +129,7 @@ class Batching:
         if rows.keys.null_count < len(rows.keys) and open_rows.any():
             keyed = np.flatnonzero(open_rows & np.asarray(pc.is_valid(rows.keys)))
             octets, bounds = octets_of(rows.keys)
-            found[keyed] = partitions_of_keys(octets, bounds[keyed], bounds[keyed + 1], count, functions())
+            found[keyed] = partitions_of_keys(octets, bounds[keyed], bounds[keyed + 1], count, self._compiled)
             open_rows[keyed] = False
         if open_rows.any():
             places = np.flatnonzero(open_rows)

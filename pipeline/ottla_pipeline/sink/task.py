@@ -12,6 +12,7 @@ import pyarrow as pa
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.init_producer_id import InitProducerIdRequest
+from ottla_pipeline.compiled.library import functions
 from ottla_pipeline.errors import RequestRefused
 from ottla_pipeline.sink.batching import MIN_BYTES, Batching, Limits
 from ottla_pipeline.sink.delivery import Delivery
@@ -75,7 +76,7 @@ def spool_rows(batches: Iterable[pa.RecordBatch], options: WriteOptions, driver_
 def _batching(options: WriteOptions, leaders: Leaders) -> Batching:
     sending = options.sending
     limits = Limits(sending.batch_bytes, sending.request_bytes, sending.codec, sending.level)
-    return Batching(limits, leaders.count, random.randrange(1 << 16))
+    return Batching(limits, leaders.count, random.randrange(1 << 16), functions())
 
 
 def _collected(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

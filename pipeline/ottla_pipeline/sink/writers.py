@@ -2,7 +2,7 @@
 
 Spark makes a writer in a Python process of the driver and copies it to every task. For the commit of a streaming batch
 it makes another one, in a new process: what the tasks have returned is all that reaches it. Each of these processes
-loads this module anew, so what only tasks need, with numpy and pyarrow, they import themselves.
+loads this module anew: tasks and commits import what only they need, numpy and pyarrow above all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pyspark.sql.types import StructType
 
 from ottla_pipeline.errors import OptionError, UnknownReplay
 from ottla_pipeline.sink.column_types import check_columns
-from ottla_pipeline.sink.commit import commit_batch, commit_job, nothing
 from ottla_pipeline.sink.spool import TaskOutput, machine
 from ottla_pipeline.sink.write_options import Guarantee, WriteOptions, parse_write_options
 from ottla_pipeline.worker_memory import exempt_loaded_modules
@@ -61,7 +60,7 @@ class BatchWriter(DataSourceArrowWriter):
     """Writes a DataFrame: with exactly-once in one transaction, of which readers see all or nothing. With the number of
     a batch it is written once, however often it is run."""
 
-    def __init__(self, options: WriteOptions, after: Callable[[str], None] = nothing) -> None:
+    def __init__(self, options: WriteOptions, after: Callable[[str], None] | None = None) -> None:
         self._options = options
         self._machine = machine()
         self._transactional_id = options.transactional_id or f"ottla-sink-job-{uuid.uuid4()}"
@@ -75,11 +74,14 @@ class BatchWriter(DataSourceArrowWriter):
         """All tasks have ended well."""
         if self._options.guarantee is not Guarantee.EXACTLY_ONCE:
             return
+        from ottla_pipeline.sink.commit import commit_batch, commit_job, nothing
+
         outputs, numbered = _outputs(messages), self._options.numbered
+        after = self._after or nothing
         if numbered is None:
-            commit_job(outputs, self._transactional_id, self._options, self._after)
+            commit_job(outputs, self._transactional_id, self._options, after)
         else:
-            commit_batch(outputs, numbered.application, numbered.version, self._options, self._after)
+            commit_batch(outputs, numbered.application, numbered.version, self._options, after)
         _delete(outputs)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -90,7 +92,7 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes the batches of a streaming query, with exactly-once one transaction for each."""
 
-    def __init__(self, options: WriteOptions, after: Callable[[str], None] = nothing) -> None:
+    def __init__(self, options: WriteOptions, after: Callable[[str], None] | None = None) -> None:
         self._options = options
         self._machine = machine()
         self._after = after
@@ -105,12 +107,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """All tasks of the batch have ended well."""
         if self._options.guarantee is not Guarantee.EXACTLY_ONCE:
             return
+        from ottla_pipeline.sink.commit import commit_batch, nothing
+
         outputs = _outputs(messages)
         query_ids = {message.query_id for message in messages if isinstance(message, TaskMessage)}
         query_id = query_ids.pop() if len(query_ids) == 1 else None
         if query_id is None:
             raise UnknownReplay(f"batch {batchId}: Spark does not say which query it belongs to")
-        commit_batch(outputs, query_id, batchId, self._options, self._after)
+        commit_batch(outputs, query_id, batchId, self._options, self._after or nothing)
         _delete(outputs)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
