@@ -37,7 +37,7 @@ def create_topics(system: System) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     admin = AdminClient({"bootstrap.servers": system.bootstrap})
-    new = [NewTopic(topic_of(number), replica_assignment=[[number]]) for number in range(system.count)]
+    new = [NewTopic(topic_of(number), 1, replica_assignment=[[number]]) for number in range(system.count)]
     for created in admin.create_topics(new).values():
         created.result(timeout=60)
     for number in range(system.count):

@@ -27,9 +27,9 @@ T = TypeVar("T")
 MIN_OPEN_FILES = 4096
 SWITCH_INTERVAL_S = 0.0005
 """How long a lane may hold the interpreter lock while the loop waits for it."""
-_COLLECTIONS = (25_000, 8, 500)
-"""The thresholds of the garbage collector. A collection of the middle generation looks at some 200 000 objects, which
-takes 20 ms; one of everything comes rarely: with 10 000 partitions it takes 200 ms, in which the loop does nothing."""
+_COLLECTIONS = (10_000, 8, 1_000)
+"""The thresholds of the garbage collector. A collection of the middle generation looks at some 80 000 objects, which
+takes 10 ms; one of everything comes rarely: with 10 000 partitions it takes 200 ms, in which the loop does nothing."""
 
 logger = logging.getLogger("ottla.process")
 

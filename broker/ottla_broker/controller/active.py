@@ -30,7 +30,12 @@ from ottla_broker.controller.acts.topic_changes import TopicChanges
 from ottla_broker.controller.acts.topic_deletions import TopicDeletions
 from ottla_broker.controller.channels_port import ControllerChannels
 from ottla_broker.controller.context import ControllerContext
-from ottla_broker.controller.control_requests import RequestBatch, add_full_leader_and_isr, add_full_update_metadata
+from ottla_broker.controller.control_requests import (
+    PARTITIONS_PER_STEP,
+    RequestBatch,
+    add_full_leader_and_isr,
+    add_full_update_metadata,
+)
 from ottla_broker.controller.partition_states import initial_partition_state
 from ottla_broker.controller.replica_states import ReplicaState
 from ottla_broker.controller.store import ControllerStore
@@ -66,6 +71,7 @@ class ActiveController:
     ) -> None:
         self.context = context
         self.store = store
+        self._clock = clock
         self._waits = MetadataWaits()
         versions = inter_broker_versions(config.inter_broker_protocol_version)
 
@@ -128,7 +134,11 @@ class ActiveController:
             registration_watcher=_only_changes(watch(lambda _: self._brokers.brokers_changed())),
         )
         self._responses = BrokerResponses(
-            context=context, brokers=self._brokers, deletions=self.deletions, reassignments=self.reassignments
+            clock=clock,
+            context=context,
+            brokers=self._brokers,
+            deletions=self.deletions,
+            reassignments=self.reassignments,
         )
         self.isr_writes = IsrWrites(
             context=context,
@@ -187,10 +197,14 @@ class ActiveController:
         metadata = RequestBatch()
         add_full_update_metadata(metadata, context, context.brokers)
         await self._sender.send(metadata)
-        for partition in context.partitions():
+        for number, partition in enumerate(context.partitions(), 1):
+            if not number % PARTITIONS_PER_STEP:
+                await self._clock.sleep(0)
             state = initial_partition_state(context.leadership.get(partition), context.online_brokers(partition))
             context.init_partition(partition, state)
-        for replica in context.replicas_on(context.assigned_brokers()):
+        for number, replica in enumerate(context.replicas_on(context.assigned_brokers()), 1):
+            if not number % PARTITIONS_PER_STEP:
+                await self._clock.sleep(0)
             online = context.is_online(replica)
             context.init_replica(replica, ReplicaState.ONLINE if online else ReplicaState.OFFLINE)
         batch = RequestBatch()

@@ -26,6 +26,8 @@ from ottla_broker.replication.partition import Logger, Partition
 RETRY_DELAY_S = 0.05
 LOGGED_CHANGES = 100
 """More changes in a request are logged as one line; a line each is for the level DEBUG."""
+_CHANGES_PER_REQUEST = 1000
+"""The controller decides a request in one piece."""
 _CHANGES_PER_TURN = 200
 """After so many answers the loop does other work: a broker that is back joins the ISR of every partition at once."""
 
@@ -96,13 +98,13 @@ class AlterPartitionQueue:
             self._is_running = False
 
     def _take_batch(self) -> list[_Asked]:
-        batch = [
+        some = list(self._waiting)[:_CHANGES_PER_REQUEST]
+        states = [(partition, self._waiting.pop(partition)) for partition in some]
+        return [
             (partition, state, partition.leader_epoch)
-            for partition, state in self._waiting.items()
+            for partition, state in states
             if partition.is_leader and partition.in_sync is state
         ]
-        self._waiting.clear()
-        return batch
 
     def _log_new_changes(self) -> None:
         changes, self._unlogged = self._unlogged, {}

@@ -15,8 +15,10 @@ from ottla_broker.controller.acts.reassignments import Reassignments
 from ottla_broker.controller.acts.request_sender import ControlResponse
 from ottla_broker.controller.acts.topic_deletions import TopicDeletions
 from ottla_broker.controller.context import ControllerContext
+from ottla_broker.controller.control_requests import PARTITIONS_PER_STEP
 from ottla_broker.controller.replica_states import ReplicaState
 from ottla_broker.controller.values import Replica
+from ottla_broker.ports import Clock
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
@@ -30,11 +32,13 @@ class BrokerResponses:
     def __init__(
         self,
         *,
+        clock: Clock,
         context: ControllerContext,
         brokers: BrokerChanges,
         deletions: TopicDeletions,
         reassignments: Reassignments,
     ) -> None:
+        self._clock = clock
         self._context = context
         self._brokers = brokers
         self._deletions = deletions
@@ -60,7 +64,12 @@ class BrokerResponses:
         if response.error_code != ErrorCode.NONE:
             return
         offline, online = [], []
+        answered = 0
         for topic in response.topics:
+            answered += len(topic.partition_errors)
+            if answered >= PARTITIONS_PER_STEP:
+                answered = 0
+                await self._clock.sleep(0)
             name = context.topic_name(bytes(topic.topic_id))
             for entry in topic.partition_errors if name is not None else ():
                 replica = Replica(str(name), entry.partition_index, broker)

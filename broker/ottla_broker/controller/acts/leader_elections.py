@@ -31,6 +31,9 @@ logger = logging.getLogger("ottla.controller")
 ELECTIONS_PER_TURN: Final = 500
 """Partitions decided and written together: the event loop does other work after each so many."""
 
+READ_PER_TURN: Final = 1000
+"""States read, and decoded in one piece, at a time."""
+
 LOGGED_ELECTIONS: Final = 100
 """Where one act elects more leaders, the log has their number, and one line for each only at level DEBUG."""
 
@@ -67,6 +70,10 @@ class LeaderElections:
         Raises:
             ControllerFenced: a later controller has written one of them.
         """
+        for start in range(0, len(partitions), READ_PER_TURN):
+            await self._read_some(partitions[start : start + READ_PER_TURN])
+
+    async def _read_some(self, partitions: Sequence[TopicPartition]) -> None:
         context = self._context
         found = await self._store.leadership(partitions)
         for partition in partitions:
