@@ -37,9 +37,14 @@ class PreparedTopics:
             version: of the metadata now. It may change while `make` waits: who asked before then gets the result, and
                 nobody later.
         """
-        known = self._prepared.get(kind)
-        if known is not None and known[0] == version():
-            return await asyncio.shield(known[1])
+        while (known := self._prepared.get(kind)) is not None and known[0] == version():
+            try:
+                return await asyncio.shield(known[1])
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling() or not known[1].cancelled():
+                    raise
+                # The client for which it was made has gone away: another one has it made.
         made: asyncio.Future[EncodedTopics] = asyncio.get_running_loop().create_future()
         self._prepared.pop(kind, None)
         self._prepared[kind] = version(), made
