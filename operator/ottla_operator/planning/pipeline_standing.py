@@ -73,8 +73,10 @@ def _as_reported(report: PipelineReport, pod: Obj) -> Standing:
 
 
 def _silent(pod: Obj) -> Standing:
-    """A pod whose driver does not answer: it starts, or cannot."""
+    """A pod whose driver does not answer: it starts, cannot, or is busy while its readiness probe says that it runs."""
     status, name = driver_status(pod), name_of(pod)
+    if has_condition(pod, "Ready"):
+        return Standing("Running", "QueryRunning", f"in the pod {name}", pod=name)
     why = f"the pod {name} {trouble(pod)}"
     has_failed = bool(
         dig(status, "restartCount")

@@ -101,6 +101,16 @@ async def test_nothing_is_written_at_rest_also_by_a_new_operator(pipelines: Pipe
     assert pipelines.kubernetes.writes == []
 
 
+async def test_a_driver_that_does_not_answer_runs_while_its_pod_is_ready(pipelines: Pipelines) -> None:
+    pipelines.apply()
+    await pipelines.runs()
+    pipelines.kubernetes.writes.clear()
+    pipelines.environment.drivers.clear()
+    pipelines.environment.passed_s += 3600
+    await pipelines.settle()
+    assert pipelines.kubernetes.writes == [] and pipelines.status("progress", "inputRows") == 99
+
+
 async def test_progress_alone_is_written_at_most_once_a_minute(pipelines: Pipelines) -> None:
     pipelines.apply()
     await pipelines.runs()

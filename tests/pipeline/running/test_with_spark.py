@@ -200,3 +200,27 @@ def test_a_stream_that_has_failed_for_good_stays_and_says_why_until_sigterm(
     process.send_signal(signal.SIGTERM)
     process.communicate()
     assert process.returncode == 1 and json.loads(end.read_text())["phase"] == "Failed"
+
+
+def test_a_run_that_a_signal_ends_before_all_is_read_has_an_exit_code_that_says_so(
+    fleet: RunningCluster, tmp_path: Path
+) -> None:
+    """A Job of Kubernetes whose pod is evicted is not complete; the next pod goes on where this one has ended."""
+    for name in ("cut", "cut-dead"):
+        topic(fleet, name)
+    text = FLIGHTS.replace("{name: late}\n  trigger", "{name: cut}\n  trigger").replace(
+        "topic: dead", "topic: cut-dead"
+    )
+    write_document(tmp_path, text, fleet)
+    for number in range(6):
+        rows(tmp_path, f"{number}.json", [{"carrier": "UA", "delay": 100 + number}])
+    process = subprocess.Popen(
+        command(tmp_path, "run", "--available-now"), cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert next(process.stdout).startswith("late-flights: ")  # Spark is there, and nothing is read yet
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert ottla(tmp_path, "run", "--available-now").returncode == 0
+    assert Counter(value for _, _, value in read_all(fleet, "cut")) == {f"{100 + n}.0".encode(): 1 for n in range(6)}
