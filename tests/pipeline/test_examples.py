@@ -1,6 +1,6 @@
 """The examples that the manual lists, as they are, on real brokers: what each leaves behind, and the table it prints.
 
-One Spark session and one fleet serve all of them. The programs run in this session.
+One Spark session and one fleet serve all of them; a mirror has a second fleet. The programs run in this session.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
 from ottla_broker.testing import RunningCluster, cluster
 from ottla_operator.model.documents import Documents, load_documents
@@ -50,6 +51,12 @@ Script = Callable[..., list[Row]]
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[RunningCluster]:
+    with cluster(config=ALONE) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def other() -> Iterator[RunningCluster]:
     with cluster(config=ALONE) as found:
         yield found
 
@@ -241,6 +248,56 @@ def test_a_repeated_payment_is_written_once(fleet: RunningCluster, run: Callable
     written = [value for _, _, value in read_all(fleet, "payments-once", 1)]
     assert Counter(written) == Counter([b"10", b"20", b"30"])
     assert script("table.py", fleet.bootstrap, "payments-once") == [("p1", "10"), ("p2", "20"), ("p3", "30")]
+
+
+def records(spark: Any, fleet: RunningCluster, topics: str) -> list[Any]:
+    """All that the records of topics have, apart from offsets."""
+    reader = spark.read.format("ottla").option("kafka.bootstrap.servers", fleet.bootstrap)
+    rows = reader.options(subscribe=topics, includeHeaders="true", **{"kafka.isolation.level": "read_committed"}).load()
+    return list(rows.orderBy("topic", "partition", "offset").drop("offset").collect())
+
+
+def test_a_mirror_has_each_record_once_and_a_group_goes_on_there(
+    spark: Any, fleet: RunningCluster, other: RunningCluster, script: Script, tmp_path: Path
+) -> None:
+    def mirror() -> None:
+        script("mirror.py", fleet.bootstrap, other.bootstrap, "^orders", str(tmp_path / "mirror"), "--once")
+
+    def send_orders(topic: str, first: int) -> None:
+        for number in range(first, first + 6):
+            headers = [("source", b"shop"), ("source", None)] if number % 2 else None
+            send(fleet, topic, (f"k{number}", f"order {number}", number), partition=number % 3, headers=headers)
+
+    create(fleet, "orders", 3, cleanup_policy="compact", retention_ms="-1")
+    send_orders("orders", 0)
+    mirror()
+    consumer = Consumer({"bootstrap.servers": fleet.bootstrap, "group.id": "billing"})
+    consumer.commit(offsets=[TopicPartition("orders", number, 2) for number in range(3)], asynchronous=False)
+    consumer.close()
+
+    send_orders("orders", 6)
+    create(fleet, "orders-returned", 2, retention_ms="-1")
+    send(fleet, "orders-returned", ("k1", None, 0), partition=1)
+    mirror()
+    forget_last_commit(tmp_path / "mirror")
+    mirror()
+    assert records(spark, other, "orders,orders-returned") == records(spark, fleet, "orders,orders-returned") != []
+    there = AdminClient({"bootstrap.servers": other.bootstrap})
+    assert len(there.list_topics().topics["orders-returned"].partitions) == 2
+    (settings,) = there.describe_configs([ConfigResource("topic", "orders")]).values()
+    assert settings.result()["cleanup.policy"].value == "compact"
+
+    moved = script("mirror_group.py", fleet.bootstrap, other.bootstrap, "billing")
+    assert moved == [("orders", str(number), "2", "3") for number in range(3)]  # there a commit marker has an offset
+    reader = Consumer({"bootstrap.servers": other.bootstrap, "group.id": "billing", "auto.offset.reset": "error"})
+    reader.subscribe(["orders"])
+    found = {message.value() for message in reader.consume(6, 60)}
+    reader.close()
+    assert found == {b"order %d" % number for number in range(6, 12)}
+
+    send(fleet, "orders", ("k1", "not mirrored yet", 0), partition=0)
+    audit = script("audit.py", fleet.bootstrap, "orders", other.bootstrap, "orders", status=1)
+    assert [row[1:] for row in audit] == [("11", "10", "1"), ("2", "2", "0")]
 
 
 def test_dated_folders_have_each_record_once_after_a_kill(
