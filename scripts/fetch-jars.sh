@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Fetches Apache Kafka 3.9.1, Kafka Streams, ZooKeeper 3.9, Spark's own Kafka connector, and the clients of Apache Kafka 4
-# and 0.8 from Maven Central into folders of ${OTTLA_CACHE:-~/.cache/ottla}: jars, kafka-streams-jars, zookeeper-jars,
-# spark-connector-jars, kafka-clients-4-jars, kafka-0.8-jars, delta-jars and
-# postgresql-jars (flat). What is fetched stands in scripts/jars/*/pom.xml;
+# and 0.8, and Connect's connectors for files from Maven Central into folders of ${OTTLA_CACHE:-~/.cache/ottla}: jars,
+# kafka-streams-jars, zookeeper-jars, spark-connector-jars, kafka-clients-4-jars, kafka-0.8-jars, kafka-connect-jars,
+# delta-jars and postgresql-jars (flat). What is fetched stands in scripts/jars/*/pom.xml;
 # nothing happens when the folders were made from the same files. Needs mvn and java.
 set -euo pipefail
 cd "$(dirname "$0")/jars"
@@ -64,8 +64,9 @@ fetch zookeeper zookeeper-jars
 fetch spark-connector spark-connector-jars
 fetch kafka-clients-4 kafka-clients-4-jars
 fetch kafka-0.8 kafka-0.8-jars
+fetch kafka-connect kafka-connect-jars
 fetch delta delta-jars
 fetch postgresql postgresql-jars
 echo "fetch-jars: $cache has Apache Kafka in jars, Kafka Streams in kafka-streams-jars, ZooKeeper in zookeeper-jars," \
   "Spark's connector in spark-connector-jars, Kafka's other clients in kafka-clients-4-jars and kafka-0.8-jars," \
-  "Delta Lake in delta-jars, PostgreSQL in postgresql-jars"
+  "Connect's connectors for files in kafka-connect-jars, Delta Lake in delta-jars, PostgreSQL in postgresql-jars"

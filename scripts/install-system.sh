@@ -23,7 +23,8 @@ fi
 jars_are_current() {
   local pair wanted
   for pair in kafka:jars kafka-streams:kafka-streams-jars zookeeper:zookeeper-jars \
-    spark-connector:spark-connector-jars kafka-clients-4:kafka-clients-4-jars kafka-0.8:kafka-0.8-jars delta:delta-jars postgresql:postgresql-jars; do
+    spark-connector:spark-connector-jars kafka-clients-4:kafka-clients-4-jars kafka-0.8:kafka-0.8-jars \
+    kafka-connect:kafka-connect-jars delta:delta-jars postgresql:postgresql-jars; do
     wanted=$(sha256sum < "jars/${pair%%:*}/pom.xml" | cut -d' ' -f1)
     [ "$(cat "$cache/${pair##*:}/.pom.sha256" 2> /dev/null)" = "$wanted" ] || return 1
   done
