@@ -45,6 +45,7 @@ SPEC = (
     | st.tuples(st.just("spec.brokers.config"), st.sampled_from(BROKER_CONFIGS))
     | st.tuples(st.just("spec.brokers.racks"), st.sampled_from((None, ["zone-a", "zone-b"], ["zone-x"])))
     | st.tuples(st.just("spec.rolling"), st.sampled_from((None, {"maxBatch": 1}, {"leadershipTimeoutSeconds": 1})))
+    | st.tuples(st.just("spec.brokers.claimDeletionPolicy"), st.sampled_from((None, "Delete")))
     | st.tuples(st.just("spec.paused"), st.sampled_from((None, True)))
     | st.tuples(st.just("spec.zookeeper.replicas"), st.sampled_from((1, 3)))
 )

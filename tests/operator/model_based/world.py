@@ -451,6 +451,8 @@ class World:
     def is_deleted_by_the_operator(self, obj: Obj) -> None:
         """A pod of a roll is deleted only if every partition keeps min.insync.replicas without the whole batch."""
         number, cluster = label(obj, names.BROKER_ID), self.cluster
+        if obj["kind"] == CLAIM.kind and number is not None and label(obj, names.REMOVED) == "true":
+            self._claim_of_removed_is_deleted(obj, int(number))
         if obj["kind"] != POD.kind or number is None or cluster is None:
             return
         batch = set(dig(cluster, "status", "roll", "batch") or [])
@@ -461,6 +463,15 @@ class World:
             return  # it takes nothing away
         if why := self.is_below_minimum(int(number), batch):
             self.violations.append(why)
+
+    def _claim_of_removed_is_deleted(self, claim: Obj, broker: int) -> None:
+        """Only while nothing names the broker: then a new broker may have its id and an empty volume."""
+        self.held_data.pop(name_of(claim), None)
+        if self.loop.time() - self.fleet_changed_at < UNSEEN_S:
+            return
+        held = [f"{topic}-{index}" for topic, index, replicas in self.kafka.partitions if broker in replicas]
+        if held or self.find(STATEFUL_SET, names.broker_name("orders", broker)) is not None:
+            self.violations.append(f"claim {name_of(claim)} of a removed broker is deleted, and it has {held}")
 
     def topic_is_created(self, topic: TopicDescription) -> None:
         self.creators[topic.topic_id] = {
