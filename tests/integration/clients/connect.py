@@ -1,8 +1,9 @@
-"""A worker of Apache Kafka's Connect 3.9.1, as connect-standalone.sh starts it."""
+"""Workers of Apache Kafka's Connect 3.9.1, as connect-standalone.sh and connect-distributed.sh start them."""
 
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import urllib.error
 import urllib.request
@@ -31,6 +32,14 @@ STANDALONE = {
     "offset.flush.interval.ms": "10000",
 }
 """config/connect-standalone.properties; what names a place on the machine is added by whoever starts the worker."""
+DISTRIBUTED = {
+    **STANDALONE,
+    "group.id": "connect-cluster",
+    "offset.storage.topic": "connect-offsets",
+    "config.storage.topic": "connect-configs",
+    "status.storage.topic": "connect-status",
+}
+"""config/connect-distributed.properties; its topics with the replication factor 3 that Connect has by default."""
 
 
 class Worker:
@@ -42,9 +51,9 @@ class Worker:
         name: str,
         bootstrap: str,
         config: Mapping[str, str],
-        connectors: Sequence[Mapping[str, str]],
+        connectors: Sequence[Mapping[str, str]] = (),
     ) -> None:
-        """`connectors`: what the worker gets as files."""
+        """`connectors`: of a standalone worker, which gets them as files; a distributed one has none."""
         self._log = folder / f"{name}.log"
         self.address = f"127.0.0.1:{free_port()}"
         jar = next(JARS.glob("connect-file-*.jar"))
@@ -56,11 +65,12 @@ class Worker:
         }
         files = [_properties(folder / f"{name}.properties", {**places, **config})]
         files += [_properties(folder / f"{one['name']}.properties", one) for one in connectors]
+        mode = "ConnectStandalone" if "offset.storage.file.filename" in config else "ConnectDistributed"
         logging = folder / "log4j.properties"
         logging.write_text(_LOGGING)
         self._command = [
             find_java(), *JVM_OPTIONS, f"-Dlog4j.configuration=file:{logging}", "-cp", kafka_class_path(),
-            "org.apache.kafka.connect.cli.ConnectStandalone", *map(str, files),
+            f"org.apache.kafka.connect.cli.{mode}", *map(str, files),
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -69,8 +79,16 @@ class Worker:
         return self._log.read_text(errors="replace")
 
     def start(self) -> None:
+        self.launch()
+        self.await_ready()
+
+    def launch(self) -> None:
+        """Starts the process and does not wait."""
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+
+    def await_ready(self) -> None:
+        """Until it answers requests."""
 
         def is_ready() -> bool:
             assert self._process is not None and self._process.poll() is None, self.log[-3000:]
@@ -102,16 +120,22 @@ class Worker:
         await_that(lambda: self.task(connector).get("state") == state, f"the task of {connector} is {state}")
         return self.task(connector)
 
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._end(signal.SIGKILL)
+
     def stop(self) -> None:
         """SIGTERM."""
-        assert self._process is not None
-        self._process.terminate()
-        self._process.wait(LIMIT_S)
+        self._end(signal.SIGTERM)
 
     def close(self) -> None:
         if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait(LIMIT_S)
+            self.kill()
+
+    def _end(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+        self._process.wait(LIMIT_S)
 
 
 def _properties(path: Path, values: Mapping[str, str]) -> Path:

@@ -1,4 +1,4 @@
-"""Apache Kafka's own Connect on our brokers: the quickstart with its files."""
+"""Apache Kafka's own Connect on our brokers: the quickstart's files, and a worker of two that is killed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
 from tests.integration.clients.committed import read_committed
-from tests.integration.clients.connect import JARS, STANDALONE, Worker
+from tests.integration.clients.connect import DISTRIBUTED, JARS, STANDALONE, Worker
 from tests.integration.clients.driver import await_that
 from tests.requirements import missing
 
@@ -114,3 +115,39 @@ def test_the_quickstart_copies_a_file_into_a_topic_and_the_topic_into_a_file(
     append(text, "Another line")
     standalone.start()
     await_that(lambda: copied.read_text() == "foo\nbar\nAnother line\n", "the new line is copied, and no other")
+
+
+def test_a_connector_goes_on_at_another_worker_and_writes_each_line_once_when_its_worker_is_killed(
+    worker: Start, bootstrap: str, tmp_path: Path
+) -> None:
+    config = {
+        **DISTRIBUTED,
+        "exactly.once.source.support": "enabled",
+        "session.timeout.ms": "3000",
+        "heartbeat.interval.ms": "500",
+        "scheduled.rebalance.max.delay.ms": "0",
+    }
+    workers = {found.address: found for found in (worker("first", config), worker("second", config))}
+    for found in workers.values():
+        found.launch()
+    for found in workers.values():
+        found.await_ready()
+    lines = [f"line {number}" for number in range(3000)]
+    text = tmp_path / "test.txt"
+    append(text, *lines[:1000])
+    wanted = source("lines", text, "connect-lines", exactly_once_support="required")
+    some = next(iter(workers.values()))
+    await_that(lambda: some.ask("PUT", "/connectors/lines/config", wanted)[0] in (200, 201), "the connector is created")
+    first = some.await_state("lines", "RUNNING")["worker_id"]
+    await_that(lambda: len(values(bootstrap, "connect-lines")) == 1000, "the first lines are written")
+    append(text, *lines[1000:2000])
+    workers.pop(first).kill()
+    (other,) = workers.values()
+    await_that(lambda: other.task("lines").get("worker_id") == other.address, "the other worker has the task")
+    append(text, *lines[2000:])
+    await_that(lambda: len(values(bootstrap, "connect-lines")) >= 3000, "all lines are written")
+    assert sorted(value["payload"] for value in values(bootstrap, "connect-lines")) == sorted(lines)
+    resources = [ConfigResource("topic", f"connect-{name}") for name in ("offsets", "configs", "status")]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    policies = [found.result()["cleanup.policy"].value for found in admin.describe_configs(resources).values()]
+    assert policies == ["compact"] * 3
