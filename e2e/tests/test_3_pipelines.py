@@ -53,7 +53,7 @@ def image(cluster: KubernetesCluster) -> str:
 
 
 @pytest.mark.usefixtures("orders")
-def test_a_pipeline_writes_each_row_once_also_after_it_was_suspended_and_leaves_its_claim(
+def test_a_pipeline_writes_each_row_once_also_after_its_pod_was_killed_or_suspended_and_leaves_its_claim(
     kubernetes: Kubernetes, client: str, image: str
 ) -> None:
     documents = list(yaml.safe_load_all((CHECKOUT / "examples" / "late-flights.yaml").read_text()))
@@ -73,19 +73,23 @@ def test_a_pipeline_writes_each_row_once_also_after_it_was_suspended_and_leaves_
     (pod,) = kubernetes.list(POD, selector=OURS)
     assert _status(kubernetes)["pod"] == pod["metadata"]["name"]
 
+    kubernetes.execute(client, "python3", "-c", SEND, "100")
+    kubernetes.delete(POD, pod["metadata"]["name"], grace_s=0)  # SIGKILL
+    _until_written(kubernetes, client, before, late=150, dead=2)
+
     kubernetes.patch(KAFKA_PIPELINE, NAME, {"spec": {"suspend": True}})
     kubernetes.until(lambda: not kubernetes.list(POD, selector=OURS), "the driver has ended")
     kubernetes.until_condition(KAFKA_PIPELINE, NAME, "Ready", "Suspended")
     kubernetes.execute(client, "python3", "-c", SEND, "60")
     kubernetes.patch(KAFKA_PIPELINE, NAME, {"spec": {"suspend": False}})
-    _until_written(kubernetes, client, before, late=130, dead=2)
+    _until_written(kubernetes, client, before, late=180, dead=3)
 
     claim = uid_of(kubernetes.there(CLAIM, OBJECT))
     kubernetes.delete(KAFKA_PIPELINE, NAME)
     kubernetes.until(lambda: not kubernetes.list(POD, selector=OURS), "the driver has ended")
     assert kubernetes.get(STATEFUL_SET, OBJECT) is None
     assert uid_of(kubernetes.there(CLAIM, OBJECT)) == claim
-    assert _written(kubernetes, client) == (before[0] + 130, before[1] + 2)
+    assert _written(kubernetes, client) == (before[0] + 180, before[1] + 3)
     kubernetes.delete(CLAIM, OBJECT)
 
 
