@@ -47,8 +47,17 @@ class LongTurns:
         self._cpu_began = 0.0
         self._gc_began = self._gc_s = 0.0
         self._seen: Counter[str] = Counter()
+        self._is_closed = threading.Event()
         gc.callbacks.append(self._on_collection)
-        threading.Thread(target=self._sample, name="long turns", daemon=True).start()
+        self._sampler = threading.Thread(target=self._sample, name="long turns", daemon=True)
+        self._sampler.start()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._is_closed.set()
+        self._sampler.join()
+        gc.callbacks.remove(self._on_collection)
+        self._out.close()
 
     def begin(self) -> None:
         """The poll has returned."""
@@ -79,16 +88,24 @@ class LongTurns:
 
     def _sample(self) -> None:
         turn = 0.0
-        while True:
-            time.sleep(_SAMPLE_S)
+        while not self._is_closed.wait(_SAMPLE_S):
             began = self._began
             if began != turn:
                 turn = began
                 self._seen = Counter()
             if began and time.monotonic() - began > _SAMPLE_S:
-                frame = sys._current_frames().get(self._thread)
+                frame = _frame_of(self._thread)
                 if frame is not None:
                     self._seen[_code(frame)] += 1
+
+
+def _frame_of(thread: int) -> FrameType | None:
+    """What a thread runs. A collection within `_current_frames` stops all threads for good before Python 3.11.5."""
+    gc.disable()
+    try:
+        return sys._current_frames().get(thread)
+    finally:
+        gc.enable()
 
 
 class WatchedPoll:

@@ -13,7 +13,8 @@ from bench.broker_scale.scale_steps import Step
 
 def test_a_turn_between_two_polls_is_written_down_when_it_is_long(tmp_path: Path) -> None:
     out = tmp_path / "turns.jsonl"
-    poll = WatchedPoll(select.epoll(), LongTurns(out))
+    turns = LongTurns(out)
+    poll = WatchedPoll(select.epoll(), turns)
     began = time.monotonic()
     poll.poll(0.05, 1)  # waiting is no turn
     poll.poll(0.0, 1)
@@ -22,6 +23,7 @@ def test_a_turn_between_two_polls_is_written_down_when_it_is_long(tmp_path: Path
         pass
     poll.poll(0.0, 1)
     poll.close()
+    turns.close()
     found = [turn for turn in long_turns.read(out, began, time.monotonic() + 1) if turn.cpu_ms >= 25]
     assert len(found) == 1
     assert found[0].wall_ms >= found[0].cpu_ms - 1 and found[0].gc_ms <= found[0].wall_ms

@@ -37,7 +37,7 @@ def test_a_run_with_fewer_topics_says_that_it_is_not_about_the_targets() -> None
 
 
 def test_a_run_on_a_machine_that_others_use_says_so() -> None:
-    assert "Other programs had most of them" in page.text(replace(GOOD, load=13.0), TIMES)
+    assert "Other programs used them then" in page.text(replace(GOOD, load=13.0), TIMES)
     assert "Nothing else ran." in page.text(GOOD, TIMES)
 
 
