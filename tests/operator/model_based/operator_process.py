@@ -29,7 +29,7 @@ WATCH_LAG_S = 0.02
 class TopicsOnly(TaskSupervisor):
     """A supervisor without tasks for clusters: they stay as the test has made them."""
 
-    async def _run_cluster(self, key: Key, dirty: asyncio.Event) -> None:
+    async def _run_cluster(self, key: Key) -> None:
         await asyncio.get_running_loop().create_future()
 
 

@@ -92,6 +92,7 @@ class World:
         self.loop = VirtualTimeLoop()
         self.loop.has_no_limit = True
         self.violations: list[str] = []
+        self.loop.set_exception_handler(self._callback_failed)
         self.kubernetes = InMemoryKubernetes()
         self.kubernetes.clock = self.now
         self.kafka = ModelKafka(self.kubernetes, self.topic_is_created, self.topic_is_deleted)
@@ -199,6 +200,11 @@ class World:
             self.claim_is_marked(obj)
         if self._process is not None:
             self._process.deliver(event, obj)
+
+    def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A watch event that the operator cannot take is lost, which nothing else tells. Killed tasks end so too."""
+        if isinstance(error := context.get("exception"), Exception):
+            self.violations.append(f"{context['message']}: {error!r}")
 
     def _run(self, act: Any) -> Any:
         return self.loop.run_until_complete(act)
