@@ -12,7 +12,7 @@ from e2e.machine import run
 
 pytestmark = pytest.mark.kubernetes
 CHART = binaries.CHECKOUT / "charts" / "ottla"
-CRDS = ("kafkaclusters.kafka.ottla.dev", "kafkatopics.kafka.ottla.dev")
+CRDS = ("kafkaclusters.kafka.ottla.dev", "kafkatopics.kafka.ottla.dev", "kafkapipelines.kafka.ottla.dev")
 
 
 class Releases:
@@ -57,7 +57,7 @@ def test_two_releases_run_side_by_side_and_one_is_installed_again_elsewhere(rele
         assert f"clusterrole.rbac.authorization.k8s.io/{namespace}:kafka-operator-cluster" in roles
     releases.install("kafka", "team-a", "--set", "watchNamespaces={team-a}")  # an upgrade, with its CRDs
     releases.uninstall("kafka", "team-a")
-    assert len(releases.names("crd")) == 2, "they stay, and with them every cluster"
+    assert len(releases.names("crd")) == len(CRDS), "they stay, and with them every cluster"
     releases.install("kafka", "team-b", "--set", "watchNamespaces={team-b}")
     releases.install("kafka", "elsewhere")
     releases.install("other", "elsewhere", "--set", "watchNamespaces={team-a}", "--set", "crds.install=false")
