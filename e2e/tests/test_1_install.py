@@ -39,7 +39,7 @@ def test_the_chart_is_what_helm_and_the_api_server_accept(helm: Helm, kubernetes
 def test_the_operator_is_ready_after_the_installation(operator: OperatorDeployment, kubernetes: Kubernetes) -> None:
     assert len(operator.pods()) == 1
     kinds = kubernetes.kubectl("api-resources", "--api-group=kafka.ottla.dev", "-o", "name").split()
-    assert kinds == ["kafkaclusters.kafka.ottla.dev", "kafkatopics.kafka.ottla.dev"]
+    assert kinds == [f"{name}.kafka.ottla.dev" for name in ("kafkaclusters", "kafkapipelines", "kafkatopics")]
 
 
 def test_the_manifests_become_three_brokers_in_three_zones(orders: str, kubernetes: Kubernetes) -> None:

@@ -83,10 +83,11 @@ def test_uninstalling_the_operator_keeps_the_cluster_and_its_custom_resources(
 
 
 def test_nothing_is_left_when_everything_is_deleted(kubernetes: Kubernetes) -> None:
-    kubernetes.kubectl("delete", "kafkatopics,kafkaclusters", "--all", timeout_s=300)
+    kubernetes.kubectl("delete", "kafkapipelines,kafkatopics,kafkaclusters", "--all", timeout_s=300)
     for kind in (POD, STATEFUL_SET, SERVICE, CONFIG_MAP, DISRUPTION_BUDGET):
         kubernetes.until(lambda kind=kind: not kubernetes.list(kind, selector=OURS), f"every {kind.kind} is gone")  # type: ignore[misc]
     assert len(kubernetes.list(CLAIM, selector=OURS)) == 12
     kubernetes.kubectl("delete", "pvc", "--selector", OURS)
-    kubernetes.kubectl("delete", "crd", "kafkaclusters.kafka.ottla.dev", "kafkatopics.kafka.ottla.dev")
+    kinds = ("kafkaclusters", "kafkapipelines", "kafkatopics")
+    kubernetes.kubectl("delete", "crd", *(f"{kind}.kafka.ottla.dev" for kind in kinds))
     assert kubernetes.kubectl("api-resources", "--api-group=kafka.ottla.dev", "-o", "name").split() == []
