@@ -96,6 +96,8 @@ EXTENDED = (
     "tests/operator/real_api",
     "tests/operator/rebalancer/test_on_real_brokers.py",
     "tests/operator/runtime/test_operator.py",
+    "tests/pipeline/sink/test_delivery.py",
+    "tests/pipeline/sink/test_exactly_once.py",
     "tests/scenarios",
     "tests/simulation/test_determinism.py",
     "tests/simulation/test_mutants.py",
