@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ottla_broker.exposition import Exposition
+from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import api_versions as api_versions_api
@@ -130,6 +131,27 @@ async def test_a_refused_batch_gets_kafkas_error_and_leaves_nothing_behind(
     part = response.responses[0].partition_responses[0]
     assert (ErrorCode.of(part.error_code), part.base_offset) == (error, -1)
     assert await one.values(1, "orders") == []
+
+
+async def test_before_the_first_metadata_a_broker_calls_no_topic_unknown(one: Fleet) -> None:
+    """It has just started, and a client that asks it for a topic's offsets must ask elsewhere, not give up."""
+    metadata_cache = one.nodes[1].metadata
+    one.nodes[1].dispatcher.services.replica_manager.metadata = MetadataCache(1)
+    asked = list_offsets_api.ListOffsetsRequest(
+        topics=[
+            list_offsets_api.ListOffsetsTopic(
+                name="nowhere", partitions=[list_offsets_api.ListOffsetsPartition(partition_index=0, timestamp=-2)]
+            )
+        ]
+    )
+    for error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+        listed = await one.ask(1, ApiKey.LIST_OFFSETS, 5, asked)
+        produced = await one.ask(1, ApiKey.PRODUCE, 9, produce_request("nowhere", batch("a")))
+        fetched = await one.ask(1, ApiKey.FETCH, 12, fetch_request(bytes(16), "nowhere"))
+        assert listed.topics[0].partitions[0].error_code == error
+        assert produced.responses[0].partition_responses[0].error_code == error
+        assert fetched.responses[0].partitions[0].error_code == error
+        one.nodes[1].dispatcher.services.replica_manager.metadata = metadata_cache
 
 
 async def test_zstd_needs_version_seven(one: Fleet) -> None:

@@ -193,7 +193,11 @@ class ReplicaManager:
         return self._partitions.get(topic, index)
 
     def partition_or_error(self, topic: str, index: int) -> Partition | ErrorCode:
-        """The partition, or why there is none here: 56 (offline directory), 6 (elsewhere), 3 (nowhere)."""
+        """The partition, or why there is none here: 56 (offline directory), 6 (elsewhere), 3 (nowhere).
+
+        Until the first UpdateMetadata nobody knows what is nowhere, and the answer is 6: for ListOffsets librdkafka
+        takes 3 as final. Apache Kafka answers 3.
+        """
         by_index = self.topics.get(topic)
         partition = None if by_index is None else by_index.get(index)
         if partition is not None:
@@ -201,7 +205,7 @@ class ReplicaManager:
             return ErrorCode.KAFKA_STORAGE_ERROR if is_offline else partition
         if self.is_offline(TopicPartition(topic, index)):
             return ErrorCode.KAFKA_STORAGE_ERROR
-        if self.metadata.partition(topic, index) is not None:
+        if not self.metadata.is_ready or self.metadata.partition(topic, index) is not None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
