@@ -22,7 +22,7 @@ from kazoo.protocol.states import ZnodeStat
 from ottla_broker.coordination import znodes
 from ottla_broker.local.jars import find_java, kafka_class_path
 from ottla_broker.local.ports import free_port
-from tests.nemesis.fleet import knows_the_fleet
+from tests.nemesis.fleet import knows_the_fleet, knows_the_leaders
 from tests.nemesis.load import TOPIC
 
 PARTITIONS = 6
@@ -169,6 +169,10 @@ class MixedFleet:
         assignment = [[(index + step) % SIZE for step in range(SIZE)] for index in range(PARTITIONS)]
         new = NewTopic(TOPIC, PARTITIONS, replica_assignment=assignment, config={"min.insync.replicas": "2"})
         admin.create_topics([new])[TOPIC].result(_LIMIT_S)
+        self.until(
+            lambda: all(knows_the_leaders(address, TOPIC, PARTITIONS) for address in addresses),
+            "every broker knows the leaders",
+        )
 
     def state(self) -> State:
         brokers = tuple(sorted(int(name) for name in self._children("/brokers/ids")))

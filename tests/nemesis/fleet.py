@@ -104,6 +104,10 @@ class Fleet:
         )
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         admin.create_topics([new])[name].result(_LIMIT_S)
+        until(
+            lambda: all(knows_the_leaders(broker.bootstrap, name, partitions) for broker in self.brokers),
+            f"every broker knows the leaders of {name}",
+        )
 
     def state(self) -> State:
         """AssertionError when ZooKeeper cannot be asked for a long time."""
@@ -226,3 +230,17 @@ def knows_the_fleet(address: str) -> bool:
     except KafkaException:
         return False
     return bool(metadata.controller_id >= 0 and len(metadata.brokers) == SIZE)
+
+
+def knows_the_leaders(address: str, topic: str, partitions: int) -> bool:
+    """Whether the broker there names a leader for each partition of the topic.
+
+    A broker whose first answer to a new partition's producer is NOT_LEADER_OR_FOLLOWER may take the second batch:
+    librdkafka then reports the first one as delivered ("implicitly acked"), and does not send it again.
+    """
+    try:
+        metadata = AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(topic, timeout=_ASK_S)
+    except KafkaException:
+        return False
+    found = metadata.topics[topic].partitions.values()
+    return len(found) == partitions and all(one.leader >= 0 for one in found)
