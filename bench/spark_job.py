@@ -23,6 +23,8 @@ def main(connector: str, jars: str) -> None:
     """`connector` is "ottla" or "kafka"; `jars` the stock connector's, separated by commas, or ""."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    if connector == "ottla":
+        import pyspark_ottla  # noqa: F401
     from pyspark.sql import SparkSession
 
     builder = (

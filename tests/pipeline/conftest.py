@@ -15,6 +15,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session with the stock connector beside ours, and PostgreSQL's driver."""
     from pyspark.sql import SparkSession
 
+    import pyspark_ottla  # noqa: F401  as every program does
     from bench.spark_read import stock_jars
     from tests.pipeline.postgresql import driver
 
