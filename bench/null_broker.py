@@ -1,19 +1,24 @@
-"""A broker that stores nothing: Ottla's network adapter and codec; every request is parsed, acknowledged and dropped.
+"""The floor of a broker in Python: Ottla's network adapter and codec, a checksum and a plain write, and nothing else.
 
-The difference to the real broker is the cost of storage, replication and bookkeeping; the rest is the cost of sockets
-and of the protocol in Python. `python -m bench.null_broker PORT`.
+Every request is parsed; the CRC of each batch is computed, its bytes are appended to a file of the partition, and it is
+acknowledged. There is no log, no index, no producer state and no replica: the difference to the real broker is what
+these cost. `python -m bench.null_broker PORT DIRECTORY`; the directory takes a file of at most `FILE_BYTES` for each
+partition.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import uvloop
+from crc32c import crc32c
 
 from ottla_broker.adapters.network import SocketNetwork
 from ottla_broker.ports.network import Chunk, Connection, ConnectionHandler
@@ -23,15 +28,51 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import api_versions, init_producer_id, metadata, produce
 
 PARTITIONS = 16
+FILE_BYTES = 1 << 28
+_CRC_START = 21
+"""Where the part of a batch begins that its CRC covers."""
 _SERVED = ((ApiKey.PRODUCE, 0, 11), (ApiKey.FETCH, 4, 17), (ApiKey.METADATA, 0, 12), (ApiKey.API_VERSIONS, 0, 4),
            (ApiKey.INIT_PRODUCER_ID, 0, 5))  # fmt: skip
+
+
+class PartitionFiles:
+    """A file for each partition of the topic that is written to, which begins anew when it is full."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._topic = ""
+        self._files: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}
+
+    def append(self, topic: str, index: int, records: memoryview) -> None:
+        """Writes the bytes behind those of before. The files of another topic are deleted. OSError."""
+        if topic != self._topic:
+            self._begin(topic)
+        file = self._files.get(index)
+        if file is None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            file = self._files[index] = os.open(self._directory / f"{topic}-{index}", flags)
+            self._sizes[index] = 0
+        if self._sizes[index] >= FILE_BYTES:
+            os.ftruncate(file, 0)
+            self._sizes[index] = 0
+        self._sizes[index] += os.write(file, records)
+
+    def _begin(self, topic: str) -> None:
+        for index, file in self._files.items():
+            os.close(file)
+            (self._directory / f"{self._topic}-{index}").unlink()
+        self._files.clear()
+        self._topic = topic
 
 
 class NullBroker:
     """Leader of every partition of every topic."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, files: PartitionFiles) -> None:
         self._port = port
+        self._files = files
         self._next_offset = 0
         self._handlers: dict[int, Callable[[int, Any], object | None]] = {
             int(ApiKey.PRODUCE): self._produce,
@@ -65,6 +106,8 @@ class NullBroker:
         for topic in request.topic_data:
             partitions = []
             for partition in topic.partition_data:
+                crc32c(partition.records[_CRC_START:])
+                self._files.append(topic.name, partition.index, partition.records)
                 partitions.append(
                     produce.PartitionProduceResponse(
                         index=partition.index, error_code=0, base_offset=self._next_offset, log_append_time_ms=-1
@@ -124,13 +167,13 @@ class _Handler:
         return
 
 
-async def serve(port: int) -> None:
+async def serve(port: int, directory: Path) -> None:
     """Serves until SIGTERM."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
     network = SocketNetwork(loop)
-    broker = NullBroker(port)
+    broker = NullBroker(port, PartitionFiles(directory))
 
     def factory(connection: Connection) -> ConnectionHandler:
         return _Handler(broker, connection)
@@ -142,4 +185,4 @@ async def serve(port: int) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(int(sys.argv[1])))
+    uvloop.run(serve(int(sys.argv[1]), Path(sys.argv[2])))

@@ -24,15 +24,15 @@ _WITHOUT_LOAD_GOALS = (
 )
 
 GOALS: dict[tuple[str, str], tuple[str, float]] = {
-    ("produce-java-256k", "cpu_s_per_gb"): ("at most", 0.25),
-    ("produce-librdkafka-1m", "cpu_s_per_gb"): ("at most", 0.25),
-    ("produce-java-64k", "cpu_s_per_gb"): ("at most", 0.4),
-    ("produce-java-16k", "cpu_s_per_gb"): ("at most", 0.5),
-    ("consume-java", "cpu_s_per_gb"): ("at most", 0.6),
-    ("consume-librdkafka", "cpu_s_per_gb"): ("at most", 0.6),
-    ("single-100b", "cpu_us_per_request"): ("at most", 1.0),
-    ("sync-100b", "p50_ms"): ("at most", 1.2),
-    ("sync-100b", "p99_ms"): ("at most", 1.2),
+    ("produce-java-256k", "cpu_s_per_gb"): ("at most", 0.6),
+    ("produce-librdkafka-1m", "cpu_s_per_gb"): ("at most", 0.6),
+    ("produce-java-64k", "cpu_s_per_gb"): ("at most", 0.6),
+    ("produce-java-16k", "cpu_s_per_gb"): ("at most", 0.7),
+    ("consume-java", "cpu_s_per_gb"): ("at most", 1.0),
+    ("consume-librdkafka", "cpu_s_per_gb"): ("at most", 1.0),
+    ("single-100b", "cpu_us_per_request"): ("at most", 0.5),
+    ("sync-100b", "p50_ms"): ("at most", 1.0),
+    ("sync-100b", "p99_ms"): ("at most", 1.0),
     ("produce-java-64k-half-rate", "p99_ms"): ("at most", 1.0),
     ("idle", "start_s"): ("at most", 0.25),
     **{
@@ -41,7 +41,7 @@ GOALS: dict[tuple[str, str], tuple[str, float]] = {
         if scenario.half_rate_of is None and scenario.name not in ("idle", *_WITHOUT_LOAD_GOALS)
     },
     ("rf3-java-64k", "throughput_mb_s"): ("at least", 1.2),
-    ("rf3-java-64k", "cpu_s_per_gb"): ("at most", 0.4),
+    ("rf3-java-64k", "cpu_s_per_gb"): ("at most", 0.5),
     ("rf3-java-64k-half-rate", "p99_ms"): ("at most", 1.0),
     **{
         (scenario.name, "rss_mb"): ("at most", 0.2)
@@ -60,8 +60,8 @@ GOALS: dict[tuple[str, str], tuple[str, float]] = {
 
 _VALUE_GOALS = {**VALUE_GOALS, **availability.VALUE_GOALS}
 
-NULL_BROKER_GOAL = 0.9
-"""Our throughput is at least this share of the null broker's."""
+FLOOR_GOAL = 1.3
+"""Our CPU is at most this multiple of the null broker's, which does what no broker in Python can leave out."""
 
 
 def entries(measured: Measured) -> list[dict[str, object]]:
@@ -108,9 +108,9 @@ def goal_of(entry: dict[str, object]) -> tuple[str, bool | None]:
     words, met = _held(goal, entry["ratio"], "")
     if met is None:
         return words, None
-    if entry["metric"] == "throughput_mb_s" and isinstance(ours, float) and isinstance(null, float):
-        words += f", ≥ {NULL_BROKER_GOAL:g} × null"
-        met = met and ours >= NULL_BROKER_GOAL * null
+    if str(entry["metric"]).startswith("cpu_") and isinstance(ours, float) and isinstance(null, float):
+        words += f", ≤ {FLOOR_GOAL:g} × null"
+        met = met and ours <= FLOOR_GOAL * null
     return words, met
 
 
@@ -128,16 +128,30 @@ def write(out: Path, measured: Measured) -> list[dict[str, object]]:
     (out / "report.json").write_text(json.dumps(found, indent=1) + "\n")
     every = {"rounds": measured.values, "bytes_per_request": measured.bytes_per_request, "cold": measured.cold}
     (out / "rounds.json").write_text(json.dumps(every, indent=1) + "\n")
-    (out / "report.md").write_text("\n".join(_markdown(found, measured)) + "\n")
+    (out / "report.md").write_text("\n".join(_markdown(found, measured, [])) + "\n")
     return found
 
 
-def _markdown(found: Sequence[dict[str, object]], measured: Measured) -> list[str]:
+def write_page(path: Path, measured: Measured, made: str) -> None:
+    """Writes the page of the manual, whole. `made`: the date, the build and the machine, as `machine.description`."""
+    head = [
+        "<!-- Written by `make bench`: do not edit. -->",
+        "",
+        made,
+        "What the scenarios are, and how they are measured: [benchmarks.md](../internals/benchmarks.md).",
+        "",
+    ]
+    path.write_text("\n".join(_markdown(entries(measured), measured, head)) + "\n")
+
+
+def _markdown(found: Sequence[dict[str, object]], measured: Measured, head: Sequence[str]) -> list[str]:
     lines = [
         "# Beside Apache Kafka 3.9.1",
         "",
+        *head,
         "Medians over the rounds, lowest to highest value in brackets; ratio = ours / Apache Kafka. Broker processes",
         "only: clients and ZooKeeper are not counted. Bytes per request: ours / Apache Kafka. Made by `make bench`.",
+        "The null broker parses each request, checks the CRC and writes the bytes: the floor of a broker in Python.",
         "In the scenarios of Spark, Apache Kafka stands for Spark's own Kafka connector; both use our broker.",
         "",
         "| scenario | metric | ours | Apache Kafka | ratio | goal | met | null broker | plain writes | bytes/request |",

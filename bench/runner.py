@@ -164,7 +164,7 @@ class BenchRunner:
         volume = self._volume.of(records * share)
         system.create_topic("warm-up", PARTITIONS, brokers)
         for quarter in range(4):
-            self._fill(system)
+            self._fill()
             request = Request(self._work, system, "warm-up", volume)
             result, cpu = self._loaded(scenario, request)
             if quarter == 0:
@@ -204,7 +204,7 @@ class BenchRunner:
             self._step(f"{system.name}: preparing")
             system.create_topic(topic, scenario.partitions, scenario.brokers)
             if scenario.name.startswith("consume"):
-                self._fill(system)
+                self._fill()
                 self._loaded(BY_NAME["produce-java-64k"], Request(self._work, system, topic, self._volume))
         # One uncounted round: what is read is in the page cache, and the code of this load is compiled.
         for system in taking_part:
@@ -219,7 +219,7 @@ class BenchRunner:
             for system in order:
                 self._step(f"round {number + 1}, {system.name}")
                 if scenario.writes:
-                    self._fill(system)
+                    self._fill()
                 result, cpu = self._loaded(scenario, Request(self._work, system, topic, self._volume, rate))
                 self._note(scenario, system, result, cpu)
                 moved = max(moved, result.bytes)
@@ -243,7 +243,7 @@ class BenchRunner:
             self._step(f"{system.name}: its full rate")
             other = BY_NAME[scenario.half_rate_of]
             system.create_topic("full-rate", other.partitions, other.brokers)
-            self._fill(system)
+            self._fill()
             result, _ = self._loaded(other, Request(self._work, system, "full-rate", self._volume))
             system.delete_topic("full-rate")
             known = result.bytes / result.seconds / 1e6
@@ -271,7 +271,7 @@ class BenchRunner:
 
     def _floor(self, scenario: Scenario, total_bytes: int, number: int) -> None:
         self._step(f"round {number + 1}, plain writes")
-        self._fill(None)
+        self._fill()
         path = self._work / f"floor-{scenario.name}-{number}"
         floor = write_plainly(path, total_bytes, scenario.block_bytes)
         self.measured.add(scenario.name, "throughput_mb_s", FLOOR, floor.bytes / floor.seconds / 1e6)
@@ -314,8 +314,8 @@ class BenchRunner:
         self._progress.update(task, step="")
         self._progress.advance(self._total)
 
-    def _fill(self, system: System | None) -> None:
-        if not self._fills_page_cache or (system is not None and system.name == NULL_BROKER):
+    def _fill(self) -> None:
+        if not self._fills_page_cache:
             return
         # What earlier rounds wrote goes to the disk first: nobody pays for the writeback of another.
         os.sync()

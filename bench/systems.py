@@ -298,7 +298,8 @@ class System:
 
     def _command(self, number: int) -> list[str]:
         if self.name == NULL_BROKER:
-            return [sys.executable, "-m", "bench.null_broker", str(self.ports[number])]
+            directory = self.work / f"log-{number}"
+            return [sys.executable, "-m", "bench.null_broker", str(self.ports[number]), str(directory)]
         properties = self.work / f"server-{number}.properties"
         properties.write_text(
             _SHIPPED.format(
