@@ -9,12 +9,24 @@ reason.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 
 from ottla_operator.rebalancer.assignment import Assignment, by_load, factor_of
 from ottla_operator.rebalancer.model import PlacementRefusal
 
-MOST_TRIES = 2_000
+MOST_TRIES = 4_000
 """How many placements are tried for one partition before it counts as impossible."""
+
+
+class Tries:
+    """How many are left."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def take(self) -> bool:
+        self._left -= 1
+        return self._left >= 0
 
 
 def place(assignment: Assignment) -> list[PlacementRefusal]:
@@ -39,11 +51,8 @@ def _place_one(assignment: Assignment, p: int) -> str:
     misplaced = _misplaced(assignment, p, factor, _stay_first(assignment, p))
     if not misplaced and len(before) == factor:
         return ""
-    # Of two replicas that must not be together either one may be the one for which there is another place.
-    for order in (_stay_first(assignment, p), _stay_first(assignment, p)[::-1]):
-        moved = _move_misplaced(assignment, p, factor, _misplaced(assignment, p, factor, order))
-        if moved:
-            return ""
+    if _keep_most(assignment, p, factor):
+        return ""
     has_to = [broker for broker in misplaced if _has_to_leave(assignment, p, broker)]
     if not has_to and len(before) > factor:
         for broker in _least_needed(assignment, p, before, len(before) - factor):
@@ -51,28 +60,34 @@ def _place_one(assignment: Assignment, p: int) -> str:
     return _reason(assignment, p, misplaced, factor)
 
 
-def _move_misplaced(assignment: Assignment, p: int, factor: int, misplaced: Sequence[int]) -> bool:
-    """Takes surplus replicas away, moves the misplaced ones and adds the missing; changes nothing when it cannot."""
+def _keep_most(assignment: Assignment, p: int, factor: int) -> bool:
+    """Keeps as many replicas as may be together, and finds brokers for the others; changes nothing when it cannot.
+
+    Of equally many those that should rather stay. All choices are tried: of two replicas that must not be together
+    either one may be the one for which there is another place.
+    """
     before = list(assignment.replicas[p])
-    surplus = max(0, len(before) - factor)
-    dropped = list(misplaced[:surplus])
-    if len(dropped) < surplus:
-        kept = [broker for broker in before if broker not in misplaced]
-        dropped += _least_needed(assignment, p, kept, surplus - len(dropped))
-    for broker in dropped:
-        assignment.remove(p, broker)
-    moved = [broker for broker in misplaced if broker not in dropped]
-    found = _search(assignment, p, moved, factor - len(assignment.replicas[p]), factor)
-    if found is None:
-        for broker in dropped:
-            assignment.add(p, broker)
-        assignment.replicas[p][:] = before
-        return False
-    for source, target in zip(moved, found, strict=False):
-        assignment.move(p, source, target)
-    for target in found[len(moved) :]:
-        assignment.add(p, target)
-    return True
+    surplus = len(before) - factor
+    wanted = _stay_first(assignment, p)
+    if surplus > 0:
+        wanted = _least_needed(assignment, p, before, len(before))[::-1]
+    tries = Tries(MOST_TRIES)
+    for size in range(min(len(before), factor), -1, -1):
+        for kept in combinations(wanted, size):
+            if _misplaced(assignment, p, factor, kept):
+                continue
+            leaving = [broker for broker in before if broker not in kept]
+            found = _search(assignment, p, kept, leaving, factor - size, tries)
+            if found is None:
+                continue
+            for source, target in zip(leaving, found, strict=False):
+                assignment.move(p, source, target)
+            for broker in leaving[len(found) :]:
+                assignment.remove(p, broker)
+            for target in found[len(leaving) :]:
+                assignment.add(p, target)
+            return True
+    return False
 
 
 def _stay_first(assignment: Assignment, p: int) -> list[int]:
@@ -106,17 +121,16 @@ def _misplaced(assignment: Assignment, p: int, factor: int, order: Sequence[int]
     return misplaced
 
 
-def _search(assignment: Assignment, p: int, moved: Sequence[int], added: int, factor: int) -> list[int] | None:
-    """The brokers for replicas that move and then for those that are added; None when there are none.
+def _search(
+    assignment: Assignment, p: int, kept: Sequence[int], leaving: Sequence[int], slots: int, tries: Tries
+) -> list[int] | None:
+    """So many brokers beside those that are kept; None when there are none, or `tries` have been used up.
 
     The least loaded first. A broker that leaves no place for the next one is given back.
     """
-    slots = len(moved) + added
     candidates = by_load(assignment, p, assignment.active)
-    candidates = [broker for broker in candidates if assignment.has_room(p, broker)]
-    kept = [broker for broker in assignment.replicas[p] if broker not in moved]
-    limit = assignment.rack_limit(factor)
-    tries = 0
+    candidates = [broker for broker in candidates if broker not in leaving and assignment.has_room(p, broker)]
+    limit = assignment.rack_limit(len(kept) + slots)
 
     def fits(chosen: Sequence[int], target: int) -> bool:
         broker = assignment.brokers[target]
@@ -129,15 +143,13 @@ def _search(assignment: Assignment, p: int, moved: Sequence[int], added: int, fa
         return in_rack <= limit
 
     def extend(chosen: list[int], start: int) -> list[int] | None:
-        nonlocal tries
         if len(chosen) == slots:
             return chosen
         for place_ in range(start, len(candidates)):
-            tries += 1
-            if tries > MOST_TRIES:
+            if not tries.take():
                 return None
             target = candidates[place_]
-            if target not in moved and fits(chosen, target):
+            if fits(chosen, target):
                 found = extend([*chosen, target], place_ + 1)
                 if found is not None:
                     return found

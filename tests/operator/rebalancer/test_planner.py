@@ -143,6 +143,14 @@ def test_more_replicas_are_added_and_fewer_are_taken_away() -> None:
     assert len(after.partitions[1].brokers) == 1
 
 
+def test_what_is_left_of_surplus_replicas_is_spread_in_the_same_plan() -> None:
+    """Brokers 0 and 3 share a rack with the only broker of another node, so it is broker 2 that has to stay."""
+    brokers = (broker(0, "a", node="n"), broker(2, "b", node="n"), broker(3, "a", node="n"), broker(8, "a", node="m"))
+    fleet = FleetPlacement(brokers, (replace(partition(0, (0, 2, 3), factor=2), in_sync=(0,)),))
+    after = _after(fleet, Policy(balance=False))
+    assert set(after.partitions[0].brokers) == {2, 8}
+
+
 def test_a_replica_out_of_sync_is_the_first_to_go() -> None:
     behind = replace(partition(0, (0, 1, 2), factor=2), in_sync=(1, 2))
     after = _after(FleetPlacement(tuple(broker(n) for n in range(3)), (behind,)), Policy(balance=False))
