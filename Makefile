@@ -1,7 +1,8 @@
 # Every target sets up what it needs by itself. CI and people run the same targets.
 PY := .venv/bin/python
-# Tests share no state: a process per core, at most four (each that needs them has a ZooKeeper and a JVM of its own).
-PYTEST := $(PY) -m pytest -q --numprocesses=logical --maxprocesses=4 --dist=worksteal
+# Tests share no state. A process more than there are cores, at most four (each that needs them has a ZooKeeper and a JVM
+# of its own): a third of its time a test waits for a process, a socket or a disk.
+PYTEST := $(PY) -m pytest -q --numprocesses=$(shell expr $$(nproc) + 1) --maxprocesses=4 --dist=worksteal
 .DEFAULT_GOAL := help
 # Every broker is a process: without kept bytecode each would compile its modules anew, and start in twice the time.
 unexport PYTHONDONTWRITEBYTECODE

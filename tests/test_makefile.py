@@ -30,6 +30,8 @@ def test_the_setup_is_told_which_python_to_use() -> None:
 
 def test_what_make_test_leaves_out_is_there() -> None:
     """A path that was renamed would be run, or left out, unseen."""
-    assert [path for path in (*EXTENDED, *FIRST_LOOK) if not (ROOT / path).exists()] == []
-    spark = [path for path in FIRST_LOOK if "pytest.mark.spark" in (ROOT / path).read_text()]
-    assert all(path.startswith(EXTENDED) or path in spark for path in FIRST_LOOK)
+    looked = [path.partition("::") for path in FIRST_LOOK]
+    assert [path for path in (*EXTENDED, *(path for path, _, _ in looked)) if not (ROOT / path).exists()] == []
+    assert all(f"def {name}" in (ROOT / path).read_text() for path, _, name in looked)
+    spark = [path for path, _, _ in looked if "pytest.mark.spark" in (ROOT / path).read_text()]
+    assert all(path.startswith(EXTENDED) or path in spark for path, _, _ in looked)

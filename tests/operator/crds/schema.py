@@ -6,6 +6,8 @@ CEL rules are not evaluated here; that takes an API server.
 from __future__ import annotations
 
 import re
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,11 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 def definition(plural: str) -> dict[str, Any]:
     """The CustomResourceDefinition of a kind."""
+    return deepcopy(_loaded(plural))
+
+
+@cache
+def _loaded(plural: str) -> dict[str, Any]:
     loaded: dict[str, Any] = yaml.safe_load((CRDS / f"{plural.removesuffix('s')}.yaml").read_text())
     return loaded
 
