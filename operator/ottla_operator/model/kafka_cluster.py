@@ -62,6 +62,8 @@ class BrokersSpec:
     config: Mapping[str, str]
     """What no pool says otherwise."""
     has_pools: bool = False
+    has_replicas: bool = False
+    """Whether the document says how many brokers there are, where it names no pools."""
     claim_deletion_policy: ClaimDeletionPolicy = "Retain"
     """What happens to a claim that no broker has any more because its disk was replaced or removed."""
     overrides: tuple[BrokerOverride, ...] = ()
@@ -207,6 +209,7 @@ def _parse_brokers(fields: Fields) -> BrokersSpec:
         pools=pools,
         config=config,
         has_pools=fields.has("pools"),
+        has_replicas=fields.has("replicas"),
         claim_deletion_policy=_parse_claim_deletion(fields),
         overrides=parse_overrides(fields),
         template=template,

@@ -12,7 +12,9 @@ from ottla_operator.api.condition_reasons import BROKERS_READY, RACKS_READY, SPR
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
 from ottla_operator.api.names import BROKER_ID, CLUSTER_ID, DISK, DISKS, POOL, broker_name, pod_of
 from ottla_operator.api.objects import CLAIM, POD, annotation, dig, is_terminating, label
-from ottla_operator.model.broker_pools import BrokerPool, free_ids, missing, surplus
+from ottla_operator.model.broker_pools import MAIN_POOL, BrokerPool, free_ids, missing, surplus
+from ottla_operator.model.fields import Problem
+from ottla_operator.model.kafka_cluster import DEFAULT_REPLICAS
 from ottla_operator.planning.broker_claims import claims_of
 from ottla_operator.planning.snapshot import POOL_FIELDS, Snapshot
 
@@ -65,7 +67,28 @@ def racks_of_nodes(snapshot: Snapshot) -> list[str]:
 
 def adds_brokers(snapshot: Snapshot) -> bool:
     """Whether `decide_identities` may assign ids and racks, which never change afterwards."""
+    if snapshot.problems_below(*POOL_FIELDS):
+        return False
     return bool(missing(snapshot.cluster.brokers.pools, snapshot.pools))
+
+
+def find_count_problems(snapshot: Snapshot) -> tuple[Problem, ...]:
+    """The problem of a document without `replicas` and `pools`, where its default would remove brokers that there are.
+
+    The default is that of a new cluster: it ends no pool and removes no broker, since nobody has asked for that.
+    """
+    brokers = snapshot.cluster.brokers
+    if brokers.has_replicas or brokers.has_pools:
+        return ()
+    recorded = snapshot.recorded_pools()
+    pools = sorted({*recorded.values()} - {MAIN_POOL})
+    if pools:
+        why = f"brokers are of pools that the document does not name ({', '.join(pools)})"
+    elif len(recorded) > DEFAULT_REPLICAS:
+        why = f"there are more brokers than the default of {DEFAULT_REPLICAS}"
+    else:
+        return ()
+    return (Problem("spec.brokers.replicas", f"is required while {why}; {len(recorded)} keeps all of them"),)
 
 
 def brokers_to_remove(snapshot: Snapshot) -> tuple[int, ...]:

@@ -137,8 +137,8 @@ class Snapshot:
 
     def __post_init__(self) -> None:
         brokers = self.cluster.brokers
-        recorded = self._recorded_pools() | dict(self.joining)
-        if brokers.has_pools and self.problems_below(*POOL_FIELDS):  # nobody joins another pool
+        recorded = self.recorded_pools() | dict(self.joining)
+        if self.problems_below(*POOL_FIELDS):  # nobody joins another pool
             named = {pool.name: pool for pool in brokers.pools}
             found = {number: named[name] for number, name in recorded.items() if name in named}
         else:
@@ -181,7 +181,7 @@ class Snapshot:
         pool = self.pools.get(broker_id)
         return self.cluster.brokers.config if pool is None else pool.config
 
-    def _recorded_pools(self) -> dict[int, str]:
+    def recorded_pools(self) -> dict[int, str]:
         """The pool of each broker as its claims record it, else its StatefulSet.
 
         Claims are written one by one, so two of a broker may differ for a moment: a pool that the document names wins.

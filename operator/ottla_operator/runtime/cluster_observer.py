@@ -45,7 +45,7 @@ from ottla_operator.planning.config import internal_address
 from ottla_operator.planning.disk_drains import brokers_to_describe
 from ottla_operator.planning.disk_fill import FreeSpaceHistory
 from ottla_operator.planning.disk_replacement import needs_all_volumes
-from ottla_operator.planning.identity import adds_brokers, brokers_to_remove
+from ottla_operator.planning.identity import adds_brokers, brokers_to_remove, find_count_problems
 from ottla_operator.planning.lost_nodes import volumes_to_read, why_out_of_reach
 from ottla_operator.planning.node_drains import volumes_on_cordoned_nodes
 from ottla_operator.planning.snapshot import ContainerImages, ContestedFields, Snapshot
@@ -125,6 +125,8 @@ class ClusterObserver:
             has_super_secret=facts.has_super_secret,
             contested=contested,
         )
+        if missing := find_count_problems(snapshot):
+            snapshot = replace(snapshot, problems=(*snapshot.problems, *missing))
         if self._reads_nodes and adds_brokers(snapshot):
             # A broker never changes its rack, and the watch of nodes may be behind that of clusters: when nodes are
             # labelled just before a cluster is applied, all brokers would get the racks that were seen first.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla_operator.api.names import BROKER_ID, POOL, REMOVED
-from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, dig, label, uid_of
+from ottla_operator.api.objects import CLAIM, KAFKA_CLUSTER, POD, STATEFUL_SET, dig, label, uid_of
 from tests.operator.fleet import CLUSTER, Fleet
 from tests.operator.kubernetes import Killed, node
 
@@ -113,6 +113,60 @@ async def test_a_cluster_that_loses_its_pools_keeps_its_brokers() -> None:
     await fleet.converge()
     assert _labels(fleet) == {number: {"main"} for number in range(4)} and fleet.claims() == claims
     assert _pods_deleted(fleet) == [] and fleet.condition("Ready")[0] == "True"
+
+
+@pytest.mark.parametrize("pools", [AB, [{"name": "a", "replicas": 1}, {"name": "b", "replicas": 5}]])
+async def test_pools_taken_out_without_replicas_in_their_place_change_nothing(pools: list[dict[str, Any]]) -> None:
+    fleet = await _fleet(pools)
+    count = sum(pool["replicas"] for pool in pools)
+    before = (fleet.racks(), fleet.claims(), _labels(fleet))
+    fleet.kubernetes.writes.clear()
+    fleet.edit("spec.brokers.pools", None)
+    await fleet.converge()
+    status, reason, message = fleet.condition("BrokersReady")
+    assert (status, reason) == ("False", "InvalidSpec") and fleet.condition("Stalled")[0] == "True"
+    assert "spec.brokers.replicas: is required while brokers are of pools" in message and f"{count} keeps" in message
+    assert (fleet.racks(), fleet.claims(), _labels(fleet)) == before and _pods_deleted(fleet) == []
+    await _is_at_rest(fleet)
+    fleet.edit("spec.brokers.replicas", count)
+    await fleet.converge(300)
+    assert fleet.condition("Ready")[0] == "True" and (fleet.racks(), fleet.claims()) == before[:2]
+    assert _labels(fleet) == {number: {"main"} for number in range(count)}
+
+
+async def test_a_cluster_created_again_without_its_pools_removes_no_broker() -> None:
+    fleet = await _fleet(AB)
+    claims = fleet.claims()
+    fleet.kubernetes.remove(KAFKA_CLUSTER, "orders")
+    fleet.kubernetes.settle()
+    assert fleet.kubernetes.names(STATEFUL_SET) == [] and fleet.claims() == claims
+    document = _document()
+    document["spec"]["brokers"].pop("replicas")
+    fleet.kubernetes.put(document)
+    await fleet.converge()
+    assert "spec.brokers.replicas: is required" in fleet.condition("BrokersReady")[2]
+    assert fleet.claims() == claims
+
+
+async def test_replicas_that_are_taken_out_remove_no_broker() -> None:
+    fleet = await _fleet(replicas=5)
+    fleet.edit("spec.brokers.replicas", None)
+    fleet.kubernetes.writes.clear()
+    await fleet.converge()
+    assert len(fleet.racks()) == 5 and _pods_deleted(fleet) == []
+    said = "spec.brokers.replicas: is required while there are more brokers than the default of 3; 5 keeps all of them"
+    assert said in fleet.condition("BrokersReady")[2]
+    fleet.edit("spec.brokers.replicas", 3)
+    await fleet.converge(300)
+    assert len(fleet.racks()) == 3 and fleet.condition("Ready")[0] == "True"
+
+
+async def test_a_new_cluster_has_three_brokers_without_replicas() -> None:
+    document = _document()
+    document["spec"]["brokers"].pop("replicas")
+    fleet = Fleet(document)
+    await fleet.converge()
+    assert len(fleet.racks()) == 3 and fleet.condition("Ready")[0] == "True"
 
 
 async def test_a_cluster_gets_pools_and_more_brokers_at_once() -> None:
