@@ -7,16 +7,18 @@ was acknowledged is noted in `overwritten`.
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, field
 
 from ottla_operator.api import names
-from ottla_operator.api.fleet import ServerReport
+from ottla_operator.api.fleet import Reconfiguration, ServerReport
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
     KAFKA_CLUSTER,
     KINDS,
     POD,
+    SECRET,
     STATEFUL_SET,
     Obj,
     dig,
@@ -27,15 +29,17 @@ from ottla_operator.api.objects import (
 from tests.operator.fleet import CLUSTER, Fleet, InMemorySurroundings
 
 EMPTY = -1
+SUPER_SECRET = "orders-zookeeper-super"
 
 
 @dataclass(slots=True)
 class _Server:
-    """A container that runs. `zxid`: what its database holds; EMPTY ones have no vote."""
+    """A container that runs. `zxid`: of its database; EMPTY ones have no vote. `password`: of the super user."""
 
     pod_uid: str
     volumes: tuple[str, ...]
     zxid: int
+    password: str
 
 
 @dataclass(slots=True)
@@ -91,6 +95,10 @@ class Ensemble:
         self._elect()
         return [] if self.leader is None else sorted(self._members())
 
+    def passwords(self) -> dict[int, str]:
+        """The password of the super user that each running server has started with."""
+        return {server: running.password for server, running in sorted(self._members().items())}
+
     def write(self) -> None:
         """A client's transaction, acknowledged by every server that is there."""
         self._elect()
@@ -119,10 +127,14 @@ class Ensemble:
                 self.refused[server] = f"the data volume of server {server} is not the one that it served with"
                 return
             zxid = EMPTY
+        if SUPER_SECRET not in self.fleet.kubernetes.names(SECRET):
+            self.refused[server] = f'secret "{SUPER_SECRET}" not found'
+            return
+        encoded = self.fleet.kubernetes.there(SECRET, SUPER_SECRET)["data"]["password"]
         if zxid == EMPTY and permission == "initialize":
             zxid = 0
         self._boots += 1
-        self._servers[server] = _Server(uid_of(pod), uids, zxid)
+        self._servers[server] = _Server(uid_of(pod), uids, zxid, base64.b64decode(encoded).decode())
         for uid in uids:
             self.volumes[uid] = (f"{self._boots} {server}", zxid)
 
@@ -177,6 +189,12 @@ class EnsembleSurroundings(InMemorySurroundings):
 
     async def server_report(self, pod: Obj) -> ServerReport | None:
         return ServerReport(uid_of(pod), self.ensemble.mode(pod))
+
+    async def reconfigure(self, leader: Obj, password: str, change: Reconfiguration) -> str:
+        server = int(str(dig(leader, "metadata", "labels", names.SERVER_ID)))
+        if self.ensemble.passwords().get(server) != password:
+            return "NoAuth"
+        return self.ensemble_members.reconfigure(change, "secret", self.serving())
 
 
 class EnsembleFleet(Fleet):

@@ -462,6 +462,8 @@ class InMemorySurroundings:
     ensemble_members: Membership = field(init=False)
     passed_s: int = 0
     """How long after NOW it is."""
+    next_password: str = "secret"
+    """Of the next Secret of ZooKeeper's super user."""
 
     def __post_init__(self) -> None:
         self.ensemble_members = Membership(self.kubernetes)
@@ -470,7 +472,7 @@ class InMemorySurroundings:
         return (datetime.fromisoformat(NOW) + timedelta(seconds=self.passed_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def password(self) -> str:
-        return "secret"
+        return self.next_password
 
     async def broker_report(self, pod: Obj) -> BrokerReport | None:
         self.reported.append(str(pod["metadata"]["name"]))

@@ -243,6 +243,12 @@ def _protocol_raised(live: Obj, wanted: Obj) -> bool:
     return now is not None and now != then
 
 
+def _super_user_changed(live: Obj, wanted: Obj) -> bool:
+    """The Secret of ZooKeeper's super user was made again."""
+    now, then = (annotation(dig(obj, "spec", "template"), names.SUPER_USER) for obj in (live, wanted))
+    return now != then
+
+
 def _image_changed(live: Obj, wanted: Obj) -> bool:
     return _images(live) != _images(wanted)
 
@@ -251,6 +257,7 @@ _CHECKS: tuple[tuple[str, Callable[[Obj, Obj], bool]], ...] = (
     ("ConfigChanged", _config_changed),
     ("ImageChanged", _image_changed),
     ("ProtocolRaised", _protocol_raised),
+    ("SuperUserChanged", _super_user_changed),
 )
 """The checks of a template, in the order in which reasons are shown; TemplateChanged when none of them finds any."""
 

@@ -103,7 +103,8 @@ class Snapshot:
     """Levels by feature (KIP-584), asked for only while spec.version is too low; None when no broker answers."""
     creation_failures: Mapping[str, str] = field(default_factory=dict)
     """Why Kubernetes creates no pod of a StatefulSet, by its name: a quota, a limit range, a policy."""
-    has_super_secret: bool = False
+    super_secret: Obj | None = None
+    """The Secret of the ensemble's super user, without what it holds; None when the cluster has none."""
     contested: Mapping[tuple[str, str], ContestedFields] = field(default_factory=dict)
     """By kind and name."""
     log_dirs: Mapping[int, tuple[LogDirContents, ...]] = field(default_factory=dict)

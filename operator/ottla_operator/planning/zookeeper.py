@@ -129,7 +129,7 @@ def decide_zookeeper(snapshot: Snapshot) -> EnsembleDecision:
     return EnsembleDecision(
         decision,
         stateful_sets,
-        not snapshot.has_super_secret,
+        snapshot.super_secret is None,
         volumes.kept,
         resize.record.members,
         None if delete is not None else resize.reconfiguration,

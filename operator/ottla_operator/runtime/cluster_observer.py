@@ -65,14 +65,14 @@ MESSAGE_LENGTH = 300
 
 @dataclass(slots=True)
 class _SlowFacts:
-    """What is read seldom: storage classes by name, and whether the Secret of ZooKeeper's super user exists.
+    """What is read seldom: storage classes by name, and the Secret of ZooKeeper's super user, without what it holds.
 
     `cluster`: the uid of the KafkaCluster that it was read for; the Secret is deleted with the cluster.
     """
 
     cluster: str
     storage_classes: dict[str, Obj]
-    has_super_secret: bool
+    super_secret: Obj | None
     read_at: float
 
 
@@ -122,7 +122,7 @@ class ClusterObserver:
             now=self._environment.now(),
             nodes=self._cache.nodes() if self._reads_nodes else None,
             storage_classes=facts.storage_classes,
-            has_super_secret=facts.has_super_secret,
+            super_secret=facts.super_secret,
             contested=contested,
         )
         if missing := find_count_problems(snapshot):
@@ -165,10 +165,10 @@ class ClusterObserver:
             self._log.info("no broker reports min.insync.replicas: %s", error)
             return kafka
 
-    def note_super_secret(self) -> None:
+    def note_super_secret(self, created: Obj) -> None:
         """Records that the Secret of ZooKeeper's super user has been created."""
         if self._slow_facts is not None:
-            self._slow_facts.has_super_secret = True
+            self._slow_facts.super_secret = _without_data(created)
 
     async def _creation_failures(self, snapshot: Snapshot) -> dict[str, str]:
         """Why Kubernetes creates no pod, by StatefulSet. Events are read only for missing pods."""
@@ -333,10 +333,12 @@ class ClusterObserver:
                 if error.status != 403:
                     raise
                 classes[name] = {}  # without the right to read it volumes do not grow
-        own_ensemble = not dig(resource, "spec", "zookeeper", "connect")
-        secret = names.zookeeper_secret(self._key[1])
-        has_secret = own_ensemble and is_owned_by(await self._api.get(SECRET, self._key[0], secret) or {}, resource)
-        self._slow_facts = _SlowFacts(uid_of(resource), classes, has_secret, now)
+        secret: Obj | None = None
+        if not dig(resource, "spec", "zookeeper", "connect"):
+            found = await self._api.get(SECRET, self._key[0], names.zookeeper_secret(self._key[1]))
+            if found is not None and is_owned_by(found, resource):
+                secret = _without_data(found)
+        self._slow_facts = _SlowFacts(uid_of(resource), classes, secret, now)
         return self._slow_facts
 
     async def _ask_servers(self, snapshot: Snapshot) -> dict[int, ServerReport]:
@@ -387,6 +389,10 @@ def leader_pod(snapshot: Snapshot, servers: Mapping[int, ServerReport]) -> Obj |
         if len(leaders) == 1
         else None
     )
+
+
+def _without_data(secret: Obj) -> Obj:
+    return {key: value for key, value in secret.items() if key not in ("data", "stringData")}
 
 
 def _last_seen(event: Obj) -> str:

@@ -191,12 +191,12 @@ class ClusterTask:
         password = self._environment.password()
         hashed = base64.b64encode(hashlib.sha1(f"super:{password}".encode()).digest()).decode()
         try:
-            await self._api.create(super_secret(snapshot, password, f"super:{hashed}"))
+            created = await self._api.create(super_secret(snapshot, password, f"super:{hashed}"))
         except ApiError as error:
             if error.status != 409:
                 raise
             return  # that of a terminating cluster of this name, or somebody else's; the next reconciliation reads it
-        self._observer.note_super_secret()
+        self._observer.note_super_secret(created)
 
     async def _reconfigure(self, snapshot: Snapshot, change: Reconfiguration) -> None:
         """Reconfigures the ensemble. What came of it is read in the next reconciliation."""

@@ -155,11 +155,14 @@ class Ensemble:
             server.stop()
 
 
+def _super_flags(password: str) -> str:
+    digest = base64.b64encode(hashlib.sha1(f"super:{password}".encode()).digest()).decode()
+    return f"-Dzookeeper.DigestAuthenticationProvider.superDigest=super:{digest}"
+
+
 @pytest.fixture
 def ensemble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ensemble]:
-    digest = base64.b64encode(hashlib.sha1(f"super:{PASSWORD}".encode()).digest()).decode()
-    flags = f"-Dzookeeper.DigestAuthenticationProvider.superDigest=super:{digest}"
-    monkeypatch.setattr(files, "SUPER_FLAGS", flags)
+    monkeypatch.setattr(files, "SUPER_FLAGS", _super_flags(PASSWORD))
     chosen = free_ports(9)
     ports = {server: chosen[3 * server - 3 : 3 * server] for server in (1, 2, 3)}
     found = Ensemble(tmp_path, files.search_path(tmp_path), ports)
@@ -234,3 +237,29 @@ async def test_zookeeper_refuses_a_stranger_an_old_version_and_a_server_that_is_
     assert "BadVersion" in await zookeeper_admin.reconfigure(LOOPBACK, PASSWORD, old, port)
     assert await zookeeper_admin.membership(LOOPBACK, ensemble.ports[3][2]) is None, "nobody listens there"
     assert sorted((await ensemble.members()).servers) == [1]
+
+
+async def test_a_new_password_of_the_super_user_counts_once_every_server_has_restarted(
+    ensemble: Ensemble, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ensemble.joins(2, (1,))
+    await ensemble.joins(3, (1, 2))
+    monkeypatch.setattr(files, "SUPER_FLAGS", _super_flags("another"))
+    leader = await ensemble.leader()
+    leaving = 2 if leader == 3 else 3
+    now = await ensemble.members()
+    change = Reconfiguration(now.version, leaving=leaving)
+    assert "NoAuth" in await zookeeper_admin.reconfigure(LOOPBACK, "another", change, ensemble.client_port(leader))
+    for server in sorted((1, 2, 3), key=lambda one: (one == leader, one)):
+        ensemble.servers[server].stop()
+        ensemble.start(server, (1, 2, 3), "no")
+        files._until(lambda: all(one.is_ready() for one in ensemble.servers.values()))
+        writer.until_more()
+    port = ensemble.client_port(await ensemble.leader())
+    now = await ensemble.members()
+    leaving = next(one for one in (3, 2) if ensemble.client_port(one) != port)
+    change = Reconfiguration(now.version, leaving=leaving)
+    assert "NoAuth" in await zookeeper_admin.reconfigure(LOOPBACK, PASSWORD, change, port)
+    assert await zookeeper_admin.reconfigure(LOOPBACK, "another", change, port) == ""
+    assert sorted((await ensemble.members()).servers) == sorted({1, 2, 3} - {leaving})
+    assert writer.lost() == set()
