@@ -38,6 +38,13 @@ from ottla_operator.effects.ports import ApiError, ListPage
 NOW = "2026-01-01T00:00:00Z"
 GRACEFUL = (POD.kind,)
 SERVER_FIELDS = ("uid", "resourceVersion", "generation", "creationTimestamp")
+MUTABLE_OF_STATEFUL_SETS = {
+    "minReadySeconds", "ordinals", "persistentVolumeClaimRetentionPolicy", "replicas", "revisionHistoryLimit",
+    "template", "updateStrategy",
+}  # fmt: skip
+"""ValidateStatefulSetUpdate of Kubernetes."""
+IMMUTABLE_OF_JOBS = {"completionMode", "podFailurePolicy", "selector", "template"}
+"""ValidateJobUpdate, of what we declare."""
 
 
 class Killed(BaseException):
@@ -188,13 +195,14 @@ class InMemoryKubernetes:
             raise ApiError(409, "AlreadyExists", name_of(obj))
         return self._admitted("create", obj)
 
+    async def is_valid(self, obj: Obj) -> bool:
+        return not _fault(obj if self.webhook is None else self.webhook(_copy(obj)))
+
     async def apply(self, obj: Obj) -> Obj:
         before = self.objects.get(self._key(obj))
         wanted_uid = obj["metadata"].get("uid")
         if wanted_uid and (before is None or uid_of(before) != wanted_uid):
             raise ApiError(409, "Conflict", f"uid of {name_of(obj)}")
-        if before is not None and before.get("immutable") and before.get("data") != obj.get("data"):
-            raise ApiError(422, "Invalid", f"{name_of(obj)} is immutable")
         last = self._applied.get(self._key(obj), {}) if before is not None else {}
         merged = _merge(_without(before or {}, last, obj), obj)
         changed = self._admitted("apply", merged)
@@ -242,8 +250,8 @@ class InMemoryKubernetes:
         obj = _copy(obj) if self.webhook is None else self.webhook(_copy(obj))
         for key, text in obj.pop("stringData", {}).items():
             obj.setdefault("data", {})[key] = base64.b64encode(text.encode()).decode()
-        if fault := _fault(obj):
-            raise ApiError(422, "Invalid", f"{obj['kind']} {name_of(obj)}: {fault}")
+        if fault := _fault(obj) or _immutable_field(self.objects.get(self._key(obj)), obj):
+            raise ApiError(422, "Invalid", f'{obj["kind"]} "{name_of(obj)}" is invalid: {fault}')
         return self._write(verb, obj)
 
     def _write(self, verb: str, obj: Obj) -> Obj:
@@ -521,6 +529,21 @@ def _fault(obj: Obj) -> str:
     for volume in dig(spec, "template", "spec", "volumes") or []:
         if len(volume) > 2:
             return f"volume {volume['name']}: may not specify more than 1 volume type"
+    return ""
+
+
+def _immutable_field(before: Obj | None, obj: Obj) -> str:
+    """What an API server does not change of an object that exists."""
+    if before is None:
+        return ""
+    if before.get("immutable") and before.get("data") != obj.get("data"):
+        return "data: Forbidden: field is immutable when `immutable` is set"
+    was, now = before.get("spec") or {}, obj.get("spec") or {}
+    changed = {field for field in {*was, *now} if was.get(field) != now.get(field)}
+    if obj["kind"] == STATEFUL_SET.kind and (fields := changed - MUTABLE_OF_STATEFUL_SETS):
+        return f"spec: Forbidden: updates to statefulset spec for {', '.join(sorted(fields))} are forbidden"
+    if obj["kind"] == JOB.kind and (fields := changed & IMMUTABLE_OF_JOBS):
+        return f"spec.{min(fields)}: Invalid value: field is immutable"
     return ""
 
 

@@ -82,6 +82,9 @@ class UnreliableApi:
     async def create(self, obj: Obj) -> Obj:
         return await self._call(KINDS[obj["kind"]], True, lambda: self._kubernetes.create(obj))
 
+    async def is_valid(self, obj: Obj) -> bool:
+        return await self._call(KINDS[obj["kind"]], False, lambda: self._kubernetes.is_valid(obj))
+
     async def apply(self, obj: Obj) -> Obj:
         return await self._call(KINDS[obj["kind"]], True, lambda: self._kubernetes.apply(obj))
 

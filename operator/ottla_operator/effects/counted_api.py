@@ -34,6 +34,9 @@ class CountedApi:
     async def create(self, obj: Obj) -> Obj:
         return await self._counted("create", obj["kind"], self._api.create(obj))
 
+    async def is_valid(self, obj: Obj) -> bool:
+        return await self._api.is_valid(obj)
+
     async def apply(self, obj: Obj) -> Obj:
         return await self._counted("apply", obj["kind"], self._api.apply(obj))
 

@@ -126,6 +126,17 @@ class KubernetesClient:
         kind, namespace = _place(obj)
         return await self._request("POST", path_of(kind, namespace, None), _MANAGER, obj)
 
+    async def is_valid(self, obj: Obj) -> bool:
+        kind, namespace = _place(obj)
+        try:
+            await self._request("POST", path_of(kind, namespace, None), {**_MANAGER, "dryRun": "All"}, obj)
+        except ApiError as error:
+            if error.status == 422:
+                return False
+            if error.status != 409:  # the name exists, which is looked at after everything else
+                raise
+        return True
+
     async def apply(self, obj: Obj) -> Obj:
         kind, namespace = _place(obj)
         query = {**_MANAGER, "force": "true"}

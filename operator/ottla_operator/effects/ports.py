@@ -61,6 +61,10 @@ class KubernetesApi(Protocol):
         """Creates the object; 409 when the name exists."""
         ...
 
+    async def is_valid(self, obj: Obj) -> bool:
+        """Whether the API server would create the object if its name were free; a dry run, which writes nothing."""
+        ...
+
     async def apply(self, obj: Obj) -> Obj:
         """Server-side apply with force. With metadata.uid only onto the object with that uid, else 409."""
         ...

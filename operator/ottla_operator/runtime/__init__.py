@@ -5,6 +5,7 @@
     supervisor        the tasks, their back-off and the liveness probe
     cluster_task      snapshot -> decide -> write what differs -> at most one deletion -> status
     cluster_observer  reads the snapshot;  object_writer  writes objects;  event_writer  writes Events
+    object_changes    changes an object that exists, for object_writer and pipeline_writer
     topic_task        batches of the KafkaTopics of one cluster;  topic_queue, topic_writer
     kafka_connection  the Kafka client of a cluster
     topic_audit       which topics others may have changed

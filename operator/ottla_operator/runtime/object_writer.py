@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from ottla_operator.api import names
-from ottla_operator.api.comparison import differences
 from ottla_operator.api.objects import (
     CONFIG_MAP,
     KINDS,
@@ -28,6 +27,7 @@ from ottla_operator.planning.difference import difference, stamped
 from ottla_operator.planning.snapshot import BatchProof, Deletion, Snapshot
 from ottla_operator.runtime.contested_writes import ContestedWrites
 from ottla_operator.runtime.object_cache import Key, ObjectCache
+from ottla_operator.runtime.object_changes import ObjectChanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ObjectWriter:
         self._key = key
         self._cache = cache
         self._api = api
-        self._contested = contested
+        self._changes = ObjectChanges(cache, api, contested, log, (CONFIG_MAP,))
         self._log = log
 
     async def apply(self, snapshot: Snapshot, desired: Sequence[Obj]) -> WriteResult:
@@ -64,7 +64,7 @@ class ObjectWriter:
                 elif dig(there, "metadata", "labels", names.CLUSTER) == self._key[1]:
                     self._cache.put(there)  # ours: the watch is behind
                 elif is_owned_by(there, snapshot.resource):
-                    await self._change(obj, there)  # ours: the label by which it is watched was removed
+                    await self._changes.change(obj, there)  # ours: the label by which it is watched was removed
                 else:
                     foreign.append(obj)
             except ApiError as error:
@@ -73,46 +73,10 @@ class ObjectWriter:
             live = snapshot.get(KINDS[obj["kind"]], name_of(obj))
             assert live is not None, "only what exists is changed"
             try:
-                await self._change(obj, live)
+                await self._changes.change(obj, live)
             except ApiError as error:
                 failed = failed or error
         return WriteResult(tuple(foreign), failed)
-
-    async def _change(self, obj: Obj, live: Obj) -> None:
-        """Applies our fields of an existing object, and notes whether others have changed them back."""
-        wanted = stamped(obj)
-        before = differences(live, wanted)
-        try:
-            answer = await self._api.apply({**wanted, "metadata": {**wanted["metadata"], "uid": uid_of(live)}})
-        except ApiError as error:
-            if error.status != 422 or not dig(obj, "metadata", "ownerReferences"):
-                raise
-            replaced = await self._replace(wanted, live)
-            if replaced is None:
-                return
-            answer = replaced
-        self._contested.note(obj, before, answer)
-        self._cache.put(answer)
-
-    async def _replace(self, wanted: Obj, live: Obj) -> Obj | None:
-        """Replaces an object whose fields of others are not valid together with ours, such as two ports of one name.
-
-        An immutable ConfigMap cannot be changed: it is deleted, and the next reconciliation creates it.
-        """
-        self._log.info(
-            "%s %s is replaced: fields of others are not valid together with ours", wanted["kind"], name_of(wanted)
-        )
-        if wanted["kind"] == CONFIG_MAP.kind:
-            if await self._api.delete(CONFIG_MAP, self._key[0], name_of(live), uid_of(live)):
-                self._cache.remove(live, is_final=True)
-            return None
-        current = await self._api.get(KINDS[wanted["kind"]], self._key[0], name_of(wanted))
-        if current is None or uid_of(current) != uid_of(live):
-            return None
-        metadata = dict(current["metadata"])
-        for part in ("labels", "annotations"):
-            metadata[part] = {**metadata.get(part, {}), **wanted["metadata"].get(part, {})}
-        return await self._api.replace({**current, **wanted, "metadata": metadata})
 
     async def delete(
         self,

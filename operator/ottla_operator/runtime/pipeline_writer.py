@@ -1,6 +1,7 @@
 """Writes the objects of one KafkaPipeline: server-side applies of what differs, deletions, and its status.
 
-An object that belongs to somebody else is never written. A deletion names the uid.
+An object that belongs to somebody else is never written. A deletion names the uid. What is deleted for a field that is
+immutable (`object_changes`) is created when its pods are gone: `planning.pipelines` waits for that.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from ottla_operator.api import names
-from ottla_operator.api.comparison import differences
 from ottla_operator.api.objects import (
+    CONFIG_MAP,
     KINDS,
     Obj,
     dig,
@@ -23,9 +24,11 @@ from ottla_operator.api.objects import (
 )
 from ottla_operator.effects.ports import KubernetesApi
 from ottla_operator.planning.difference import needs_no_write, stamped
+from ottla_operator.planning.pipelines import WORKLOADS
 from ottla_operator.runtime.contested_writes import ContestedWrites
 from ottla_operator.runtime.event_writer import emit_events
 from ottla_operator.runtime.object_cache import ObjectCache
+from ottla_operator.runtime.object_changes import ObjectChanges
 
 
 class PipelineWriter:
@@ -36,6 +39,7 @@ class PipelineWriter:
         self._api = api
         self._contested = contested
         self._log = log
+        self._changes = ObjectChanges(cache, api, contested, log, (*WORKLOADS, CONFIG_MAP))
 
     async def apply(self, resource: Obj, desired: Sequence[Obj]) -> list[Obj]:
         """Applies what differs, in order.
@@ -57,19 +61,12 @@ class PipelineWriter:
             elif not _is_ours(resource, obj, live):
                 foreign.append(obj)
             elif not is_terminating(live) and not self._is_as_declared(resource, live, obj):
-                await self._change(obj, live)
+                await self._changes.change(obj, live)
         return foreign
 
     def _is_as_declared(self, resource: Obj, live: Obj, obj: Obj) -> bool:
         loses_owner = is_owned_by(live, resource) and not dig(obj, "metadata", "ownerReferences")
         return not loses_owner and needs_no_write(self._contested.known(), live, obj)
-
-    async def _change(self, obj: Obj, live: Obj) -> None:
-        wanted = stamped(obj)
-        before = differences(live, wanted)
-        answer = await self._api.apply({**wanted, "metadata": {**wanted["metadata"], "uid": uid_of(live)}})
-        self._contested.note(obj, before, answer)
-        self._cache.put(answer)
 
     async def delete(self, wanted: Iterable[tuple[Obj, str]]) -> None:
         """Deletes objects, each with its reason. Raises ApiError."""

@@ -159,6 +159,8 @@ def test_the_operator_has_the_rights_it_uses() -> None:
     applied += [("", plural) for plural in ("services", "configmaps", "persistentvolumeclaims")]
     for group, plural in applied:
         assert {(group, plural, verb) for verb in ("get", "create", "patch")} <= granted
+    replaced = [*applied[:4], ("", "services")]
+    assert {(group, plural, "update") for group, plural in replaced} <= granted
     assert ("", "pods", "patch") in granted, "the label of brokers that have caught up"
     assert {("", "pods", "delete"), ("", "configmaps", "delete"), ("", "pods", "get")} <= granted
     ours = ("kafkaclusters", "kafkatopics", "kafkapipelines")

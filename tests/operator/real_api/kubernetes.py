@@ -168,6 +168,9 @@ class RealKubernetes(InMemoryKubernetes):
             self._record("create", obj)
         return await (await self._client(_kind(obj))).create(obj)
 
+    async def is_valid(self, obj: Obj) -> bool:
+        return await (await self._client()).is_valid(obj)
+
     async def apply(self, obj: Obj) -> Obj:
         self._record("apply", obj)
         return await (await self._client(_kind(obj))).apply(obj)

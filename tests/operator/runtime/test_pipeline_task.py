@@ -18,9 +18,11 @@ from ottla_operator.api.objects import (
     POD,
     SERVICE_ACCOUNT,
     STATEFUL_SET,
+    Obj,
     dig,
     uid_of,
 )
+from ottla_operator.effects.ports import ApiError
 from ottla_operator.model.documents import load_documents
 from ottla_operator.planning.pipeline_status import PROGRESS_S
 from tests.operator.pipeline_fleet import BATCH, NAME, OBJECT, Pipelines, status
@@ -326,6 +328,66 @@ async def test_another_trigger_begins_only_when_the_former_driver_is_gone(pipeli
         pipelines.kubernetes.remove(POD, name)
     await pipelines.settle()
     assert len(pipelines.kubernetes.names(JOB)) == 1 and pipelines.kubernetes.names(STATEFUL_SET) == []
+
+
+async def _made_by_another_operator(pipelines: Pipelines, **spec: Any) -> str:
+    """A stream whose StatefulSet differs in fields that Kubernetes does not change. Returns the uid of the claim."""
+    pipelines.apply()
+    await pipelines.runs()
+    stateful_set = pipelines.kubernetes.there(STATEFUL_SET, OBJECT)
+    pipelines.kubernetes.remove(STATEFUL_SET, OBJECT)
+    pipelines.kubernetes.put({**stateful_set, "spec": {**stateful_set["spec"], **spec}})
+    pipelines.kubernetes.settle()
+    return uid_of(pipelines.kubernetes.there(CLAIM, OBJECT))
+
+
+async def test_a_stateful_set_with_other_immutable_fields_is_replaced_after_its_driver_and_keeps_the_claim(
+    pipelines: Pipelines,
+) -> None:
+    claim = await _made_by_another_operator(pipelines, podManagementPolicy="OrderedReady", serviceName="another")
+    driver = pipelines.pod()
+    await pipelines.settle()
+    assert pipelines.kubernetes.names(STATEFUL_SET) == [] and pipelines.pod() == driver
+    assert pipelines.condition("Ready")[:2] == ("False", "Replacing"), "the next driver waits for the former"
+    pipelines.kubernetes.remove(POD, driver)  # the garbage collector
+    await pipelines.runs()
+    spec = pipelines.kubernetes.there(STATEFUL_SET, OBJECT)["spec"]
+    assert (spec["podManagementPolicy"], spec["serviceName"]) == ("Parallel", OBJECT)
+    assert pipelines.condition("Ready")[:2] == ("True", "QueryRunning")
+    assert uid_of(pipelines.kubernetes.there(CLAIM, OBJECT)) == claim
+    pipelines.kubernetes.writes.clear()
+    await pipelines.settle()
+    assert pipelines.kubernetes.writes == []
+
+
+async def test_an_immutable_config_map_with_another_document_is_replaced(pipelines: Pipelines) -> None:
+    pipelines.apply()
+    await pipelines.runs()
+    there = pipelines.kubernetes.there(CONFIG_MAP, OBJECT)
+    pipelines.kubernetes.put({**there, "immutable": True})
+    pipelines.apply(deadLetters={"topic": "dead"})
+    await pipelines.settle()
+    document = json.loads(pipelines.kubernetes.there(CONFIG_MAP, OBJECT)["data"]["pipeline.yaml"])
+    assert document["spec"]["deadLetters"] == {"topic": "dead"}
+
+
+@pytest.mark.parametrize("says", ["Invalid value", "a policy says no"])
+async def test_what_the_api_server_would_not_create_either_is_not_deleted(pipelines: Pipelines, says: str) -> None:
+    await _made_by_another_operator(pipelines, serviceName="another")
+
+    def refuse(obj: Obj) -> Obj:
+        if obj["kind"] != STATEFUL_SET.kind:
+            return obj
+        if says != "Invalid value":
+            raise ApiError(422, "Invalid", f"is forbidden: {says}")
+        volumes = [{"name": "tmp", "emptyDir": {}, "configMap": {"name": "of-a-webhook"}}]
+        return {**obj, "spec": {**obj["spec"], "template": {"spec": {"volumes": volumes}}}}
+
+    pipelines.kubernetes.webhook = refuse
+    with pytest.raises(ApiError):
+        await pipelines.task.reconcile_once()
+    assert pipelines.condition("Ready")[1] == "WriteFailed"
+    assert pipelines.kubernetes.names(STATEFUL_SET) == [OBJECT] and pipelines.pod()
 
 
 async def test_deletion_keeps_the_claim_and_the_next_pipeline_of_the_name_has_it(pipelines: Pipelines) -> None:

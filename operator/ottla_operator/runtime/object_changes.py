@@ -1,0 +1,111 @@
+"""Changes objects that exist, also those whose change the API server refuses.
+
+A server-side apply is refused with 422 for three reasons, which further requests tell apart:
+
+    replace it by a PUT   is taken             fields of others are not valid together with ours: ours count
+    create it, dry run    is taken             a field of it is immutable: it is deleted, and the next
+                                               reconciliation creates it
+    create it, dry run    is refused as well   it is not valid, whatever exists: it stays as it is, and the first
+                                               error counts
+
+Which fields are immutable is what the API server knows (ValidateStatefulSetUpdate, ValidateJobUpdate and
+ValidateConfigMapUpdate of Kubernetes); no list of them is here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from ottla_operator.api.comparison import differences
+from ottla_operator.api.objects import (
+    CRON_JOB,
+    DISRUPTION_BUDGET,
+    JOB,
+    KINDS,
+    SERVICE,
+    STATEFUL_SET,
+    Obj,
+    ResourceKind,
+    dig,
+    name_of,
+    namespace_of,
+    uid_of,
+)
+from ottla_operator.effects.ports import ApiError, KubernetesApi
+from ottla_operator.planning.difference import stamped
+from ottla_operator.runtime.contested_writes import ContestedWrites
+from ottla_operator.runtime.object_cache import ObjectCache
+
+_REPLACED = (STATEFUL_SET, JOB, CRON_JOB, SERVICE, DISRUPTION_BUDGET)
+"""Kinds that several writers give fields to; the operator has the right to update them."""
+_INVALID = " is invalid: "
+"""How an API server begins what its validation has found (NewInvalid of apimachinery). A ValidatingAdmissionPolicy
+answers 422 too, with words of its own."""
+
+
+class ObjectChanges:
+    """Changes the objects of one resource, puts the answers into the cache, and notes what others change back."""
+
+    def __init__(
+        self,
+        cache: ObjectCache,
+        api: KubernetesApi,
+        contested: ContestedWrites,
+        log: logging.Logger,
+        recreated: Collection[ResourceKind],
+    ) -> None:
+        """`recreated`: kinds of which an object may be deleted for a field that is immutable. Never claims."""
+        self._cache = cache
+        self._api = api
+        self._contested = contested
+        self._log = log
+        self._recreated = recreated
+
+    async def change(self, obj: Obj, live: Obj) -> None:
+        """Applies our fields of an existing object, or deletes it so that it can be created with them.
+
+        Raises:
+            ApiError: the write was refused, and the object is as it was.
+        """
+        wanted = stamped(obj)
+        before = differences(live, wanted)
+        try:
+            answer = await self._api.apply({**wanted, "metadata": {**wanted["metadata"], "uid": uid_of(live)}})
+        except ApiError as error:
+            if error.status != 422 or not dig(obj, "metadata", "ownerReferences"):
+                raise
+            replaced = await self._replace(wanted, live, error)
+            if replaced is None:
+                return
+            answer = replaced
+        self._contested.note(obj, before, answer)
+        self._cache.put(answer)
+
+    async def _replace(self, wanted: Obj, live: Obj, refused: ApiError) -> Obj | None:
+        """The object as it was replaced; None when it is gone. Raises `refused` where nothing helps."""
+        kind = KINDS[wanted["kind"]]
+        current = await self._api.get(kind, namespace_of(live), name_of(live))
+        if current is None or uid_of(current) != uid_of(live):
+            return None
+        if kind in _REPLACED:
+            metadata = dict(current["metadata"])
+            for part in ("labels", "annotations"):
+                metadata[part] = {**metadata.get(part, {}), **wanted["metadata"].get(part, {})}
+            try:
+                answer = await self._api.replace({**current, **wanted, "metadata": metadata})
+            except ApiError as error:
+                if error.status != 422:
+                    raise
+            else:
+                self._log.info(
+                    "%s %s is replaced: fields of others are not valid together with ours", kind.kind, name_of(live)
+                )
+                return answer
+        is_about_fields = _INVALID in refused.message  # a policy of the cluster that says no is not got round
+        if kind not in self._recreated or not is_about_fields or not await self._api.is_valid(wanted):
+            raise refused
+        self._log.info("deleting %s %s to create it again: %s", kind.kind, name_of(live), refused.message)
+        if await self._api.delete(kind, namespace_of(live), name_of(live), uid_of(live)):
+            self._cache.remove(live, is_final=True)
+        return None
