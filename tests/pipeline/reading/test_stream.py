@@ -246,6 +246,61 @@ def test_a_query_that_runs_on_gets_what_comes_and_one_that_runs_once_all(
     assert found == list(range(20))
 
 
+@pytest.mark.parametrize("is_in_pandas", [False, True], ids=["rows", "pandas"])
+def test_state_of_a_users_own_processor_goes_on_after_a_failed_batch_and_a_restart(
+    spark: Any, fleet: RunningCluster, tmp_path: Path, is_in_pandas: bool
+) -> None:
+    import pandas
+    from pyspark.sql import Row
+    from pyspark.sql.streaming import StatefulProcessor
+
+    class Counts(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self._count = handle.getValueState("count", "count long")
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+            count = self._count.get()[0] if self._count.exists() else 0
+            count += sum(len(part) if is_in_pandas else 1 for part in rows)
+            self._count.update((count,))
+            yield pandas.DataFrame({"key": key, "count": [count]}) if is_in_pandas else Row(key=key[0], count=count)
+
+        def close(self) -> None:
+            pass
+
+    topic = f"counted-{'pandas' if is_in_pandas else 'rows'}"
+    create(fleet, topic)
+    spark.conf.set(
+        "spark.sql.streaming.stateStore.providerClass",
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    )
+    counts: dict[str, int] = {}
+
+    def run(fails_in: int | None = None) -> dict[str, int]:
+        def take(frame: Any, batch: int) -> None:
+            if batch == fails_in:
+                frame.collect()  # the state is written, and not committed
+                raise RuntimeError("the sink fails")
+            counts.update({row.key: row["count"] for row in frame.collect()})
+
+        reader = spark.readStream.format("ottla").option("kafka.bootstrap.servers", fleet.bootstrap)
+        reader = reader.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="10")
+        grouped = reader.load().selectExpr("CAST(value AS string) AS key").groupBy("key")
+        transform = grouped.transformWithStateInPandas if is_in_pandas else grouped.transformWithState
+        rows = transform(Counts(), "key string, count long", "Update", "None")
+        writer = rows.writeStream.outputMode("update").foreachBatch(take)
+        writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+        return counts
+
+    produce(fleet, topic, {0: 3, 1: 12})  # the values 0, 1, 2, ...
+    assert run() == {str(number): 2 if number < 3 else 1 for number in range(12)}
+    produce(fleet, topic, {0: 2})
+    last = max(int(path.name) for path in (tmp_path / "commits").glob("[0-9]*"))
+    with pytest.raises(Exception, match="the sink fails"):
+        run(fails_in=last + 1)
+    produce(fleet, topic, {1: 1})
+    assert run() == {str(number): (4, 3, 2)[number] if number < 3 else 1 for number in range(12)}
+
+
 def test_real_time_mode_is_refused_by_spark(spark: Any, fleet: RunningCluster, tmp_path: Path) -> None:
     create(fleet, "hasty", 1)
     rows = spark.readStream.format("ottla").option("kafka.bootstrap.servers", fleet.bootstrap)
