@@ -164,11 +164,16 @@ def _check_topic_name(fields: Fields, name: str, topic: str) -> None:
         fields.problem(name, f"{topic!r} is not a topic name")
 
 
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+"""As Hadoop's Path has it, for which `s3a:bucket/x` and `a:b` have one too."""
+
+
 def folder(fields: Fields, name: str, default: str | None = None) -> str:
     """The path of a folder on a file system that the driver and the executors see."""
     path = fields.text(name, default)
-    if "://" in path or path.startswith("file:"):
-        fields.problem(name, f"must be a path of a file system, not {path!r}; object stores are not served yet")
+    if _SCHEME.match(path):
+        problem = f"must be a path of a file system, without a scheme, not {path!r}; object stores are not served yet"
+        fields.problem(name, problem)
     elif "\0" in path or (fields.has(name) and not path.strip()):
         fields.problem(name, "is empty" if not path.strip() else "has a zero byte")
     return path

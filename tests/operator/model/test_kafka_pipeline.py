@@ -227,6 +227,7 @@ JDBC = {"url": "jdbc:postgresql://h/d", "table": "delays", "key": ["carrier"]}
         ("spec.watermark.delay", None, "spec.watermark.delay: is required"),
         ("spec.watermark.column", None, "spec.watermark.column: is required"),
         ("spec.checkpoint.path", "s3a://bucket/x", "spec.checkpoint.path: must be a path of a file system"),
+        ("spec.checkpoint.path", "abfs:x", "spec.checkpoint.path: must be a path of a file system, without a scheme"),
         ("spec.checkpoint.path", "", "spec.checkpoint.path: is empty"),
         ("spec.deadLetters.topic", "delays", "spec.deadLetters.topic: delays is the topic of the sink too"),
         ("spec.deadLetters.topic", "flights", "spec.deadLetters.topic: flights is read by this pipeline"),
