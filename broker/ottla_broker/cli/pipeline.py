@@ -253,7 +253,7 @@ def plan(
         _say(description())
         for view in ("source", *(step.name for step in pipeline.steps)):
             _say(f"view {view}: {frames.views[view.lower()].schema.simpleString()}")
-        if frames.dead is not None:
+        if frames.has_dead_letters:
             _say(f"dead letters to topic {pipeline.dead_letters}")
         if isinstance(pipeline.sink.target, TopicSink) and not frames.result.columns:
             _fail("spec.sink.from: the view has no columns")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -15,12 +16,11 @@ from ottla_operator.model.pipeline_sink import TopicSink
 from ottla_operator.model.pipeline_source import CORRUPT_RECORD, FileSource, TopicSource
 from ottla_operator.model.pipeline_steps import ERROR_COLUMN, SOURCE_VIEW, PythonStep, SqlStep
 from ottla_pipeline.errors import PipelineError
-from ottla_pipeline.running.dead_letters import dead_letters
+from ottla_pipeline.running.dead_letters import SINK_COLUMNS, dead_letters, sorted_rows
 from ottla_pipeline.running.failure_reasons import failure_reason
 from ottla_pipeline.running.query_options import file_options, topic_options
 from ottla_pipeline.sink.column_types import check_columns
 
-_SINK_COLUMNS = {"key": "binary", "value": "binary", "headers": "", "partition": "int", "timestamp": "timestamp"}
 _RAW = "_ottla_raw"
 _FILE = "_ottla_file"
 _LINES = ("json", "csv")
@@ -36,16 +36,54 @@ class StepError(PipelineError):
 
 @dataclass(frozen=True)
 class Frames:
-    """`result`: the rows of the sink. `dead`: records for the topic of dead letters, without a topic column."""
+    """`rows`: the view of the sink, with ERROR_COLUMN where a step marks rows that have failed. `unreadable`: dead
+    letters of what is not of the source's schema."""
 
+    pipeline: str
     views: dict[str, DataFrame]
-    result: DataFrame
-    dead: DataFrame | None
+    rows: DataFrame
+    unreadable: DataFrame | None
+
+    @property
+    def has_dead_letters(self) -> bool:
+        return self.unreadable is not None or ERROR_COLUMN in self.rows.columns
+
+    @property
+    def result(self) -> DataFrame:
+        """The rows of the sink."""
+        if ERROR_COLUMN not in self.rows.columns:
+            return self.rows
+        return self.rows.where(F.col(ERROR_COLUMN).isNull()).drop(ERROR_COLUMN)
+
+    @property
+    def dead(self) -> DataFrame:
+        """Records for the topic of dead letters, without a topic column, of which there are some kind."""
+        parts = [] if self.unreadable is None else [self.unreadable]
+        if ERROR_COLUMN in self.rows.columns:
+            failed = self.rows.where(F.col(ERROR_COLUMN).isNotNull())
+            parts.append(dead_letters(failed, self.pipeline, F.col(ERROR_COLUMN)))
+        return reduce(DataFrame.unionByName, parts)
+
+    def with_dead_letters(self, topic: str, dead_topic: str) -> DataFrame:
+        """Rows of the sink and dead letters as one frame with a topic column: one query, and one transaction, for both.
+
+        What steps mark is sorted in one pass. What is not of the schema never enters the steps, so it is a second
+        branch, for which Spark reads the source once more.
+        """
+        if ERROR_COLUMN in self.rows.columns:
+            records = sorted_rows(self.rows, self.pipeline, topic, dead_topic)
+        else:
+            there = {name: kind for name, kind in SINK_COLUMNS.items() if name in self.rows.columns}
+            columns = [F.col(name).cast(kind).alias(name) for name, kind in there.items()]
+            records = self.rows.select(*columns, F.lit(topic).alias("topic"))
+        if self.unreadable is None:
+            return records
+        return records.unionByName(self.unreadable.withColumn("topic", F.lit(dead_topic)), allowMissingColumns=True)
 
 
 def build_frames(spark: SparkSession, pipeline: KafkaPipeline, bootstrap: str) -> Frames:
     """Plans the pipeline up to its sink. StepError names the field that cannot be planned."""
-    rows, dead = _source(spark, pipeline, bootstrap)
+    source, dead = _source(spark, pipeline, bootstrap)
     views: dict[str, DataFrame] = {}
 
     def declare(name: str, frame: DataFrame, path: str) -> None:
@@ -57,41 +95,25 @@ def build_frames(spark: SparkSession, pipeline: KafkaPipeline, bootstrap: str) -
         _planned(path, lambda: frame.createOrReplaceTempView(name))
         views[name.lower()] = frame
 
-    declare(SOURCE_VIEW, rows, "spec.source")
+    declare(SOURCE_VIEW, source, "spec.source")
     for index, step in enumerate(pipeline.steps):
         path = f"spec.steps[{index}]"
         if isinstance(step, SqlStep):
             declare(step.name, _planned(f"{path}.sql", lambda sql=step.sql: spark.sql(sql)), f"{path}.sql")
         else:
             declare(step.name, _called(step, views[step.view.lower()], f"{path}.python"), f"{path}.python")
-    result = views[pipeline.sink.view.lower()]
-    if not result.isStreaming:
+    rows = views[pipeline.sink.view.lower()]
+    if not rows.isStreaming:
         raise StepError("spec.sink.from", f"the view {pipeline.sink.view} reads nothing of the source")
-    if ERROR_COLUMN in result.columns:
-        if not pipeline.dead_letters:
-            raise StepError("spec.deadLetters", f"is required for the column {ERROR_COLUMN} of {pipeline.sink.view}")
-        failed = dead_letters(result.where(F.col(ERROR_COLUMN).isNotNull()), pipeline.name, F.col(ERROR_COLUMN))
-        dead = failed if dead is None else dead.unionByName(failed)
-        result = result.where(F.col(ERROR_COLUMN).isNull()).drop(ERROR_COLUMN)
+    if ERROR_COLUMN in rows.columns and not pipeline.dead_letters:
+        raise StepError("spec.deadLetters", f"is required for the column {ERROR_COLUMN} of {pipeline.sink.view}")
     if isinstance(pipeline.sink.target, TopicSink):
-        types = {field.name: field.dataType.simpleString() for field in result.schema.fields}
+        types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
         try:
             check_columns(types, pipeline.sink.target.topic)
         except PipelineError as error:
             raise StepError("spec.sink.from", f"view {pipeline.sink.view}: {error}") from None
-    return Frames(views, result, dead)
-
-
-def with_dead_letters(frames: Frames, topic: str, dead_topic: str) -> DataFrame:
-    """Rows of the sink and dead letters as one frame with a topic column: one query, and one transaction, for both."""
-    assert frames.dead is not None
-    columns = [
-        F.col(name).cast(kind).alias(name) if kind else F.col(name)
-        for name, kind in _SINK_COLUMNS.items()
-        if name in frames.result.columns
-    ]
-    good = frames.result.select(*columns, F.lit(topic).alias("topic"))
-    return good.unionByName(frames.dead.withColumn("topic", F.lit(dead_topic)), allowMissingColumns=True)
+    return Frames(pipeline.name, views, rows, dead)
 
 
 def _source(spark: SparkSession, pipeline: KafkaPipeline, bootstrap: str) -> tuple[DataFrame, DataFrame | None]:

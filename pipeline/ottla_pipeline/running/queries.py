@@ -16,7 +16,7 @@ from ottla_operator.model.kafka_pipeline import KafkaPipeline
 from ottla_operator.model.pipeline_sink import EXACTLY_ONCE, FileSink, TopicSink
 from ottla_pipeline.running.batch_progress import query_status
 from ottla_pipeline.running.failure_reasons import failure_reason
-from ottla_pipeline.running.frames import Frames, StepError, with_dead_letters
+from ottla_pipeline.running.frames import Frames, StepError
 from ottla_pipeline.running.jdbc_writer import JdbcWriter
 from ottla_pipeline.running.query_options import sink_options, trigger_options
 from ottla_pipeline.running.run_folder import RunFolder
@@ -90,10 +90,10 @@ def start_queries(
     target = pipeline.sink.target
     if isinstance(target, TopicSink):
         options = sink_options(target, bootstrap)
-        if frames.dead is None:
-            result, options = frames.result, options | {"topic": target.topic}
+        if frames.has_dead_letters:
+            result = frames.with_dead_letters(target.topic, pipeline.dead_letters)
         else:
-            result = with_dead_letters(frames, target.topic, pipeline.dead_letters)
+            result, options = frames.result, options | {"topic": target.topic}
         writer = writer_of(result, pipeline.name, folder.query, mode)
         if mode == "update":
             return [started(writer.foreachBatch(_writer_of_updates(options, folder.query_id)))]
@@ -106,7 +106,7 @@ def start_queries(
         upserts.prepare(frames.result.columns)
         writer = writer.foreachBatch(upserts)
     queries = [started(writer)]
-    if frames.dead is not None:
+    if frames.has_dead_letters:
         options = sink_options(TopicSink(pipeline.dead_letters), bootstrap) | {"topic": pipeline.dead_letters}
         try:
             dead = writer_of(frames.dead, f"{pipeline.name}-dead-letters", folder.dead_letters)

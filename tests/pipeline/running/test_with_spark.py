@@ -123,6 +123,39 @@ def test_what_only_spark_can_find_wrong_names_its_field_and_is_not_tried_again(
     assert failed.returncode == 1 and failed.stderr.splitlines()[-1].startswith(message)
 
 
+COUNTS = """
+apiVersion: kafka.ottla.dev/v1alpha1
+kind: KafkaPipeline
+metadata: {name: counts}
+spec:
+  bootstrapServers: BOOTSTRAP
+  source: {topics: [counted], value: {format: text}}
+  steps:
+  - name: counts
+    sql: >-
+      SELECT value AS key, CAST(count(*) AS string) AS value, IF(count(*) > 2, 'too often', NULL) AS _error
+      FROM source GROUP BY value
+  sink: {topic: {name: counts}, outputMode: update}
+  trigger: {availableNow: true}
+  checkpoint: {path: checkpoint}
+  deadLetters: {topic: too-often}
+"""
+
+
+def test_rows_that_a_step_marks_are_sorted_in_one_pass_over_the_source_and_with_one_state(
+    fleet: RunningCluster, tmp_path: Path
+) -> None:
+    for name in ("counted", "counts", "too-often"):
+        topic(fleet, name)
+    write_document(tmp_path, COUNTS, fleet)
+    produce(fleet, "counted", [b"a", b"b", b"a", b"c", b"a"])
+    assert ottla(tmp_path, "run").returncode == 0
+    assert sorted(record[1:] for record in read_all(fleet, "counts")) == [(b"b", b"1"), (b"c", b"1")]
+    assert [record[1:] for record in read_all(fleet, "too-often")] == [(b"a", b"3")]
+    query = json.loads(ottla(tmp_path, "status", "-o", "json").stdout)["queries"]["counts"]
+    assert (query["totalInputRows"], query["stateRows"]) == (5, 3)
+
+
 DELTA = """
 apiVersion: kafka.ottla.dev/v1alpha1
 kind: KafkaPipeline
