@@ -41,7 +41,8 @@ RECONNECT_MAX_DELAY_S = 1.0
 STOP_TIMEOUT_S = 10.0
 ROUND_PART = 1 / 4
 """The part of the session timeout for a first attempt to connect to all servers. Each server gets its share to accept
-the connection and the same time to respond. It doubles with each round, for servers that respond slowly."""
+the connection and the same time to respond. It doubles behind a round in which a server took its whole share, for
+servers that respond slowly; not behind one in which all refused, as while they start."""
 SILENCE_PART = 1 / 2
 """The part of the session timeout after which a server that does not respond is abandoned."""
 ANSWER_PART = 1 / 6
@@ -111,17 +112,19 @@ class _PatientConnection(ConnectionHandler):  # type: ignore[misc]
         super().__init__(client, client._connection.retry_sleeper, logger=client.logger)
         self._timeout_s = timeout_s
         self._first_patience_s = self._patience_s = first_patience_s(timeout_s, len(client.hosts))
-        self._is_first_round = True
+        self._wants_longer = False
         self._is_connected = False
         self._heard_at = 0.0
 
     def _connect_loop(self, retry: KazooRetry) -> Any:
         """One round over all servers. Raises what kazoo raises at the end of a round."""
-        self._patience_s = (
-            self._first_patience_s if self._is_first_round else min(self._patience_s * 2, self._timeout_s)
-        )
-        self._is_first_round = False
-        return super()._connect_loop(retry)
+        if self._wants_longer:
+            self._patience_s = min(self._patience_s * 2, self._timeout_s)
+        began = time.monotonic()
+        try:
+            return super()._connect_loop(retry)
+        finally:
+            self._wants_longer = not self._is_connected and time.monotonic() - began >= self._patience_s
 
     def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
         """Returns kazoo's read and connect timeout in ms, and sets `_timeout_s` to the negotiated session timeout."""
@@ -136,7 +139,7 @@ class _PatientConnection(ConnectionHandler):  # type: ignore[misc]
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         answer = super()._invoke(min(timeout, self._patience_s), request, xid)
-        self._patience_s, self._is_first_round = self._first_patience_s, True
+        self._patience_s = self._first_patience_s
         return answer
 
     def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
