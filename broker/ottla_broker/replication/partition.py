@@ -32,6 +32,7 @@ from ottla_broker.replication.deletion import DeletionQueue, low_watermark
 from ottla_broker.replication.divergence import EpochEnd, leader_answer
 from ottla_broker.replication.isr import AlterPartitionOutcome, Change, FollowerState, InSyncState, LedState
 from ottla_broker.replication.local_replicas.local_replica import NO_EPOCH, LocalReplica
+from ottla_broker.replication.refused_batches import RefusedBatches
 from ottla_broker.storage.log.append_checks import AppendInfo
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.verification import TransactionalAppend
@@ -68,6 +69,7 @@ class PartitionContext:
         live_brokers: gives the ids of the brokers in the metadata cache.
         wake: schedules a check of delayed fetches for a later iteration of the event loop.
         propose_isr: sends `partition.in_sync.proposed` to the controller (AlterPartition).
+        refused_batches: of this broker.
     """
 
     broker_id: int
@@ -76,6 +78,7 @@ class PartitionContext:
     live_brokers: Callable[[], Collection[int]]
     wake: Callable[[Iterable[Waiter]], None]
     propose_isr: Callable[[Partition], None]
+    refused_batches: RefusedBatches
 
 
 class Partition:
@@ -150,8 +153,7 @@ class Partition:
         self.bytes_in: Callable[[int], None] = _ignore
         self.bytes_out: Callable[[int], None] = _ignore
         self.messages_in: Callable[[int], None] = _ignore
-        log.on_append = self.on_log_append
-        log.on_failure = self.on_log_failure
+        self.set_log(log)
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else f"follower of {self.leader_id}"
@@ -185,6 +187,7 @@ class Partition:
         self.log = log
         log.on_append = self.on_log_append
         log.on_failure = self.on_log_failure
+        log.check_unknown_producer = self._check_unknown_producer
 
     # Leadership
 
@@ -345,6 +348,16 @@ class Partition:
             raise self._not_enough_replicas()
         return self.log.append_marker(marker, producer_id, producer_epoch, self.leader_epoch, transaction_version)
 
+    def on_refusal(self, error: ErrorCode, records: memoryview) -> None:
+        """A client's batch was not appended: later ones of its producer may have to wait until it comes again."""
+        self._context.refused_batches.on_refusal(
+            error, self.topic_partition, self.topic_id, records, self.log.producers
+        )
+
+    def _check_unknown_producer(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
+        """Before a client's batch of a producer that the log does not know."""
+        self._context.refused_batches.check(self.topic_partition, self.topic_id, producer_id, producer_epoch, sequence)
+
     def _not_enough_replicas(self) -> KafkaError:
         return KafkaError(
             ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -379,7 +392,12 @@ class Partition:
             follower.log_end_offset = min(follower.log_end_offset, log.log_end_offset)
 
     def on_log_failure(self) -> None:
-        """The log directory is offline."""
+        """The log directory is offline, or the log has lost its unwritten records: their producers send them again."""
+        if self.is_leader:
+            for producer_id, producer_epoch, sequence in self.log.producers.begun_from(self.log.log_end_offset):
+                self._context.refused_batches.add(
+                    self.topic_partition, self.topic_id, producer_id, producer_epoch, sequence
+                )
         self.fail_delayed_requests(_STORAGE_ERROR)
 
     def advance_high_watermark(self) -> None:

@@ -305,7 +305,7 @@ class Fleet:
     async def create(
         self, topic: str, replicas: tuple[int, ...], *, partitions: int = 1, isr: tuple[int, ...] | None = None
     ) -> None:
-        made = self.topics[topic] = Topic(uuid.uuid5(uuid.NAMESPACE_DNS, topic).bytes)
+        made = self.topics[topic] = Topic(topic_id_of(topic))
         for index in range(partitions):
             made.replicas[index] = replicas
             made.states[index] = LeaderAndIsr(replicas[0], 0, isr or replicas, self.controller_epoch, 0)
@@ -509,6 +509,11 @@ class Fleet:
             more = values_of(data.records)
             found += more
             offset += len(more)
+
+
+def topic_id_of(topic: str) -> bytes:
+    """The id that `Fleet.create` gives it."""
+    return uuid.uuid5(uuid.NAMESPACE_DNS, topic).bytes
 
 
 def batch(*values: str) -> bytes:

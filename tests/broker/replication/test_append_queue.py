@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from ottla_broker.records.compression import Codec
 from ottla_broker.records.record import Record, build_batch
 from ottla_broker.replication.append_queue import LITTLE_BYTES, AppendQueues
 from ottla_broker.replication.partition import Partition
+from ottla_broker.replication.refused_batches import RefusedBatches
 from ottla_broker.storage.log.append_checks import PreparationNeeded
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.record_jobs import PREPARE_JOB, prepare_records
@@ -56,7 +58,7 @@ class HeldWorkers:
 
 class Setup:
     def __init__(self, log: Log, workers: HeldWorkers, around: LogSetup) -> None:
-        context: Any = None
+        context: Any = SimpleNamespace(refused_batches=RefusedBatches(lambda: 0))
         self.log = log
         self.workers = workers
         self.partition = Partition(context, PARTITION, log, bytes(16))

@@ -23,8 +23,10 @@ from ottla_broker.replication import isr
 from ottla_broker.replication.divergence import UNDEFINED, EpochEnd, restart_after_out_of_range, truncation
 from ottla_broker.replication.isr import InSyncState
 from ottla_broker.replication.partition import Partition, PartitionContext, Waiter
+from ottla_broker.replication.refused_batches import RefusedBatches
 from ottla_broker.storage.log.leader_epochs import LeaderEpochs
 from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log.producers import CheckUnknown
 
 LAG_MAX_MS = 10
 Entry = tuple[int, int]
@@ -48,6 +50,7 @@ class _Log:
         self.local_low_watermark = 0
         self.on_append: Callable[[], None] | None = None
         self.on_failure: Callable[[], None] | None = None
+        self.check_unknown_producer: CheckUnknown | None = None
 
     @property
     def state(self) -> _Log:
@@ -119,7 +122,13 @@ class _Replica:
 
     def _new_partition(self) -> Partition:
         context = PartitionContext(
-            self.broker_id, LAG_MAX_MS, self.now_ms, self.live_brokers, self.wake, self.propose_isr
+            self.broker_id,
+            LAG_MAX_MS,
+            self.now_ms,
+            self.live_brokers,
+            self.wake,
+            self.propose_isr,
+            RefusedBatches(self.now_ms),
         )
         return Partition(context, TopicPartition("t", 0), cast("Log", self.log), bytes(16))
 

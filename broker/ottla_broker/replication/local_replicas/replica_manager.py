@@ -46,6 +46,7 @@ from ottla_broker.replication.local_replicas.replica_recreation import ReplicaRe
 from ottla_broker.replication.local_replicas.transitions import decide_readmission
 from ottla_broker.replication.partition import Partition, PartitionContext
 from ottla_broker.replication.quotas import ReplicationQuotas
+from ottla_broker.replication.refused_batches import RefusedBatches
 from ottla_broker.replication.replica_gauges import isr_counters, register_gauges
 from ottla_broker.replication.wake_queue import WakeQueue
 from ottla_broker.storage.log_dirs.log_manager import LogManager
@@ -125,6 +126,7 @@ class ReplicaManager:
         self._full = FullLogDirs(metadata, self.replicas, report_directories)
         self._live_before: frozenset[int] = frozenset()
         """The live brokers when the partitions were last looked at for those that have come or gone."""
+        self.refused_batches = RefusedBatches(self.now_ms)
         self._commands = asyncio.Lock()
         self.alter_log_dirs = AlterLogDirs(
             log_manager,
@@ -140,7 +142,15 @@ class ReplicaManager:
         self.paused = self.alter_log_dirs.paused
         """Partitions whose produce requests have to wait (`alter_log_dirs.wait_for_swap`); almost always empty."""
         self._execution = CommandExecution(
-            PartitionContext(broker_id, self.lag_max_ms, self.now_ms, self.live_brokers, self.wake, self.propose_isr),
+            PartitionContext(
+                broker_id,
+                self.lag_max_ms,
+                self.now_ms,
+                self.live_brokers,
+                self.wake,
+                self.propose_isr,
+                self.refused_batches,
+            ),
             clock,
             log_manager,
             self.fence,

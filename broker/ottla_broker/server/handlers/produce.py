@@ -38,6 +38,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ottla_broker.config.topics import INTERNAL_TOPICS
+from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.produce import (
     BatchIndexAndErrorMessage,
@@ -50,6 +51,7 @@ from ottla_broker.protocol.generated.produce import (
 )
 from ottla_broker.records.batch import HEADER_BYTES, MAGIC, read_header
 from ottla_broker.records.errors import NotOneBatch, RecordsRejected
+from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.delayed import DelayedProduce
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.partition import Partition
@@ -140,6 +142,11 @@ def handle(
                 else:
                     obstacle = _obstacle(services, name, index, partition, is_read_only)
                 _refuse(entry, obstacle, context, acks, name)
+                if records is not None and acks != 0:
+                    topic_id = topic.topic_id if topic.topic_id != ZERO_UUID else manager.metadata.topic_id(name)
+                    manager.refused_batches.on_refusal(
+                        obstacle.code, TopicPartition(name, index), topic_id, records, None
+                    )
                 continue
             if (records is None or version < _FIRST_VERSION_WITH_ZSTD) and (error := _misfit(records, version)):
                 _refuse(entry, error, context, acks, name)
@@ -148,7 +155,7 @@ def handle(
             try:
                 info = partition.append(records, acks, False, transaction)
             except KafkaError as refusal:
-                _refuse(entry, refusal, context, acks, name, partition)
+                _refuse(entry, refusal, context, acks, name, partition, records)
             except (PreparationNeeded, VerificationNeeded) as needed:
                 if version >= _FIRST_VERSION_OF_FORMAT_2 and records[_MAGIC_OFFSET] < 2:
                     _refuse(entry, _OLD_FORMAT, context, acks, name)
@@ -270,7 +277,8 @@ class _WaitingBatches:
             self._delayed.one_done()
 
     def _end(self, batch: _WaitingBatch, error: KafkaError) -> None:
-        _refuse(batch.entry, error, self._context, self._acks, batch.partition.topic, batch.partition)
+        partition = batch.partition
+        _refuse(batch.entry, error, self._context, self._acks, partition.topic, partition, batch.records)
         self._delayed.one_done()
 
 
@@ -322,8 +330,11 @@ def _refuse(
     acks: int,
     topic: str,
     refused_by: Partition | None = None,
+    records: memoryview | None = None,
 ) -> None:
     """`refused_by` had the records and did not append them. With acks=0 the connection is closed."""
+    if refused_by is not None and records is not None and acks != 0:
+        refused_by.on_refusal(error.code, records)
     if refused_by is not None and error.code not in _KNOWN_REFUSALS and not isinstance(error, NotOneBatch):
         entry.log_start_offset = refused_by.log.log_start_offset
     entry.error_code = int(error.code)

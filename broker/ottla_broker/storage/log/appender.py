@@ -188,7 +188,13 @@ class LogAppender:
                 or self._check_transaction(producer_id, producer_epoch, base_sequence, transaction)
             ):
                 original = state.producers.check(
-                    producer_id, producer_epoch, base_sequence, last_sequence, in_transaction, state.high_watermark
+                    producer_id,
+                    producer_epoch,
+                    base_sequence,
+                    last_sequence,
+                    in_transaction,
+                    state.high_watermark,
+                    state.check_unknown_producer,
                 )
             if original is not None:
                 repeated_at = -1 if append_time < 0 else original.timestamp

@@ -8,7 +8,8 @@ The rules, in the order of checking, for a batch of a producer with epoch e and 
 4. same epoch: f must follow the last sequence (0 follows 2^31-1); else, if f..l came before the five and is known to be
    in the log, DUPLICATE_SEQUENCE_NUMBER (NOT_ENOUGH_REPLICAS_AFTER_APPEND while it is not committed); else
    OUT_OF_ORDER_SEQUENCE_NUMBER;
-5. an unknown producer (new, expired) may begin with any sequence;
+5. an unknown producer (new, expired) may begin with any sequence, but not behind a batch of the same epoch that this
+   broker refused and the producer sends again: OUT_OF_ORDER_SEQUENCE_NUMBER (`replication.refused_batches`);
 6. while the producer has an open transaction in this log, a batch outside of it gets INVALID_TXN_STATE.
 
 A batch that begins a transaction must be verified before (`verification.py`). The group coordinator's batches have no
@@ -32,10 +33,10 @@ Source: ProducerStateManager and ProducerAppendInfo of Apache Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
 from struct import error as StructError
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
@@ -54,6 +55,8 @@ _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
 _SNAPSHOT_VERSION = 1
 _CRC_START = 6
 NO_OFFSET = -1
+CheckUnknown: TypeAlias = Callable[[int, int, int], None]
+"""Gets the id and the epoch of a producer and the first sequence of its batch. Raises KafkaError."""
 FIRST_VERSION_WITH_EPOCHS = 2
 """The level of transaction.version from which on every transaction ends with a raised epoch (KIP-890)."""
 
@@ -163,6 +166,22 @@ class ProducerStates:
     def entries(self) -> Iterable[ProducerEntry]:
         return self._entries.values()
 
+    def knows(self, producer_id: int) -> bool:
+        return producer_id in self._entries
+
+    def begun_from(self, offset: int) -> Iterator[tuple[int, int, int]]:
+        """(id, epoch, first sequence) of the producers whose batches are all at or above `offset`.
+
+        >>> states = ProducerStates()
+        >>> for last in range(9, 80, 10):
+        ...     states.update(7, 0, last, 1000 + last, 9, 0)
+        >>> list(states.begun_from(1000)), list(states.begun_from(1050))
+        ([(7, 0, 0)], [])
+        """
+        for entry in self._entries.values():
+            if entry.batches and entry.batches[0].first_offset >= offset:
+                yield entry.producer_id, entry.epoch, (entry.last_sequence + 1 - entry.known) & MAX_SEQUENCE
+
     @property
     def oldest_transaction_timestamp(self) -> int:
         """Timestamp in ms of the last record of the producer whose transaction is the oldest open one, -1 without."""
@@ -183,14 +202,19 @@ class ProducerStates:
         last_sequence: int,
         is_transactional: bool = False,
         high_watermark: int = 0,
+        check_unknown: CheckUnknown | None = None,
     ) -> ProducerBatch | None:
         """Checks a producer's batch before the append: returns the batch that it repeats, None when it is new.
+
+        `check_unknown` has the last word on a producer that is not known here (rule 5).
 
         KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER,
         NOT_ENOUGH_REPLICAS_AFTER_APPEND or INVALID_TXN_STATE.
         """
         entry = self._entries.get(producer_id)
         if entry is None:
+            if check_unknown is not None:
+                check_unknown(producer_id, producer_epoch, first_sequence)
             return None
         if producer_epoch == entry.epoch:
             for batch in entry.batches:

@@ -22,7 +22,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-from ottla_broker.records.batch import MAX_SEQUENCE
+from ottla_broker.storage.log.lowest_sequence import LowestSequence, is_before
 
 
 class AppendOrigin(Enum):
@@ -36,27 +36,12 @@ class AppendOrigin(Enum):
 class Verification:
     """One verification of a producer's transaction; compared by identity."""
 
-    __slots__ = ("lowest_sequence", "producer_epoch", "started_ms")
+    __slots__ = ("lowest", "started_ms")
 
     def __init__(self, producer_epoch: int, sequence: int, started_ms: int) -> None:
-        self.producer_epoch = producer_epoch
-        self.lowest_sequence = sequence
+        self.lowest = LowestSequence(producer_epoch, sequence)
+        """Of the batches that wait for it, or were refused while it lasts."""
         self.started_ms = started_ms
-
-    def add(self, producer_epoch: int, sequence: int) -> None:
-        """Another batch waits for this verification. A newer epoch begins with sequences of its own.
-
-        >>> verification = Verification(3, 20, 0)
-        >>> verification.add(3, 10); verification.add(2, 0); verification.lowest_sequence
-        10
-        >>> verification.add(4, 15); verification.lowest_sequence
-        15
-        """
-        if producer_epoch > self.producer_epoch:
-            self.producer_epoch = producer_epoch
-            self.lowest_sequence = sequence
-        elif producer_epoch == self.producer_epoch and is_before(sequence, self.lowest_sequence):
-            self.lowest_sequence = sequence
 
 
 class TransactionalAppend(NamedTuple):
@@ -108,7 +93,7 @@ class Verifications:
         if found is None:
             found = self._by_producer[producer_id] = Verification(producer_epoch, sequence, now_ms)
         else:
-            found.add(producer_epoch, sequence)
+            found.lowest.add(producer_epoch, sequence)
         return found
 
     def check(self, producer_id: int, producer_epoch: int, sequence: int, transaction: TransactionalAppend) -> None:
@@ -119,11 +104,11 @@ class Verifications:
         known = self._by_producer.get(producer_id)
         if known is None or known is not transaction.verification:
             raise VerificationNeeded(producer_id, producer_epoch, sequence)
-        if transaction.origin is AppendOrigin.CLIENT and is_before(known.lowest_sequence, sequence):
+        if transaction.origin is AppendOrigin.CLIENT and is_before(known.lowest.sequence, sequence):
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {producer_id} epoch {producer_epoch}: sequence {sequence} comes before "
-                f"{known.lowest_sequence} is appended",
+                f"{known.lowest.sequence} is appended",
             )
 
     def end(self, producer_id: int) -> None:
@@ -138,12 +123,3 @@ class Verifications:
             if now_ms - verification.started_ms >= expiration_ms
         ]:
             del self._by_producer[producer_id]
-
-
-def is_before(sequence: int, other: int) -> bool:
-    """Whether a sequence comes before another one; 0 follows 2^31-1.
-
-    >>> is_before(3, 4), is_before(4, 4), is_before(2**31 - 1, 0), is_before(0, 2**31 - 1)
-    (True, False, True, False)
-    """
-    return 0 < (other - sequence) & MAX_SEQUENCE <= MAX_SEQUENCE // 2
