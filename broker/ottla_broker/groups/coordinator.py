@@ -619,7 +619,7 @@ class GroupCoordinator:
         owned.groups[live.group_id] = classic
         appended = self._append(live.group_id, records)
         self._clock.spawn(self._await_downgrade(classic, records, appended), name=f"convert group {live.group_id}")
-        classic.begin_converted()
+        classic.start()
         return appended
 
     async def _await_downgrade(

@@ -154,9 +154,6 @@ class LiveGroup:
     def convert(self) -> None:
         self.carry_out(self.group.convert(self._clock.now_ms()))
 
-    def begin_converted(self) -> None:
-        self.carry_out(self.group.begin_converted(self._clock.now_ms()))
-
     def delete(self) -> None:
         self.carry_out(self.group.delete(self._clock.now_ms()))
 

@@ -88,12 +88,18 @@ class Group:
         self._is_in_initial_delay = False
         self._initial_delay_left_ms = 0
         self._has_new_member = False
+        self._has_generation_of_its_own = True
+        """False: it was one of the consumer protocol, and begins with a rebalance."""
         self._effects: list[Effect] = []
         self._now_ms = now_ms
 
     @staticmethod
     def restored(snapshot: GroupSnapshot, config: GroupConfig, now_ms: int) -> Group:
-        """The group as its last record left it: Stable with members, else Empty. See `start`."""
+        """The group as its last record left it: Stable with members, else Empty. See `start`.
+
+        A record with members and without a leader is that of a group which was one of the consumer protocol, and has
+        not had its first rebalance (`consumer.migration`).
+        """
         group = Group(snapshot.group_id, config, now_ms)
         timestamp = snapshot.current_state_timestamp_ms
         group.state_timestamp_ms = None if timestamp == -1 else timestamp
@@ -102,6 +108,7 @@ class Group:
         group.protocol_name = snapshot.protocol_name
         group.membership.restore(snapshot.members, snapshot.protocol_name, snapshot.leader)
         group.state = GroupState.STABLE if len(group.membership) else GroupState.EMPTY
+        group._has_generation_of_its_own = snapshot.leader is not None or not snapshot.members
         group._read_subscriptions()
         return group
 
@@ -262,12 +269,14 @@ class Group:
 
     def start(self, now_ms: int) -> list[Effect]:
         """A restored group begins: its members have a session timeout to show themselves. A group that a lower
-        group.max.size no longer holds rebalances."""
+        group.max.size no longer holds rebalances, and one that was of the consumer protocol."""
         self._now_ms = now_ms
         if len(self.membership) > self._config.group_max_size:
             self._prepare_rebalance(f"the loaded group is larger than group.max.size {self._config.group_max_size}")
         for member in self.membership.all():
             self._await_heartbeat(member)
+        if not self._has_generation_of_its_own:
+            self._rebalance_if_possible("the group was one of the consumer protocol")
         return self._decision()
 
     def unload(self, now_ms: int) -> list[Effect]:
@@ -292,13 +301,6 @@ class Group:
             self._answer_sync(member, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
         self._effects.append(CancelAllTimers())
         return self._decision()
-
-    def begin_converted(self, now_ms: int) -> list[Effect]:
-        """A group that was one of the consumer protocol begins with a rebalance."""
-        effects = self.start(now_ms)
-        if len(self.membership):
-            self._rebalance_if_possible("the group was one of the consumer protocol")
-        return effects + self._decision()
 
     def delete(self, now_ms: int) -> list[Effect]:
         """An Empty group ends (DeleteGroups, or its last offset is gone)."""

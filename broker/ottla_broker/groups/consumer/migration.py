@@ -98,9 +98,10 @@ class DowngradedGroup:
 def downgraded(image: ConsumerGroupImage, leaving: Collection[str], topics: TopicView, now_ms: int) -> DowngradedGroup:
     """The classic group of the members that are left, all of which speak the classic protocol.
 
-    Its generation is the group epoch. Each member has what it owns, also what it still has to revoke, where Apache
-    Kafka gives it its target assignment: a group that is converted back before the rebalance has ended would take a
-    partition for a member's that another one still uses.
+    Its generation is the group epoch. It has no leader yet: nobody has the partitions of the members that leave, so
+    the group begins with a rebalance, on this coordinator or, should this one fail, on the next. Each member has what
+    it owns, also what it still has to revoke, where Apache Kafka gives it its target assignment: a group that is
+    converted back before the rebalance has ended would take a partition for a member's that another one still uses.
     """
     left = [member for member_id, member in image.members.items() if member_id not in leaving]
     membership = Membership()
@@ -122,9 +123,7 @@ def downgraded(image: ConsumerGroupImage, leaving: Collection[str], topics: Topi
         )
     name = membership.select_protocol()
     members: list[MemberSnapshot] = [member.snapshot(name, member.assignment) for member in membership.all()]
-    snapshot = GroupSnapshot(
-        image.group_id, CONSUMER_PROTOCOL_TYPE, image.epoch, name, membership.leader_id, now_ms, tuple(members)
-    )
+    snapshot = GroupSnapshot(image.group_id, CONSUMER_PROTOCOL_TYPE, image.epoch, name, None, now_ms, tuple(members))
     return DowngradedGroup(snapshot, protocols)
 
 

@@ -435,6 +435,33 @@ def test_a_group_becomes_classic_when_the_last_member_of_the_consumer_protocol_l
     in_virtual_time(scenario)
 
 
+def test_a_group_that_has_become_classic_rebalances_on_the_next_coordinator_too() -> None:
+    """The partitions of the member that left are nobody's until then."""
+
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock, **BIDIRECTIONAL)
+        await broker.loaded()
+        await beat(broker, "new", 0)
+        await classic_join(broker, new_member_id="old")
+        await classic_sync(broker, "old", 2)
+        await beat(broker, "new", -1)
+
+        second = Broker(clock, broker.log, epoch=1, **BIDIRECTIONAL)
+        await second.loaded()
+        assert described(second) == ("classic", "PreparingRebalance", ["old"])
+        assert second.coordinator.heartbeat("g", "old", None, 2) is ErrorCode.REBALANCE_IN_PROGRESS
+        rejoined = await classic_join(second, "old")
+        assert (rejoined.generation_id, rejoined.leader) == (3, "old")
+        assert (await second.sync("g", "old", 3, {"old": assignment(0, 1, 2, 3)})).error is NONE
+
+        third = Broker(clock, broker.log, epoch=2, **BIDIRECTIONAL)
+        await third.loaded()
+        assert described(third) == ("classic", "Stable", ["old"])
+        assert third.coordinator.heartbeat("g", "old", None, 3) is NONE
+
+    in_virtual_time(scenario)
+
+
 def test_a_conversion_that_could_not_be_stored_is_stored_with_the_next_generation() -> None:
     async def scenario(clock: Clock) -> None:
         broker = Broker(clock, **BIDIRECTIONAL)
