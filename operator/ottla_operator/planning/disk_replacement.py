@@ -296,7 +296,7 @@ def _not_yet(
     if candidate.cause != "NodeGone":
         what = "; ".join(candidate.claims.values())
     if candidate.cause == "ClaimLost" and candidate.keeps:
-        return condition_false(DISKS_READY, "ClaimLost", _restore(snapshot, candidate, what))
+        return condition_false(DISKS_READY, "ClaimLost", _restore(snapshot, candidate, broker_ids, what))
     if candidate.cause == "NodeGone":
         if candidate.keeps:
             return condition_false(
@@ -320,15 +320,22 @@ def _not_yet(
     return condition_false(DISKS_READY, reason, f"{what}; not replaced yet: {why}")
 
 
-def _restore(snapshot: Snapshot, candidate: Candidate, what: str) -> str:
-    """What a person can do about lost claims."""
-    disks = [
-        f"{{name: {one.disk}, generation: {one.generation + 1}, acceptDataLoss: true}}"
-        for one in lost_claims(snapshot, candidate.broker_id)
-    ]
+def _restore(snapshot: Snapshot, candidate: Candidate, broker_ids: Sequence[int], what: str) -> str:
+    """What a person can do about lost claims; while no broker answers about those of all brokers."""
+    brokers = [candidate.broker_id]
+    if snapshot.kafka is None:
+        brokers = [number for number in broker_ids if lost_claims(snapshot, number)]
+    entries = []
+    for number in brokers:
+        disks = [
+            f"{{name: {one.disk}, generation: {one.generation + 1}, acceptDataLoss: true}}"
+            for one in lost_claims(snapshot, number)
+        ]
+        entries.append(f"{{id: {number}, disks: [{', '.join(disks)}]}}")
+    unknown = "; no broker answers, so it is not known what else has the data" if snapshot.kafka is None else ""
     return (
-        f"{what}; its data is lost unless the claim comes back, and none replaces it by itself; spec.brokers.overrides "
-        f"[{{id: {candidate.broker_id}, disks: [{', '.join(disks)}]}}] gives the broker an empty volume"
+        f"{what}; its data is lost unless the claim comes back, and none replaces it by itself{unknown}; "
+        f"spec.brokers.overrides [{', '.join(entries)}] gives the broker an empty volume"
     )
 
 

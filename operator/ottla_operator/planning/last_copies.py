@@ -6,6 +6,10 @@ counts for the claim of the generation before the one that it names, so for this
 of which another registered broker has a copy that lags is not given up: an unclean election saves what that one has,
 while a broker that comes back empty would make it cut its copy.
 
+While no broker answers it is not known which partitions those are (`why_not_unanswered`). When no broker can start any
+more, since each has lost volumes, and spec accepts all of that, the first may begin again: the only one with a volume
+that is left, or any when none has. Then it answers, and the others go by what it says.
+
 Example: partition t-0 has replicas [1], and the node of broker 1 is gone. With `{id: 1, disks: [{name: d0,
 generation: 2, acceptDataLoss: true}]}` claim orders-broker-1-d0-1 is replaced, and t-0 begins again, empty.
 """
@@ -17,13 +21,14 @@ from dataclasses import dataclass
 
 from ottla_operator.api import names
 from ottla_operator.api.fleet import PartitionReport
-from ottla_operator.api.objects import POD, Obj, has_condition, is_terminating
+from ottla_operator.api.objects import POD, Obj, annotation, has_condition, is_terminating, name_of
 from ottla_operator.planning.broker_claims import live_claim
 from ottla_operator.planning.lost_claims import lost_claims
 from ottla_operator.planning.lost_nodes import pods_without_node, why_out_of_reach
 from ottla_operator.planning.snapshot import Snapshot
 
 SHOWN = 5
+UNANSWERED = "no broker answers which replicas are in sync"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +67,13 @@ def obstacle(
         accepted: the brokers for which spec accepts to lose what only their failed volumes have.
         is_running: whether the broker serves its other log directories; else all that it has may be lost.
     """
+    if snapshot.kafka is None and not is_running:
+        return why_not_unanswered(snapshot, broker_id, broker_ids, accepted)
     batch = snapshot.status("roll", "batch") or []
     if snapshot.is_rolling() and (is_running or set(batch) - {broker_id}):
         return "a roll is under way"
     if snapshot.kafka is None:
-        return "no broker answers which replicas are in sync"
+        return UNANSWERED
     gone = set() if is_running else _gone_too(snapshot, broker_id, broker_ids)
     given_up = set(accepted_losses(snapshot, broker_id, broker_ids, accepted, is_running=is_running))
     lost = last_copies(snapshot, broker_id, broker_ids, is_running=is_running)
@@ -91,6 +98,35 @@ def obstacle(
     report = snapshot.reports.get(broker_id)
     if report is not None and report.recreation.catching_up:
         return f"{report.recreation.catching_up} replicas that broker {broker_id} has recreated catch up"
+    return ""
+
+
+def why_not_unanswered(snapshot: Snapshot, broker_id: int, broker_ids: Sequence[int], accepted: Collection[int]) -> str:
+    """Why volumes of this broker must not be replaced while no broker answers; "" when they may. Ordered checks.
+
+    A broker that comes back empty leads the partitions that ZooKeeper has it in sync for, and whoever has a copy of
+    them cuts it. So nobody may have one: no broker that could run, none whose claims may come back, and no volume that
+    is left of another broker.
+
+    Example: both brokers of a cluster have lost d0, and spec accepts it. Broker 1 has d1, so it comes first; broker 0
+    waits until it answers. If both have a d1, neither may begin: each could make the other cut what d1 has.
+    """
+    lost = {broker_id, *_gone_too(snapshot, broker_id, broker_ids)}
+    if able := [number for number in broker_ids if number not in lost]:
+        return f"{UNANSWERED}; broker {_list(able)} has its volumes: get it to run, and it says what would be lost"
+    if running := [number for number in broker_ids if number in snapshot.reports]:
+        return f"{UNANSWERED}; broker {_list(running)} still runs"
+    if missing := sorted(lost - {*accepted}):
+        which = f"the lost claims of broker {_list(missing)}"
+        return f"{UNANSWERED}, and none can start; spec.brokers.overrides[].disks[].acceptDataLoss of {which} is needed"
+    left = [number for number in sorted(lost) if _has_volume_left(snapshot, number)]
+    if len(left) > 1:
+        return (
+            f"{UNANSWERED}, and none can start; volumes of brokers {_list(left)} are left, and each could make the "
+            "others cut their copies: bring a lost claim back, or delete those of all but one, and accept that too"
+        )
+    if left and left != [broker_id]:
+        return f"{UNANSWERED}; broker {left[0]} comes first: volumes of it are left"
     return ""
 
 
@@ -186,6 +222,23 @@ def _gone_too(snapshot: Snapshot, broker_id: int, broker_ids: Sequence[int]) -> 
             if (live := live_claim(snapshot, number, disk.name)) is not None
         )
     }
+
+
+def _has_volume_left(snapshot: Snapshot, broker_id: int) -> bool:
+    """Whether a broker has a volume that may hold data and is not lost."""
+    lost = {one.name for one in lost_claims(snapshot, broker_id)}
+    claims = [live_claim(snapshot, broker_id, disk.name) for disk in snapshot.disks_of(broker_id)]
+    return any(
+        claim is not None
+        and name_of(claim) not in lost
+        and not why_out_of_reach(snapshot, claim)
+        and annotation(claim, names.DIRECTORY_ID) is not None
+        for claim in claims
+    )
+
+
+def _list(brokers: Sequence[int]) -> str:
+    return ", ".join(map(str, brokers))
 
 
 def _is_only_on(partition: PartitionReport, broker_id: int, gone: Collection[int]) -> bool:

@@ -514,3 +514,27 @@ async def test_a_failed_disk_of_a_running_broker_is_replaced_once_its_loss_is_ac
     assert _pod_claims(fleet, 1) == ["orders-broker-1-d0-1", SUCCESSOR]
     assert annotation(fleet.kubernetes.there(CLAIM, FAILED), names.ACCEPTED_LOSS) == "only-here-0"
     assert fleet.condition("DisksReady")[0] == "True"
+
+
+async def test_all_brokers_of_lost_nodes_come_back_on_others_once_every_loss_is_accepted() -> None:
+    """No broker answers what is lost, and none ever will."""
+    document = copy.deepcopy(CLUSTER)
+    document["spec"]["zookeeper"] = {"connect": "zk:2181"}
+    document["spec"]["brokers"] |= {"replicas": 2, "racks": ["zone-a", "zone-b"], "config": {"min.insync.replicas": 1}}
+    fleet = Fleet(document)
+    fleet.kubernetes.local_volumes = True
+    fleet.kafka.partitions = [("t", index, (index, 1 - index)) for index in (0, 1)]
+    await fleet.converge()
+    for number, zone in ((4, "zone-a"), (5, "zone-b")):
+        fleet.kubernetes.put(node(f"n{number}", zone))
+    _lose_node(fleet, "n1")
+    _lose_node(fleet, "n2")
+    _accept(fleet, 0)
+    await _until_replaced(fleet)
+    assert fleet.condition("DisksReady")[1] == "NodeGone"
+    assert not [name for name in fleet.claims() if name.endswith("-2")], "the node of broker 1 may come back"
+    _accept(fleet, 0, 1)
+    for _ in range(4):
+        await _until_replaced(fleet)
+    nodes = [dig(fleet.kubernetes.there(POD, f"orders-broker-{n}-0"), "spec", "nodeName") for n in (0, 1)]
+    assert nodes == ["n4", "n5"] and fleet.condition("Ready")[0] == "True"

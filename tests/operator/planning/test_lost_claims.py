@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from ottla_operator.api import names
-from ottla_operator.api.objects import CLAIM, POD, dig, label
+from ottla_operator.api.objects import CLAIM, EVENT, POD, dig, label
 from tests.operator.fleet import CLUSTER, Fleet
 from tests.operator.kubernetes import Killed
 
@@ -158,3 +158,139 @@ async def test_an_operator_killed_after_any_write_ends_in_the_same_state() -> No
         assert dig(fleet.kubernetes.there(CLAIM, NEXT), "metadata", "labels", names.GENERATION) == "2"
         survived += 1
     assert survived > 3
+
+
+async def _of(brokers: int) -> Fleet:
+    """Brokers of two disks each, with a partition on every pair of them."""
+    document = copy.deepcopy(CLUSTER)
+    document["spec"]["zookeeper"] = {"connect": "zk:2181"}
+    document["spec"]["brokers"] |= {"replicas": brokers, "config": {"min.insync.replicas": 1}}
+    fleet = Fleet(document)
+    fleet.kafka.partitions = [("t", index, (index, (index + 1) % brokers)[:brokers]) for index in range(brokers)]
+    await fleet.converge()
+    return fleet
+
+
+def _message(fleet: Fleet) -> str:
+    status, reason, message = fleet.condition("DisksReady")
+    assert (status, reason) == ("False", "ClaimLost")
+    return message
+
+
+def _event_messages(fleet: Fleet) -> list[str]:
+    return [str(fleet.kubernetes.there(EVENT, name)["message"]) for name in fleet.kubernetes.names(EVENT)]
+
+
+async def test_the_only_broker_gets_an_empty_volume_once_that_is_accepted_though_no_broker_answers() -> None:
+    fleet = await _of(1)
+    await _lose(fleet, "orders-broker-0-d0-1")
+    entry = "[{id: 0, disks: [{name: d0, generation: 2, acceptDataLoss: true}]}]"
+    assert entry in _message(fleet) and "no broker answers, so it is not known" in _message(fleet)
+    await _later(fleet)
+    assert any(entry in text for text in _event_messages(fleet))
+    assert "orders-broker-0-d0-2" not in fleet.claims()
+    _accept(fleet, 0)
+    await _later(fleet)
+    assert _pod_claims(fleet, 0) == ["orders-broker-0-d0-2", "orders-broker-0-d1-1"]
+    assert fleet.condition("Ready")[0] == "True"
+    fleet.kubernetes.writes.clear()
+    fleet.restart_operator()
+    await fleet.converge()
+    assert fleet.kubernetes.writes == []
+
+
+async def test_brokers_that_have_all_lost_all_claims_wait_until_the_loss_of_each_is_accepted() -> None:
+    fleet = await _of(2)
+    lost = [f"orders-broker-{number}-{disk}-1" for number in (0, 1) for disk in ("d0", "d1")]
+    await _lose(fleet, *lost)
+    assert "{id: 0, disks:" in _message(fleet) and "{id: 1, disks:" in _message(fleet)
+    _accept(fleet, 0, disks=("d0", "d1"))
+    await _later(fleet)
+    assert not any(name.endswith("-2") for name in fleet.claims()), "the volumes of broker 1 may come back"
+    assert "acceptDataLoss of the lost claims of broker 1 is needed" in _message(fleet)
+    _accept(fleet, 0, 1, disks=("d0", "d1"))
+    await fleet.task.reconcile_once()
+    assert [name for name in fleet.claims() if name.endswith("-2")] == ["orders-broker-0-d0-2", "orders-broker-0-d1-2"]
+    await _later(fleet)
+    await _later(fleet)
+    for number in (0, 1):
+        assert _pod_claims(fleet, number) == [f"orders-broker-{number}-d0-2", f"orders-broker-{number}-d1-2"]
+    assert fleet.condition("Ready")[0] == "True"
+
+
+async def test_the_broker_with_a_volume_that_is_left_comes_first() -> None:
+    """Else one that comes back empty could lead what the other has a copy of, and that copy would be cut."""
+    fleet = await _of(2)
+    await _lose(fleet, "orders-broker-0-d0-1", "orders-broker-0-d1-1", "orders-broker-1-d0-1")
+    both = [{"name": disk, "generation": 2, "acceptDataLoss": True} for disk in ("d0", "d1")]
+    fleet.edit("spec.brokers.overrides", [{"id": 0, "disks": both}, {"id": 1, "disks": both[:1]}])
+    await fleet.task.reconcile_once()
+    assert "broker 1 comes first: volumes of it are left" in _message(fleet)
+    assert [name for name in fleet.claims() if name.endswith("-2")] == ["orders-broker-1-d0-2"]
+    await _later(fleet)
+    await _later(fleet)
+    assert _pod_claims(fleet, 1) == ["orders-broker-1-d0-2", "orders-broker-1-d1-1"]
+    assert _pod_claims(fleet, 0) == ["orders-broker-0-d0-2", "orders-broker-0-d1-2"]
+
+
+async def test_brokers_that_could_each_make_the_other_cut_a_copy_get_nothing() -> None:
+    fleet = await _of(2)
+    await _lose(fleet, "orders-broker-0-d0-1", "orders-broker-1-d0-1")
+    _accept(fleet, 0, 1)
+    await _later(fleet)
+    assert not any(name.endswith("-2") for name in fleet.claims())
+    assert "volumes of brokers 0, 1 are left" in _message(fleet) and "bring a lost claim back" in _message(fleet)
+    fleet.kubernetes.remove(CLAIM, "orders-broker-0-d1-1")  # the person gives its copies up
+    both = [{"name": disk, "generation": 2, "acceptDataLoss": True} for disk in ("d0", "d1")]
+    fleet.edit("spec.brokers.overrides", [{"id": 0, "disks": both}, {"id": 1, "disks": both[:1]}])
+    await _later(fleet)
+    await _later(fleet)
+    assert _pod_claims(fleet, 1) == ["orders-broker-1-d0-2", "orders-broker-1-d1-1"]
+    assert _pod_claims(fleet, 0) == ["orders-broker-0-d0-2", "orders-broker-0-d1-2"]
+
+
+async def test_nothing_is_replaced_while_a_broker_with_its_volumes_may_still_answer() -> None:
+    fleet = await _of(2)
+    await _lose(fleet, "orders-broker-0-d0-1", "orders-broker-0-d1-1")
+    fleet.kafka.answers = False
+    _accept(fleet, 0, disks=("d0", "d1"))
+    await _later(fleet)
+    assert not any(name.endswith("-2") for name in fleet.claims())
+    assert "broker 1 has its volumes: get it to run, and it says what would be lost" in _message(fleet)
+
+
+async def test_a_broker_whose_process_still_runs_keeps_its_volumes() -> None:
+    fleet = await _of(1)
+    fleet.kubernetes.edit(CLAIM, "orders-broker-0-d0-1", status={"phase": "Lost"})
+    pod = fleet.kubernetes.there(POD, "orders-broker-0-0")
+    waits = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}]
+    fleet.kubernetes.edit(POD, "orders-broker-0-0", status={**pod["status"], "conditions": waits})
+    fleet.environment.says["orders-broker-0-0"] = ("recovering", ())
+    _accept(fleet, 0)
+    await fleet.task.reconcile_once()
+    assert "broker 0 still runs" in _message(fleet) and "orders-broker-0-d0-2" not in fleet.claims()
+
+
+async def test_an_operator_killed_after_any_write_brings_all_brokers_back_once() -> None:
+    survived = 0
+    while True:
+        fleet = await _of(2)
+        await _lose(fleet, *(f"orders-broker-{number}-{disk}-1" for number in (0, 1) for disk in ("d0", "d1")))
+        _accept(fleet, 0, 1, disks=("d0", "d1"))
+        fleet.kubernetes.kill_after = survived
+        try:
+            await _later(fleet)
+            await _later(fleet)
+            break
+        except Killed:
+            fleet.kubernetes.kill_after = None
+            fleet.restart_operator()
+            fleet.kubernetes.settle()
+            await _later(fleet)
+            await _later(fleet)
+        assert [name for name in fleet.claims() if name.endswith("-2")] == [
+            f"orders-broker-{number}-{disk}-2" for number in (0, 1) for disk in ("d0", "d1")
+        ]
+        assert fleet.condition("Ready")[0] == "True", survived
+        survived += 1
+    assert survived > 6
