@@ -235,8 +235,8 @@ def knows_the_fleet(address: str) -> bool:
 def knows_the_leaders(address: str, topic: str, partitions: int) -> bool:
     """Whether the broker there names a leader for each partition of the topic.
 
-    A broker whose first answer to a new partition's producer is NOT_LEADER_OR_FOLLOWER may take the second batch:
-    librdkafka then reports the first one as delivered ("implicitly acked"), and does not send it again.
+    A broker of Apache Kafka whose first answer to a new partition's producer is NOT_LEADER_OR_FOLLOWER may take the
+    second batch: librdkafka then reports the first one as delivered ("implicitly acked"), and does not send it again.
     """
     try:
         metadata = AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(topic, timeout=_ASK_S)

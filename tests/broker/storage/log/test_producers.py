@@ -30,6 +30,21 @@ def test_sequences_are_checked_in_the_order_of_kafka() -> None:
     assert _code(states, 7, 0, 505, 505) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+def test_the_broker_is_asked_about_producers_that_the_log_does_not_know_and_no_others() -> None:
+    states = ProducerStates()
+    asked: list[tuple[int, int, int]] = []
+
+    def refuse(*producer: int) -> None:
+        asked.append((producer[0], producer[1], producer[2]))
+        raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+    states.update(7, 0, 4, 104, 4, 1)
+    assert states.check(7, 0, 5, 9, check_unknown=refuse) is None
+    with pytest.raises(KafkaError):
+        states.check(8, 3, 5, 9, check_unknown=refuse)
+    assert asked == [(8, 3, 5)]
+
+
 def test_sequences_wrap_to_zero() -> None:
     states = ProducerStates()
     states.update(7, 0, 2**31 - 1, 10, 0, 1)
