@@ -156,6 +156,36 @@ def test_rows_that_a_step_marks_are_sorted_in_one_pass_over_the_source_and_with_
     assert (query["totalInputRows"], query["stateRows"]) == (5, 3)
 
 
+NEWEST = """
+apiVersion: kafka.ottla.dev/v1alpha1
+kind: KafkaPipeline
+metadata: {name: newest}
+spec:
+  bootstrapServers: BOOTSTRAP
+  source: {topics: [hired], startingOffsets: latest, value: {format: json, schema: "name string"}}
+  steps:
+  - {name: names, sql: "SELECT value.name AS value, IF(value.name = '', 'has no name', NULL) AS _error FROM source"}
+  sink: {topic: {name: names}}
+  trigger: {availableNow: true}
+  checkpoint: {path: checkpoint}
+  deadLetters: {topic: nobody}
+"""
+
+
+def test_a_pipeline_that_begins_at_the_latest_offset_reads_each_record_after_it_as_a_row_or_a_dead_letter(
+    fleet: RunningCluster, tmp_path: Path
+) -> None:
+    for name in ("hired", "names", "nobody"):
+        topic(fleet, name)
+    write_document(tmp_path, NEWEST, fleet)
+    produce(fleet, "hired", [b'{"name": "before"}', b"{before"])
+    assert ottla(tmp_path, "run").returncode == 0
+    produce(fleet, "hired", [b'{"name": "Ada"}', b"{bad", b'{"name": ""}', b'{"name": "Lin"}'])
+    assert ottla(tmp_path, "run").returncode == 0
+    assert sorted(value for _, _, value in read_all(fleet, "names")) == [b"Ada", b"Lin"]
+    assert sorted(value for _, _, value in read_all(fleet, "nobody")) == [b"", b"{bad"]
+
+
 DELTA = """
 apiVersion: kafka.ottla.dev/v1alpha1
 kind: KafkaPipeline
