@@ -451,6 +451,8 @@ class InMemorySurroundings:
     says: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     """What brokers that are not ready report, by pod: the fields of a BrokerReport from `state` on."""
     """By broker, where replicas are being recreated."""
+    strays: dict[str, int] = field(default_factory=dict)
+    """Logs that are not assigned to the broker, by claim."""
     sessions: dict[str, str] = field(default_factory=dict)
     """State of a broker's session with ZooKeeper, by the name of its pod, where it is not connected."""
     session_for_ms: int = 60_000
@@ -487,7 +489,8 @@ class InMemorySurroundings:
                 state = "offline" if claim in self.offline else "online"
                 since_ms = int(datetime.fromisoformat(NOW).timestamp() * 1000)
                 free_bytes = self.free_bytes.get(claim, -1)
-                found.append(LogDirectoryReport(log_dir(volume["name"]), state, identity, since_ms, free_bytes))
+                strays, path = self.strays.get(claim, 0), log_dir(volume["name"])
+                found.append(LogDirectoryReport(path, state, identity, since_ms, free_bytes, strays))
         session = self.sessions.get(pod["metadata"]["name"], "connected")
         recreation = self.recreation.get(int(pod["metadata"]["labels"][names.BROKER_ID]), RecreationReport())
         return BrokerReport(

@@ -21,6 +21,7 @@ def broker_status(
     """State, session with the coordination store, recovery progress and log directories.
 
     `since_ms` is the wall clock of the last change of state, `free_bytes` as last measured; -1 where there is none.
+    `strays` are the `-stray` directories, which DescribeLogDirs does not have.
     """
     progress = log_manager.progress
     return {
@@ -48,6 +49,7 @@ def broker_status(
                 "since_ms": one.since_ms,
                 "free_bytes": one.free_bytes,
                 "directory_id": one.directory_id,
+                "strays": len(one.strays),
             }
             for one in log_manager.states
         ],

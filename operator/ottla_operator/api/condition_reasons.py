@@ -310,6 +310,11 @@ _OF_CLUSTERS = (
         "Read the message; the error is that of the storage provider.",
     ),
     _cluster(
+        DISKS_READY, "True", "StraysKept",
+        "claimDeletionPolicy is Delete, and claims of removed brokers or disks stay: logs that are not assigned to the "
+        "broker (-stray) are on their volumes.",
+    ),
+    _cluster(
         DISKS_READY, "False", "ClaimLost",
         "The claim of a broker was deleted, or its PersistentVolume is gone. The operator creates none in its place: "
         "an empty volume could be taken for the data.",

@@ -70,7 +70,8 @@ ConfigChanges = Mapping[int | None, Mapping[str, str | None]]
 class LogDirectoryReport:
     """`state`: online, full or offline, since `since_ms` of the broker's wall clock; 0 where that is not known.
 
-    `free_bytes`: as the broker measured them last, -1 where it does not report them.
+    `free_bytes`: as the broker measured them last, -1 where it does not report them. `strays`: how many logs that are
+    not assigned to the broker are there (`-stray`), which DescribeLogDirs does not have.
     """
 
     path: str
@@ -78,6 +79,7 @@ class LogDirectoryReport:
     directory_id: str
     since_ms: int = 0
     free_bytes: int = -1
+    strays: int = 0
 
 
 @dataclass(frozen=True, slots=True)

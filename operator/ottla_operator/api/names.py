@@ -59,6 +59,8 @@ RETIRED = f"{GROUP}/retired"
 CORDONED = f"{GROUP}/cordoned"
 """Annotation of a claim: "true" from before the operator puts its log directory into cordoned.log.dirs (KIP-1066) until
 after it has taken it out."""
+STRAYS = f"{GROUP}/strays"
+"""Annotation of a claim: how many logs its broker has found on the volume that are not assigned to it (`-stray`)."""
 REMOVING = f"{GROUP}/removing"
 """Annotation of a claim: "true" once its disk, which spec no longer names, was empty: the broker restarts without."""
 

@@ -96,6 +96,7 @@ def read_report(pod_uid: str, status: Any) -> BrokerReport | None:
             str(item.get("directory_id") or ""),
             max(0, _whole(item.get("since_ms"))),
             _whole(item.get("free_bytes", -1)),
+            _whole(item.get("strays", 0)),
         )
         for item in status.get("log_dirs") or []
         if isinstance(item, dict)

@@ -83,6 +83,24 @@ def removed_disks(snapshot: Snapshot, broker_id: int) -> dict[str, int]:
     return found
 
 
+def has_strays(claim: Obj) -> bool:
+    """Whether logs on the volume are not assigned to its broker: they may be the only copy of records."""
+    return (annotation(claim, names.STRAYS) or "0") != "0"
+
+
+def kept_for_strays(snapshot: Snapshot) -> list[str]:
+    """The claims that no broker has any more, and that are not deleted though spec says so."""
+    if snapshot.cluster.brokers.claim_deletion_policy != "Delete":
+        return []
+    return [
+        name_of(claim)
+        for claim in snapshot.all(CLAIM)
+        if label(claim, names.BROKER_ID) is not None
+        and (label(claim, names.REMOVED) == "true" or label(claim, names.RETIRED) is not None)
+        and has_strays(claim)
+    ]
+
+
 def read_claim(claim: Obj, disk: str) -> Claim:
     state = "Terminating" if is_terminating(claim) else str(dig(claim, "status", "phase") or "Pending")
     return Claim(name_of(claim), disk, generation_of(claim), state, annotation(claim, names.DIRECTORY_ID) or "")
@@ -151,7 +169,7 @@ def build_claim(
     cluster = snapshot.cluster
     generation = generation_of(live) if live is not None else generation
     annotations: dict[str, str] = {}
-    for key in (names.CLUSTER_ID, names.DIRECTORY_ID, names.CORDONED, names.REMOVING):
+    for key in (names.CLUSTER_ID, names.DIRECTORY_ID, names.CORDONED, names.REMOVING, names.STRAYS):
         if live is not None and (known := annotation(live, key)):
             annotations[key] = known
     report = snapshot.reports.get(number)
@@ -165,6 +183,8 @@ def build_claim(
         for directory in report.log_dirs:
             if directory.path == log_dir(disk.name) and directory.directory_id:
                 annotations.setdefault(names.DIRECTORY_ID, directory.directory_id)
+                if directory.strays or names.STRAYS in annotations:
+                    annotations[names.STRAYS] = str(directory.strays)
     present = [
         other.name for other in snapshot.disks_of(number) if live_claim(snapshot, number, other.name) is not None
     ]

@@ -18,7 +18,8 @@ created on it, and a broker that is not registered gets none. Older metadata sti
 
 A claim with the label counts for no broker. It stays, and a fleet that grows again first takes the lowest such id with
 its claims and rack. With spec.brokers.claimDeletionPolicy Delete it is deleted instead, one at a time, while Kafka's
-metadata, read once more, neither lists the broker nor names it.
+metadata, read once more, neither lists the broker nor names it. Logs that are not assigned to the broker (`-stray`)
+keep no broker from being removed, since nothing reads them; but their claim stays: it may have the only copy.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from ottla_operator.api.objects import (
     name_of,
     uid_of,
 )
-from ottla_operator.planning.broker_claims import claims_of
+from ottla_operator.planning.broker_claims import claims_of, has_strays
 from ottla_operator.planning.snapshot import Deletion, Snapshot
 
 SHOWN = 5
@@ -176,7 +177,7 @@ def _claim_of_removed(snapshot: Snapshot, known: set[int]) -> Deletion | None:
         if number in known or number in named or number in snapshot.kafka.brokers:
             continue
         for claim in claims_of(snapshot, number):
-            if not is_terminating(claim):
+            if not is_terminating(claim) and not has_strays(claim):
                 reason = f"spec.brokers.claimDeletionPolicy is Delete, and broker {number} was removed"
                 absent = (STATEFUL_SET, names.broker_name(snapshot.cluster.name, number))
                 return Deletion(CLAIM, name_of(claim), uid_of(claim), reason, while_absent=absent, empty_broker=number)

@@ -45,6 +45,7 @@ from ottla_operator.model.quantity import quantity
 from ottla_operator.planning.broker_claims import (
     claims_of,
     generation_of,
+    has_strays,
     live_claim,
     log_dir,
     mounted_claim,
@@ -457,7 +458,7 @@ def _deletion(
     for number in broker_ids:
         for claim in claims_of(snapshot, number):
             disk = label(claim, names.DISK) or ""
-            if label(claim, names.RETIRED) is None or is_terminating(claim):
+            if label(claim, names.RETIRED) is None or is_terminating(claim) or has_strays(claim):
                 continue
             if name_of(claim) in (mounted_claim(snapshot, number, disk), named_claim(snapshot, number, disk)):
                 continue

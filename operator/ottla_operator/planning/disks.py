@@ -35,6 +35,7 @@ from ottla_operator.planning.broker_claims import (
     build_claim,
     claims_of,
     existing_claims,
+    kept_for_strays,
     live_claim,
     log_dir,
     marked_claim,
@@ -47,7 +48,7 @@ from ottla_operator.planning.broker_claims import (
 from ottla_operator.planning.disk_drains import NO_DRAINS, DrainDecision, decide_drains, removable, template_names
 from ottla_operator.planning.disk_replacement import NO_PROVISIONER, Replacement, decide_replacements
 from ottla_operator.planning.identity import Identities
-from ottla_operator.planning.last_copies import LastCopies
+from ottla_operator.planning.last_copies import LastCopies, shortened
 from ottla_operator.planning.snapshot import ConcernDecision, Snapshot
 from ottla_operator.planning.volume_expansion import (
     VolumeExpansion,
@@ -170,7 +171,7 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
         faults += _reported(snapshot, number, mine)
     faults += [condition_false(DISKS_READY, "ResizeFailed", one.message) for one in growing if one.has_failed]
     waiting = _waiting(snapshot, claims) or _unanswered(snapshot) or resizing_condition(growing)
-    condition = faults[0] if faults else waiting or condition_true(DISKS_READY)
+    condition = faults[0] if faults else waiting or _ready(snapshot)
     is_replacing = bool(replacing.begin or replacing.under_way)
     wake = 5.0 if is_replacing or any(_waits_for_id(claim) for mine in claims.values() for claim in mine) else None
     conditions = (condition, space_condition(snapshot))
@@ -238,6 +239,17 @@ def has_no_provisioner(snapshot: Snapshot, pool: BrokerPool) -> bool:
 
 def _waits_for_id(claim: Claim) -> bool:
     return not claim.directory_id and claim.state not in ("Lost", "Terminating")
+
+
+def _ready(snapshot: Snapshot) -> Condition:
+    """DisksReady True, with the claims that stay though spec has those of removed brokers and disks deleted."""
+    if not (kept := kept_for_strays(snapshot)):
+        return condition_true(DISKS_READY)
+    text = (
+        f"not deleted: claim {shortened(kept)}; logs that are not assigned to its broker (-stray) are on the volume; "
+        "delete the claim when nobody needs their records"
+    )
+    return condition_true(DISKS_READY, "StraysKept", text)
 
 
 def _unusable(snapshot: Snapshot) -> Condition | None:

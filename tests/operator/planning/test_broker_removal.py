@@ -254,3 +254,41 @@ async def test_a_removed_broker_that_has_lost_a_claim_is_not_taken_again() -> No
     await fleet.converge(200)
     assert "orders-broker-5" in fleet.racks() and "orders-broker-4" not in fleet.racks()
     assert fleet.condition("Ready")[0] == "True"
+
+
+@pytest.mark.parametrize("policy", ["Retain", "Delete"])
+async def test_a_broker_with_strays_is_removed_and_the_claim_that_has_them_stays(policy: str) -> None:
+    """Nothing reads them, and DescribeLogDirs does not have them; but they may be the only copy of records."""
+    fleet = await _five()
+    fleet.environment.strays["orders-broker-4-d1-1"] = 2
+    await fleet.converge()
+    fleet.edit("spec.brokers.claimDeletionPolicy", policy)
+    fleet.edit("spec.brokers.replicas", 3)
+    await fleet.converge(200)
+    assert _of_broker(fleet, 4) == [] and fleet.condition("Ready")[0] == "True"
+    left = [name for name in fleet.claims() if "broker-3" in name or "broker-4" in name]
+    status, reason, message = fleet.condition("DisksReady")
+    if policy == "Retain":
+        assert len(left) == 4 and (status, reason) == ("True", "AsDeclared")
+        return
+    assert left == ["orders-broker-4-d1-1"] and (status, reason) == ("True", "StraysKept")
+    assert "not deleted: claim orders-broker-4-d1-1" in message and "-stray" in message
+    fleet.restart_operator()
+    fleet.kubernetes.writes.clear()
+    await fleet.converge()
+    assert fleet.kubernetes.writes == [] and fleet.claims().count("orders-broker-4-d1-1") == 1
+    fleet.kubernetes.remove(CLAIM, "orders-broker-4-d1-1")
+    await fleet.converge()
+    assert fleet.condition("DisksReady")[:2] == ("True", "AsDeclared")
+
+
+async def test_strays_that_a_person_has_deleted_keep_no_claim() -> None:
+    fleet = await _five()
+    fleet.environment.strays["orders-broker-4-d1-1"] = 2
+    await fleet.converge()
+    del fleet.environment.strays["orders-broker-4-d1-1"]
+    await fleet.converge()
+    fleet.edit("spec.brokers.replicas", 3)
+    await fleet.converge()
+    await _without_claims(fleet)
+    assert not [name for name in fleet.claims() if "broker-4" in name]

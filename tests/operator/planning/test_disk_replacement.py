@@ -97,6 +97,15 @@ async def test_the_replaced_claim_is_deleted_when_the_policy_says_so_after_the_b
     assert FAILED not in fleet.claims() and fleet.condition("DisksReady")[0] == "True"
 
 
+async def test_the_replaced_claim_stays_when_logs_on_it_are_assigned_to_nobody() -> None:
+    fleet = await _running(deletion="Delete")
+    fleet.environment.strays["orders-broker-1-d0-1"] = 1
+    await fleet.converge()
+    await _fail(fleet, "orders-broker-1-d0-1")
+    assert "orders-broker-1-d0-1" in fleet.claims() and "orders-broker-1-d0-2" in fleet.claims()
+    assert fleet.condition("DisksReady")[:2] == ("True", "StraysKept")
+
+
 async def test_a_second_failure_of_the_same_disk_gets_the_next_generation() -> None:
     fleet = await _running()
     await _fail(fleet)

@@ -194,7 +194,9 @@ class LogCreation:
         name = str(partition)
         if await disk.exists(name):
             # No open log has this name: its directory could not be renamed.
-            await disk.rename(name, renamed_directory_name(partition, self._clock.uuid4().hex, STRAY_DIRECTORY))
+            stray = renamed_directory_name(partition, self._clock.uuid4().hex, STRAY_DIRECTORY)
+            await disk.rename(name, stray)
+            self._access.note_renamed(disk, name, stray)
         try:
             return await self.create_files(disk, partition, name, topic_id)
         except (OSError, KafkaError) as error:

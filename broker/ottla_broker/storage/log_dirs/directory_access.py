@@ -18,6 +18,7 @@ from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk, LogDisk
 from ottla_broker.ports.os_errors import is_shortage, is_sound
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.storage.files.names import STRAY_DIRECTORY, is_renamed_directory
 from ottla_broker.storage.log_dirs.log_table import LogTable
 from ottla_broker.storage.log_dirs.states import (
     DirectoryDecision,
@@ -95,6 +96,13 @@ class DirectoryAccess:
     def is_in_use(self, disk: Disk) -> bool:
         """Whether the directory is live, and this is its Disk now."""
         return self._disks[disk.path] is disk and self._states.is_live(disk.path)
+
+    def note_renamed(self, disk: Disk, before: str, after: str) -> None:
+        """Records that the directory of a log is a stray now, or none any more."""
+        strays = self._states[disk.path].strays
+        strays.discard(before)
+        if is_renamed_directory(after, STRAY_DIRECTORY):
+            strays.add(after)
 
     async def guarded(self, disk: Disk, work: Awaitable[Any]) -> Any:
         """Awaits calls on a directory; an OSError has the consequences that the module lists.

@@ -37,6 +37,7 @@ from ottla_broker.storage.log_dirs.log_checkpoints import LogCheckpoints
 from ottla_broker.storage.log_dirs.log_directory import LogDirectory, mark_recovered
 from ottla_broker.storage.log_dirs.log_table import LogTable
 from ottla_broker.storage.log_dirs.recovery_threads import RecoveryThreads
+from ottla_broker.storage.log_dirs.states import DirectoryStates
 
 _LOADS_PER_DIRECTORY = 4
 
@@ -54,6 +55,7 @@ class DirectoryLoader:
         self,
         owner: LogOwner,
         table: LogTable,
+        states: DirectoryStates,
         clock: Clock,
         checkpoints: LogCheckpoints,
         recovery: RecoveryThreads,
@@ -62,6 +64,7 @@ class DirectoryLoader:
     ) -> None:
         self._owner = owner
         self._table = table
+        self._states = states
         self._clock = clock
         self._checkpoints = checkpoints
         self._recovery = recovery
@@ -109,6 +112,7 @@ class DirectoryLoader:
                 else:
                     self._owner.notice(f"{name} in {disk.path} is of no use any more and is deleted")
                     await disk.delete(name)
+        self._states[disk.path].strays = set(strays)
         if strays:
             self._owner.notice(
                 f"log directory {disk.path} holds {len(strays)} stray partition directories that nobody reads: "

@@ -139,7 +139,7 @@ class LogManager:
             clock=clock,
             parallel=settings.num_replica_alter_log_dirs_threads or len(disks),
         )
-        self._loader = loader = DirectoryLoader(owner, table, clock, checkpoints, recovery, config_of, threads)
+        self._loader = loader = DirectoryLoader(owner, table, states, clock, checkpoints, recovery, config_of, threads)
         identity = DirectoryOwner()
         self.reopening = DirectoryReopening(
             self.directories,

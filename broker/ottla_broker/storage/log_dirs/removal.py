@@ -114,6 +114,7 @@ class LogRemoval:
         """Renames a directory that no log is open in, durably. Returns the new name. KafkaError."""
         new_name = renamed_directory_name(partition, self._clock.uuid4().hex, suffix)
         await self._access.guarded(disk, _rename(disk, name, new_name))
+        self._access.note_renamed(disk, name, new_name)
         return new_name
 
     async def delete_future(self, log: Log) -> None:

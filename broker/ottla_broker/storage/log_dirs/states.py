@@ -24,7 +24,7 @@ Not here: when the disks are checked (`monitor.py`), and what follows for the lo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from ottla_broker.ports.os_errors import is_lack_of_room, is_shortage
@@ -129,6 +129,8 @@ class DirectoryStatus:
     total_bytes: int = -1
     directory_id: str | None = None
     """From meta.properties; still there while the directory is offline."""
+    strays: set[str] = field(default_factory=set)
+    """The `-stray` directories: logs that are not assigned to this broker, and that nothing deletes."""
 
     @property
     def is_live(self) -> bool:

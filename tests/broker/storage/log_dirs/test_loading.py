@@ -112,6 +112,7 @@ async def test_every_start_logs_the_names_of_strays(make_storage: MakeStorage, t
     manager = await broker.restart()
     assert [line for line in broker.notices if stray in line and str(tmp_path / "d0") in line]
     assert manager.get(T0) is None and (tmp_path / "d0" / stray).is_dir()
+    assert manager.states[broker.paths[0]].strays == {stray}
 
 
 async def test_a_start_is_refused_when_a_partition_is_in_two_directories(

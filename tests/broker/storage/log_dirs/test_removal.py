@@ -67,6 +67,21 @@ async def test_a_start_succeeds_when_a_removed_log_could_not_be_renamed(
     assert found is not None and found.disk.path == again.disk.path
 
 
+async def test_the_strays_of_a_directory_are_known_until_their_partition_is_deleted(make_storage: MakeStorage) -> None:
+    broker = make_storage()
+    manager = await broker.start()
+    (path,) = broker.paths
+    assert manager.states[path].strays == set()
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    await manager.make_stray(T0)
+    assert manager.states[path].strays == {
+        name for name, is_directory, _ in await log.disk.list() if is_directory and name.endswith("-stray")
+    }
+    assert len(manager.states[path].strays) == 1
+    await manager.delete(T0)
+    assert manager.states[path].strays == set()
+
+
 async def test_a_deletion_removes_a_stray_that_could_not_be_renamed(
     make_storage: MakeStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ async def test_the_older_log_of_a_recreated_replica_becomes_a_stray_when_its_dir
     await broker.manager.recreate(T0, TOPIC_ID, broker.paths[1], is_catching_up=True)
     await reopen(broker, 0)
     assert names(broker, 0) == ["t-0.stray"] and names(broker, 1) == ["t-0"]
+    assert [len(one.strays) for one in broker.manager.states][:2] == [1, 0]
     assert (await broker.restart()).registry.is_catching_up(T0)
 
 
