@@ -3,11 +3,13 @@
 A roll holds a turn from its first batch to its end. The others wait in the order in which their rolls began. A turn is
 given back by a roll that restarts nobody: one that waits for an approval or a maintenance window, that has been blocked
 for `PATIENCE_S`, whose cluster is paused or terminating, or whose reconciliations fail. When such a roll goes on it
-finishes the batch that is under way, and waits for a turn again before the next one.
+finishes the batch that is under way. Before the next one it waits for the batches of those that have its turn now, and
+then comes in the order in which the rolls began.
 
     most 1   a: restarts 1 of 3   b: waits since 10:00   c: waits since 10:05
-             a is blocked         b: restarts            c: waits
-             a's broker is back   a finishes the batch, then waits: it began before c, so it comes before c
+             a is blocked         b: restarts 1 of 3     c: waits
+             a's broker is back   a finishes the batch, then waits for the batch of b
+             b's batch is done    a: restarts 2 of 3     b, c: wait
 
 All of it follows from status.roll of the clusters, so it outlives a restart of the operator.
 """
@@ -28,11 +30,15 @@ from ottla_operator.roller.state import from_status
 
 @dataclass(frozen=True, slots=True)
 class QueuedRoll:
-    """A roll that `holds` a turn, or wants one. `cluster`: namespace/name."""
+    """A roll that `holds` a turn, or wants one. `cluster`: namespace/name.
+
+    `restarts`: a batch of it is under way, or may be chosen at any moment.
+    """
 
     cluster: str
     started: str
     holds: bool
+    restarts: bool = False
 
 
 def cluster_text(cluster: Obj) -> str:
@@ -49,11 +55,14 @@ def queued_roll(cluster: Obj, now: str) -> QueuedRoll | None:
         return QueuedRoll(cluster_text(cluster), roll.started, holds=False) if wants else None
     if roll.failed or is_blocked(roll, now, patience_s=PATIENCE_S):
         return None
-    return QueuedRoll(cluster_text(cluster), roll.started, holds=bool(roll.batch) or roll.batches_done > 0)
+    restarts = bool(roll.batch)
+    return QueuedRoll(cluster_text(cluster), roll.started, holds=restarts or roll.batches_done > 0, restarts=restarts)
 
 
 def rolls_ahead(cluster: str, started: str, rolls: Iterable[QueuedRoll], most: int) -> tuple[str, ...]:
     """The clusters that this one waits for, those that hold a turn first; empty when it is its turn.
+
+    More than `most` may hold one when a roll that was stuck goes on: those that restart members now come first.
 
     Args:
         started: when its own roll began.
@@ -63,12 +72,15 @@ def rolls_ahead(cluster: str, started: str, rolls: Iterable[QueuedRoll], most: i
     >>> held, older = QueuedRoll("n/a", "10:00", holds=True), QueuedRoll("n/b", "10:05", holds=False)
     >>> rolls_ahead("n/c", "10:10", [older, held], 1), rolls_ahead("n/c", "10:10", [held], 2)
     (('n/a', 'n/b'), ())
+    >>> back, now = QueuedRoll("n/a", "10:00", holds=True), QueuedRoll("n/b", "10:05", holds=True, restarts=True)
+    >>> rolls_ahead("n/a", "10:00", [back, now], 1), rolls_ahead("n/a", "10:00", [back, now], 2)
+    (('n/b',), ())
     >>> rolls_ahead("n/a", "10:00", [held, older], 1), rolls_ahead("n/b", "10:05", [older], 1)
     ((), ())
     """
     found = {one.cluster: one for one in rolls}
     mine = found.setdefault(cluster, QueuedRoll(cluster, started, holds=False))
-    order = sorted(found.values(), key=lambda one: (not one.holds, one.started, one.cluster))
+    order = sorted(found.values(), key=lambda one: (not one.holds, not one.restarts, one.started, one.cluster))
     ahead = tuple(one.cluster for one in order[: order.index(mine)])
     return ahead if most and len(ahead) >= most else ()
 

@@ -49,7 +49,7 @@ class RollTurns:
             if (shown := rolls.get(name)) is not None and shown.holds:
                 del self._given[name]  # status has it now
             else:
-                rolls[name] = QueuedRoll(name, shown.started if shown is not None else now, holds=True)
+                rolls[name] = QueuedRoll(name, shown.started if shown is not None else now, holds=True, restarts=True)
         ahead = rolls_ahead(cluster, started, rolls.values(), self._most)
         is_shown = cluster in rolls and rolls[cluster].holds
         if ahead or is_shown or self._is_stuck(key, rolls):
