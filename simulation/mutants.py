@@ -42,6 +42,7 @@ from ottla_broker.replication.local_replicas import reopened as offline
 from ottla_broker.replication.local_replicas import transitions
 from ottla_broker.replication.local_replicas.fencing import CommandFence
 from ottla_broker.replication.partition import Partition
+from ottla_broker.replication.refused_batches import RefusedBatches
 from ottla_broker.server import recreation as recreating
 from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog
 from ottla_broker.server.handlers import update_metadata
@@ -536,6 +537,14 @@ MUTANTS = (
         ((Partition, "become_leader", _lead_without_sequences),),
         is_quick=True,
         first_seed=7,
+    ),
+    Mutant(
+        "a producer's second batch is taken where its first one was refused",
+        "fleet",
+        2,
+        ((RefusedBatches, "check", lambda *arguments: None),),
+        is_quick=True,
+        first_seed=9050,
     ),
     Mutant(
         "sequences are not checked", "single", 20, ((ProducerStates, "check", lambda *arguments: None),), is_quick=True

@@ -307,16 +307,17 @@ class Producer:
         except Unavailable:
             pass
         is_clean = len(posted) == len(pending)
+        is_unanswered = False
         left: list[_Sent] = []
         for sent, future in zip(list(pending), posted, strict=False):
-            # A broker that knows nothing of a producer takes it from any sequence on, as Apache Kafka does: when it
-            # began to lead between two batches, the first of them is out of order from then on, whatever the answer to
-            # the other one was, or if there was none.
-            self._began_late = self._began_late or (bool(left) and not self._is_known)
+            # A broker that knows nothing of a producer takes it from any sequence on, but not behind one that it has
+            # refused: a batch that got no answer is out of order once the next one is taken.
+            self._began_late = self._began_late or (is_unanswered and not self._is_known)
             try:
                 code, offset = self._result(await self.client.answer(future, address, 8.0))
             except Unavailable:
                 is_clean = False
+                is_unanswered = True
                 left.append(sent)
                 continue
             if code == ErrorCode.NONE:
