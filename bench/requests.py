@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import struct
 import subprocess
@@ -82,6 +83,10 @@ def main(
     rounds: Annotated[int, typer.Option(help="alternating between the systems; the first is a warm-up")] = 4,
     system: Annotated[list[str] | None, typer.Option(help="ours, null_broker, apache_kafka; default: all")] = None,
     against: Annotated[str | None, typer.Option(help="KEY=VALUE: a further broker of ours with this property")] = None,
+    against_command: Annotated[
+        str | None,
+        typer.Option(help="a further broker of ours, run by this command with the properties file behind it"),
+    ] = None,
     out: Annotated[Path, typer.Option(help="where it works and writes requests.json")] = Path("build/bench"),
 ) -> None:
     """CPU of the broker per request in µs, and requests a second, system by system in turn."""
@@ -90,6 +95,9 @@ def main(
     if against is not None:
         key, _, value = against.partition("=")
         systems[f"{OURS}, {against}"] = System(OURS, work / "against", properties={key: value})
+    if against_command is not None:
+        words = shlex.split(against_command)
+        systems["command"] = System(OURS, work / "command", runs=lambda _, file: [*words, str(file)])
     depths = in_flight or [1, 5, 32]
     values: dict[tuple[str, int], list[tuple[float, float]]] = {}
     try:
