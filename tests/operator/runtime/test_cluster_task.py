@@ -146,16 +146,27 @@ async def test_the_permission_to_format_is_given_once_and_withdrawn_without_a_ro
         (CONFIG_MAP, "orders-broker-0-format"),
         (CONFIG_MAP, "orders-zookeeper"),
         (DISRUPTION_BUDGET, "orders-brokers"),
-        (SECRET, "orders-zookeeper-super"),
     ],
 )
 async def test_a_deleted_object_is_created_again(kind: ResourceKind, name: str) -> None:
     fleet = await _running()
     before = fleet.picture()
     fleet.kubernetes.remove(kind, name)
-    fleet.time += 601  # the Secret is looked for at the resync
     await fleet.converge()
     assert fleet.picture() == before
+    assert fleet.condition("Ready")[0] == "True"
+
+
+async def test_a_deleted_secret_of_the_super_user_is_created_again_and_only_servers_load_it() -> None:
+    fleet = await _running()
+    before = fleet.picture()
+    fleet.kubernetes.remove(SECRET, "orders-zookeeper-super")
+    fleet.time += 601  # it is looked for at the resync
+    await fleet.converge()
+    after = fleet.picture()
+    assert after.keys() == before.keys()
+    changed = [name for name in after if after[name] != before[name]]
+    assert all(name.startswith("StatefulSet/orders-zookeeper-") for name in changed), changed
     assert fleet.condition("Ready")[0] == "True"
 
 
