@@ -274,11 +274,14 @@ class TakeoverLoop(asyncio.SelectorEventLoop):
                 return
 
     def _read_from_self(self) -> None:
-        self._is_woken = False
         try:
             data = self._ssock.recv(4096)
         except (BlockingIOError, InterruptedError):
-            return
+            data = b""
+        # Only now: the byte of a thread that found the flag cleared must stay for the next poll, or the flag would
+        # stay set without a byte, and nobody would wake the poll again. A thread that finds it set has its callback in
+        # `_ready`, which this turn still looks at.
+        self._is_woken = False
         self._process_self_data(data)  # type: ignore[attr-defined]
 
     # Signals: the kernel's handler writes to the socket pair, and the loop reads it, as in asyncio

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
 import pytest
@@ -279,6 +280,58 @@ def test_the_loop_stops_and_the_process_goes_on_while_a_callback_is_stuck() -> N
             stuck.is_released.set()
 
 
+class _LateWaker:
+    """The loop's socket; right before it is read, a thread that saw the loop in its poll goes on to wake it."""
+
+    def __init__(self, loop: TakeoverLoop) -> None:
+        self._loop = loop
+        self._socket = loop._ssock
+        self.has_come = False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._socket, name)
+
+    def recv(self, size: int) -> bytes:
+        if not self.has_come:
+            self.has_come = True
+            self._loop._is_polling = True  # as that thread saw it
+            self._loop._write_to_self()
+            self._loop._is_polling = False
+        return self._socket.recv(size)
+
+    @property
+    def has_byte(self) -> bool:
+        return bool(select.select([self._socket], [], [], 0)[0])
+
+
+def test_a_thread_that_wakes_the_loop_while_it_reads_of_another_one_does_not_leave_it_deaf() -> None:
+    async def main() -> None:
+        loop = takeover_loop()
+        waker = _LateWaker(loop)
+        loop._ssock = waker  # type: ignore[assignment]
+        woken = asyncio.Event()
+        thread = threading.Thread(target=lambda: loop.call_soon_threadsafe(woken.set))
+        loop.call_soon(thread.start)
+        await woken.wait()
+        while not waker.has_come:
+            loop._is_polling = True
+            loop._write_to_self()  # the thread was quicker than the poll
+            await asyncio.sleep(0)
+        assert not loop._is_woken or waker.has_byte, "nobody would send the next byte"
+        thread.join()
+
+    run(main())
+
+
+@pytest.fixture
+def default_ctrl_c() -> Iterator[None]:
+    """What a terminal's foreground has; a job of `nohup` or of `&` in a script ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("default_ctrl_c")
 def test_ctrl_c_cancels_the_main_task_during_a_takeover() -> None:
     """As asyncio.Runner does; a second one raises KeyboardInterrupt."""
     ended = list[str]()
