@@ -135,7 +135,7 @@ def test_whatever_happened_the_next_coordinator_has_the_same_groups(steps: list[
             if step == "join" and not members.get(group):
                 members[group] = await broker.stable_group(group, 1 + value % 3)
             elif step == "leave" and members.get(group):
-                coordinator.leave(group, [LeavingMember(member) for member in members.pop(group)])
+                await coordinator.leave(group, [LeavingMember(member) for member in members.pop(group)])
             elif step == "commit":
                 joined = members.get(group)
                 task = coordinator.commit(group, joined[0] if joined else "", None, generation(broker, group), what)
