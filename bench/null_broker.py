@@ -1,6 +1,6 @@
 """The floor of a broker in Python: Ottla's network adapter and codec, a checksum and a plain write, and nothing else.
 
-Every request is parsed; the CRC of each batch is computed, its bytes are appended to a file of the partition, and it is
+Every request is parsed; the CRC of each batch is checked, its bytes are appended to a file of the partition, and it is
 acknowledged. There is no log, no index, no producer state and no replica: the difference to the real broker is what
 these cost. `python -m bench.null_broker PORT DIRECTORY`; the directory takes a file of at most `FILE_BYTES` for each
 partition.
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import uvloop
-from crc32c import crc32c
 
 from ottla_broker.adapters.network import SocketNetwork
 from ottla_broker.ports.network import Chunk, Connection, ConnectionHandler
@@ -26,17 +25,16 @@ from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import api_versions, init_producer_id, metadata, produce
+from ottla_broker.records.batch import is_intact
 
 PARTITIONS = 16
 FILE_BYTES = 1 << 28
-_CRC_START = 21
-"""Where the part of a batch begins that its CRC covers."""
 _SERVED = ((ApiKey.PRODUCE, 0, 11), (ApiKey.FETCH, 4, 17), (ApiKey.METADATA, 0, 12), (ApiKey.API_VERSIONS, 0, 4),
            (ApiKey.INIT_PRODUCER_ID, 0, 5))  # fmt: skip
 
 
 class PartitionFiles:
-    """A file for each partition of the topic that is written to, which begins anew when it is full."""
+    """A file for each partition of the topic that is written to, which is emptied when it is full."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -106,11 +104,15 @@ class NullBroker:
         for topic in request.topic_data:
             partitions = []
             for partition in topic.partition_data:
-                crc32c(partition.records[_CRC_START:])
-                self._files.append(topic.name, partition.index, partition.records)
+                error = ErrorCode.NONE if is_intact(partition.records) else ErrorCode.CORRUPT_MESSAGE
+                if error is ErrorCode.NONE:
+                    self._files.append(topic.name, partition.index, partition.records)
                 partitions.append(
                     produce.PartitionProduceResponse(
-                        index=partition.index, error_code=0, base_offset=self._next_offset, log_append_time_ms=-1
+                        index=partition.index,
+                        error_code=int(error),
+                        base_offset=self._next_offset,
+                        log_append_time_ms=-1,
                     )
                 )
                 self._next_offset += 1

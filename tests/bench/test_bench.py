@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,9 @@ from bench.runner import FLOOR, Measured
 from bench.scenarios import FULL, SCENARIOS, Request
 from bench.systems import APACHE_KAFKA, NULL_BROKER, OURS, System
 from bench.usage import cpu_seconds, memory_bytes, resident_bytes
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated import produce
+from ottla_broker.records.record import Record, build_batch
 
 SPIN = "import sys, time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\nprint(flush=True)\n"
 
@@ -109,6 +113,20 @@ def test_the_page_of_the_manual_says_when_and_where_it_was_made(tmp_path: Path) 
     assert text.startswith("# Beside Apache Kafka 3.9.1\n\n<!-- Written by `make bench`")
     assert f"{os.cpu_count()} cores of " in text and "CPython 3." in text
     assert "| produce-java-64k | cpu_s_per_gb | 0.5 (0.5 to 0.5) | 2 (2 to 2) | 0.25 | ≤ 0.6 | yes |" in text
+
+
+def test_the_null_broker_writes_what_is_intact_and_refuses_the_rest(tmp_path: Path) -> None:
+    broker = null_broker.NullBroker(9092, null_broker.PartitionFiles(tmp_path))
+    good = bytes(build_batch([Record(0, 0, None, b"a")]))
+    sent = [
+        produce.PartitionProduceData(index=index, records=memoryview(records))
+        for index, records in enumerate((good, good[:-1] + b"!"))
+    ]
+    request = produce.ProduceRequest(acks=1, topic_data=[produce.TopicProduceData(name="t", partition_data=sent)])
+    response: Any = broker._produce(11, request)
+    codes = [one.error_code for one in response.responses[0].partition_responses]
+    assert codes == [ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE]
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"t-0": good}
 
 
 def test_the_null_broker_keeps_the_bytes_of_the_topic_that_is_written_to(

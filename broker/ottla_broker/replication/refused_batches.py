@@ -1,9 +1,9 @@
 """First batches that this broker refused and that their producers send again. Pure.
 
-An idempotent producer has up to five requests in flight. When its first batch to a partition is refused for now and the
-second is accepted, the second says to librdkafka that the first was written too ("implicitly acked"), for a log takes
-sequences in their order. That holds only once the log knows the producer: an unknown one may begin with any sequence.
-So the broker remembers the lowest sequence that it refused, and appends none behind it.
+An idempotent producer has up to five requests in flight. When its first batch to a partition is refused with a
+retriable error and the second is accepted, the second says to librdkafka that the first was written too ("implicitly
+acked"), for a log takes sequences in their order. That holds only once the log knows the producer: an unknown one may
+begin with any sequence. So the broker remembers the lowest sequence that it refused, and appends none behind it.
 
     0..9     NOT_ENOUGH_REPLICAS              remembered: 0
     10..19   OUT_OF_ORDER_SEQUENCE_NUMBER     as if the log knew the producer

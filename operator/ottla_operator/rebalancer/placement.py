@@ -71,13 +71,15 @@ def _keep_most(assignment: Assignment, p: int, factor: int) -> bool:
     wanted = _stay_first(assignment, p)
     if surplus > 0:
         wanted = _least_needed(assignment, p, before, len(before))[::-1]
+    candidates = [broker for broker in by_load(assignment, p, assignment.active) if assignment.has_room(p, broker)]
     tries = Tries(MOST_TRIES)
     for size in range(min(len(before), factor), -1, -1):
         for kept in combinations(wanted, size):
             if _misplaced(assignment, p, factor, kept):
                 continue
             leaving = [broker for broker in before if broker not in kept]
-            found = _search(assignment, p, kept, leaving, factor - size, tries)
+            free = [broker for broker in candidates if broker not in leaving]
+            found = _search(assignment, kept, free, factor - size, tries)
             if found is None:
                 continue
             for source, target in zip(leaving, found, strict=False):
@@ -122,14 +124,12 @@ def _misplaced(assignment: Assignment, p: int, factor: int, order: Sequence[int]
 
 
 def _search(
-    assignment: Assignment, p: int, kept: Sequence[int], leaving: Sequence[int], slots: int, tries: Tries
+    assignment: Assignment, kept: Sequence[int], candidates: Sequence[int], slots: int, tries: Tries
 ) -> list[int] | None:
-    """So many brokers beside those that are kept; None when there are none, or `tries` have been used up.
+    """So many of `candidates` beside those that are kept; None when there are none, or `tries` have been used up.
 
-    The least loaded first. A broker that leaves no place for the next one is given back.
+    The first of them first. A broker that leaves no place for the next one is given back.
     """
-    candidates = by_load(assignment, p, assignment.active)
-    candidates = [broker for broker in candidates if broker not in leaving and assignment.has_room(p, broker)]
     limit = assignment.rack_limit(len(kept) + slots)
 
     def fits(chosen: Sequence[int], target: int) -> bool:

@@ -1,4 +1,5 @@
-"""A producer's first batch to a partition is refused for now, over the wire: the second must not be written before it.
+"""A producer's first batch to a partition is refused with a retriable error, over the wire: the second must not be
+written before it.
 
 librdkafka takes the success of the second for that of the first.
 """

@@ -1,4 +1,4 @@
-"""Idempotent producers of real clients, whose first batch is refused for now with others in flight behind it."""
+"""Idempotent producers of real clients, whose first batch is refused with a retriable error, with others in flight."""
 
 from __future__ import annotations
 

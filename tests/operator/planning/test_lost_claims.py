@@ -218,19 +218,27 @@ async def test_brokers_that_have_all_lost_all_claims_wait_until_the_loss_of_each
     assert fleet.condition("Ready")[0] == "True"
 
 
-async def test_the_broker_with_a_volume_that_is_left_comes_first() -> None:
-    """Else one that comes back empty could lead what the other has a copy of, and that copy would be cut."""
-    fleet = await _of(2)
-    await _lose(fleet, "orders-broker-0-d0-1", "orders-broker-0-d1-1", "orders-broker-1-d0-1")
+def _accept_all_but_the_second_disk_of_broker_1(fleet: Fleet) -> None:
     both = [{"name": disk, "generation": 2, "acceptDataLoss": True} for disk in ("d0", "d1")]
     fleet.edit("spec.brokers.overrides", [{"id": 0, "disks": both}, {"id": 1, "disks": both[:1]}])
-    await fleet.task.reconcile_once()
-    assert "broker 1 comes first: volumes of it are left" in _message(fleet)
-    assert [name for name in fleet.claims() if name.endswith("-2")] == ["orders-broker-1-d0-2"]
+
+
+async def _both_come_back(fleet: Fleet) -> None:
     await _later(fleet)
     await _later(fleet)
     assert _pod_claims(fleet, 1) == ["orders-broker-1-d0-2", "orders-broker-1-d1-1"]
     assert _pod_claims(fleet, 0) == ["orders-broker-0-d0-2", "orders-broker-0-d1-2"]
+
+
+async def test_the_broker_with_a_volume_that_is_left_comes_first() -> None:
+    """Else one that comes back empty could lead what the other has a copy of, and that copy would be cut."""
+    fleet = await _of(2)
+    await _lose(fleet, "orders-broker-0-d0-1", "orders-broker-0-d1-1", "orders-broker-1-d0-1")
+    _accept_all_but_the_second_disk_of_broker_1(fleet)
+    await fleet.task.reconcile_once()
+    assert "broker 1 comes first: volumes of it are left" in _message(fleet)
+    assert [name for name in fleet.claims() if name.endswith("-2")] == ["orders-broker-1-d0-2"]
+    await _both_come_back(fleet)
 
 
 async def test_brokers_that_could_each_make_the_other_cut_a_copy_get_nothing() -> None:
@@ -241,12 +249,8 @@ async def test_brokers_that_could_each_make_the_other_cut_a_copy_get_nothing() -
     assert not any(name.endswith("-2") for name in fleet.claims())
     assert "volumes of brokers 0, 1 are left" in _message(fleet) and "bring a lost claim back" in _message(fleet)
     fleet.kubernetes.remove(CLAIM, "orders-broker-0-d1-1")  # the person gives its copies up
-    both = [{"name": disk, "generation": 2, "acceptDataLoss": True} for disk in ("d0", "d1")]
-    fleet.edit("spec.brokers.overrides", [{"id": 0, "disks": both}, {"id": 1, "disks": both[:1]}])
-    await _later(fleet)
-    await _later(fleet)
-    assert _pod_claims(fleet, 1) == ["orders-broker-1-d0-2", "orders-broker-1-d1-1"]
-    assert _pod_claims(fleet, 0) == ["orders-broker-0-d0-2", "orders-broker-0-d1-2"]
+    _accept_all_but_the_second_disk_of_broker_1(fleet)
+    await _both_come_back(fleet)
 
 
 async def test_nothing_is_replaced_while_a_broker_with_its_volumes_may_still_answer() -> None:
