@@ -18,7 +18,7 @@ from ottla_pipeline.running.batch_progress import query_status
 from ottla_pipeline.running.failure_reasons import failure_reason
 from ottla_pipeline.running.frames import Frames, StepError
 from ottla_pipeline.running.jdbc_writer import JdbcWriter
-from ottla_pipeline.running.query_options import sink_options, trigger_options
+from ottla_pipeline.running.query_options import is_local, sink_options, trigger_options
 from ottla_pipeline.running.run_folder import RunFolder
 
 POLL_S = 0.25
@@ -88,8 +88,9 @@ def start_queries(
             raise StepError("spec.sink", failure_reason(str(error))) from None
 
     target = pipeline.sink.target
+    spool = "" if is_local(spark.sparkContext.master) else str(folder.empty_spool())
     if isinstance(target, TopicSink):
-        options = sink_options(target, bootstrap)
+        options = sink_options(target, bootstrap, spool)
         if frames.has_dead_letters:
             result = frames.with_dead_letters(target.topic, pipeline.dead_letters)
         else:
@@ -107,7 +108,7 @@ def start_queries(
         writer = writer.foreachBatch(upserts)
     queries = [started(writer)]
     if frames.has_dead_letters:
-        options = sink_options(TopicSink(pipeline.dead_letters), bootstrap) | {"topic": pipeline.dead_letters}
+        options = sink_options(TopicSink(pipeline.dead_letters), bootstrap, spool) | {"topic": pipeline.dead_letters}
         try:
             dead = writer_of(frames.dead, f"{pipeline.name}-dead-letters", folder.dead_letters)
             queries.append(started(dead.format("ottla").options(**options)))

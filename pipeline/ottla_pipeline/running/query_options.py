@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ottla_operator.model.kafka_pipeline import KafkaPipeline, Trigger
 from ottla_operator.model.pipeline_jdbc import JdbcSink
-from ottla_operator.model.pipeline_sink import FileSink, Sink, TopicSink
+from ottla_operator.model.pipeline_sink import EXACTLY_ONCE, FileSink, Sink, TopicSink
 from ottla_operator.model.pipeline_source import FileSource, TopicSource
 from ottla_pipeline.errors import OptionError
 from ottla_pipeline.sink.write_options import parse_write_options
@@ -39,12 +39,19 @@ def file_options(source: FileSource) -> dict[str, str]:
     return {"maxFilesPerTrigger": str(source.max_files_per_trigger)} if source.max_files_per_trigger else {}
 
 
-def sink_options(sink: TopicSink, bootstrap: str) -> dict[str, str]:
-    """The options of `writeStream.format("ottla")`, without the topic."""
+def sink_options(sink: TopicSink, bootstrap: str, spool: str = "") -> dict[str, str]:
+    """The options of `writeStream.format("ottla")`, without the topic.
+
+    Args:
+        spool: a folder that driver and executors share, where tasks leave rows for the driver's transaction; "" where
+            all run on one machine.
+    """
+    shared = {"spoolDirectory": spool} if spool and sink.guarantee == EXACTLY_ONCE else {}
     return {
         "kafka.bootstrap.servers": bootstrap,
         "guarantee": sink.guarantee,
         **{f"kafka.{key}": value for key, value in sink.config.items()},
+        **shared,
     }
 
 

@@ -4,6 +4,7 @@ query/          the checkpoint of the pipeline's query
 dead-letters/   that of the second query, where a sink of files has dead letters
 status.json     what `ottla pipeline status` shows
 run.lock        locked while a process runs the pipeline
+spool/          what tasks in executors leave for the driver, until their batch has ended
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class RunFolder:
         self.path = Path(pipeline.checkpoint)
         self.query = self.path / "query"
         self.dead_letters = self.path / "dead-letters"
+        self.spool = self.path / "spool"
         self._owner = {"namespace": pipeline.namespace, "pipeline": pipeline.name}
         target = pipeline.sink.target
         self._file_log: Path | None = None
@@ -98,6 +100,19 @@ class RunFolder:
         written.write_text(json.dumps(self.named(status), indent=1) + "\n")
         os.replace(written, self.path / STATUS_FILE)
 
+    def empty_spool(self) -> Path:
+        """The folder for what tasks leave for the driver, without what the executors of another run have left.
+
+        The caller has the lock. RunFolderError when it cannot be made.
+        """
+        try:
+            self.spool.mkdir(exist_ok=True)
+            for file in self.spool.iterdir():
+                file.unlink(missing_ok=True)
+        except OSError as error:
+            raise RunFolderError(f"{error.filename}: {error.strerror}") from None
+        return self.spool.absolute()
+
     def forgotten_files(self) -> Path | None:
         """The log of a sink of files that knows batches while the checkpoint is new; None when there is none.
 
@@ -109,7 +124,7 @@ class RunFolder:
 
     def to_delete(self) -> list[Path]:
         """What `reset` deletes, of what is there."""
-        wanted = [self.query, self.dead_letters, self.path / STATUS_FILE]
+        wanted = [self.query, self.dead_letters, self.path / STATUS_FILE, self.spool]
         if self._file_log is not None:
             wanted.append(self._file_log)
         return [path for path in wanted if path.exists()]

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 import pyspark_ottla  # noqa: F401  Spark's Python processes get this interpreter, and find the source "ottla"
 from ottla_pipeline.errors import PipelineError
+from ottla_pipeline.running.executor import in_brackets
 from ottla_pipeline.running.query_options import DELTA_EXTENSION, is_local
 
 
@@ -33,7 +34,7 @@ def open_session(settings: Mapping[str, str], modules: Sequence[Path]) -> SparkS
     os.environ["PYTHONPATH"] = os.pathsep.join([*folders, *filter(None, [known])])
     builder = SparkSession.builder
     for name, value in settings.items():
-        builder = builder.config(name, value)
+        builder = builder.config(name, in_brackets(value) if name == "spark.driver.host" else value)
     spark = builder.getOrCreate()
     # Spark logs a warning for an extension that it does not find, and goes on.
     if settings.get("spark.sql.extensions") == DELTA_EXTENSION and not _is_loadable(spark, DELTA_EXTENSION):

@@ -47,6 +47,13 @@ def test_the_sink_takes_the_options_of_a_document() -> None:
     assert parsed.guarantee is Guarantee.AT_LEAST_ONCE and parsed.sending.codec.name == "ZSTD"
 
 
+def test_tasks_of_executors_leave_rows_in_a_shared_folder_where_the_driver_writes_them() -> None:
+    assert parse_write_options(sink_options(TopicSink("t"), "h:1", "/claim/spool")).spool_directory == "/claim/spool"
+    assert parse_write_options(sink_options(TopicSink("t"), "h:1")).spool_directory is None
+    sends_itself = parse_write_options(sink_options(TopicSink("t", "at-least-once"), "h:1", "/claim/spool"))
+    assert sends_itself.spool_directory is None
+
+
 @pytest.mark.parametrize(
     ("config", "problem"),
     [

@@ -76,6 +76,15 @@ def test_reset_deletes_checkpoints_status_and_the_log_of_files_and_nothing_else(
     assert folder.reset() == []
 
 
+def test_the_spool_is_empty_before_tasks_use_it(tmp_path: Path) -> None:
+    folder = RunFolder(pipeline(tmp_path / "c"))
+    with folder.locked():
+        (folder.empty_spool() / "of-a-killed-executor").touch()
+        spool = folder.empty_spool()
+    assert spool == tmp_path / "c" / "spool" and list(spool.iterdir()) == []
+    assert folder.reset() == [spool]
+
+
 def test_a_new_checkpoint_beside_files_of_another_one_is_told(tmp_path: Path) -> None:
     folder = RunFolder(pipeline(tmp_path / "c", parquet={"path": str(tmp_path / "out")}))
     assert folder.forgotten_files() is None
