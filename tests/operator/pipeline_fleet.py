@@ -6,7 +6,18 @@ import copy
 import json
 from typing import Any
 
-from ottla_operator.api.objects import CRON_JOB, JOB, KAFKA_CLUSTER, KAFKA_PIPELINE, POD, Obj, dig, new, owned
+from ottla_operator.api.objects import (
+    CONFIG_MAP,
+    CRON_JOB,
+    JOB,
+    KAFKA_CLUSTER,
+    KAFKA_PIPELINE,
+    POD,
+    Obj,
+    dig,
+    new,
+    owned,
+)
 from ottla_operator.effects.ports import ApiError
 from ottla_operator.runtime.object_cache import ObjectCache, pipeline_of
 from ottla_operator.runtime.pipeline_supervisor import PIPELINE_KINDS
@@ -106,8 +117,19 @@ class Pipelines:
         return found["status"], found["reason"], found["message"]
 
     def pod(self) -> str:
-        """The name of the only pod."""
-        (name,) = self.kubernetes.names(POD)
+        """The name of the only pod of a driver."""
+        (name,) = (name for name in self.kubernetes.names(POD) if "-exec-" not in name)
+        return name
+
+    def executor(self, number: int, phase: str = "Running", **status: Any) -> str:
+        """A pod as the driver creates it; its name. `status`: more of its status."""
+        template = json.loads(self.kubernetes.there(CONFIG_MAP, OBJECT)["data"]["executor.yaml"])
+        name, driver = f"{NAME}-1f-exec-{number}", self.kubernetes.there(POD, self.pod())
+        (container,) = template["spec"]["containers"]
+        spec = {**template["spec"], "restartPolicy": "Never", "containers": [{**container, "image": "pipelines:1"}]}
+        ready = {"conditions": [{"type": "Ready", "status": "True" if phase == "Running" else "False"}]}
+        pod = new(POD, "default", name, template["metadata"]["labels"], spec=spec)
+        self.kubernetes.put(owned({**pod, "status": {"phase": phase, **ready, **status}}, driver))
         return name
 
     def job(self) -> Obj:

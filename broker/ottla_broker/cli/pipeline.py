@@ -122,6 +122,8 @@ def run(
     if pipeline.is_suspended:
         _say(f"{pipeline.name}: spec.suspend is true, nothing is run")
         return
+    if pipeline.executors is not None:
+        _say(f"{pipeline.name}: spec.executors is for Kubernetes and has no effect here: Spark runs with {master}")
     asked_to_end = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: asked_to_end.set())

@@ -572,6 +572,11 @@ _OF_PIPELINES = (
         "Read the message: an image, a volume, a node or too little memory.",
     ),
     _pipeline(
+        DEGRADED, "True", "ExecutorsNotReady", "An executor does not start. What it would do waits for the others.",
+        "Read the message: a node with less free cpu or memory than spec.executors.resources asks for, an image, or a "
+        "volume that cannot be on several nodes.",
+    ),
+    _pipeline(
         DEGRADED, "True", "LastRunFailed", "The last run of the schedule has failed; the next one comes.",
         "Read the error in the message.",
     ),

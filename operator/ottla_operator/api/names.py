@@ -76,6 +76,7 @@ FIELD_MANAGER = "ottla-operator"
 BROKER = "broker"
 ZOOKEEPER = "zookeeper"
 PIPELINE_DRIVER = "pipeline"
+PIPELINE_EXECUTOR = "pipeline-executor"
 
 
 def labels(cluster: str, component: str, **extra: str) -> dict[str, str]:
@@ -95,7 +96,7 @@ def labels(cluster: str, component: str, **extra: str) -> dict[str, str]:
 
 
 def pipeline_labels(pipeline: str) -> dict[str, str]:
-    """The labels of every object of a KafkaPipeline."""
+    """The labels of every object of a KafkaPipeline, but for the pods of executors."""
     return {
         "app.kubernetes.io/name": APPLICATION,
         "app.kubernetes.io/instance": pipeline,
@@ -103,6 +104,11 @@ def pipeline_labels(pipeline: str) -> dict[str, str]:
         "app.kubernetes.io/managed-by": FIELD_MANAGER,
         PIPELINE: pipeline,
     }
+
+
+def executor_labels(pipeline: str) -> dict[str, str]:
+    """The labels of executors: no StatefulSet or PodMonitor of drivers selects them."""
+    return {**pipeline_labels(pipeline), "app.kubernetes.io/component": PIPELINE_EXECUTOR}
 
 
 def pipeline_object(pipeline: str) -> str:

@@ -38,6 +38,8 @@ STATEFUL_SET = ResourceKind("apps/v1", "StatefulSet", "statefulsets")
 JOB = ResourceKind("batch/v1", "Job", "jobs")
 CRON_JOB = ResourceKind("batch/v1", "CronJob", "cronjobs")
 SERVICE_ACCOUNT = ResourceKind("v1", "ServiceAccount", "serviceaccounts")
+ROLE = ResourceKind("rbac.authorization.k8s.io/v1", "Role", "roles")
+ROLE_BINDING = ResourceKind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 DISRUPTION_BUDGET = ResourceKind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 STORAGE_CLASS = ResourceKind("storage.k8s.io/v1", "StorageClass", "storageclasses", namespaced=False)
 LEASE = ResourceKind("coordination.k8s.io/v1", "Lease", "leases")
@@ -49,6 +51,7 @@ KINDS = {
     for kind in (
         CONFIG_MAP, SECRET, SERVICE, POD, CLAIM, VOLUME, NODE, EVENT, NAMESPACE, STATEFUL_SET, DISRUPTION_BUDGET,
         STORAGE_CLASS, LEASE, KAFKA_CLUSTER, KAFKA_TOPIC, KAFKA_PIPELINE, JOB, CRON_JOB, SERVICE_ACCOUNT,
+        ROLE, ROLE_BINDING,
     )
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla_operator.model.durations import FORM, duration_ms
+from ottla_operator.model.executors import Executors, parse_executors
 from ottla_operator.model.fields import Fields, Problem
 from ottla_operator.model.kafka_cluster import IMAGE
 from ottla_operator.model.maintenance_windows import DEFAULT_TIME_ZONE, is_time_zone, wrong_schedule
@@ -29,6 +30,8 @@ DEFAULT_BACKOFF_LIMIT = 6
 DEFAULT_DRIVER_RESOURCES = Resources({"cpu": "1", "memory": "2Gi"}, {})
 DEFAULT_CLAIM_SIZE = "1Gi"
 CLAIM_DELETION_POLICIES = ("Retain", "Delete")
+READ_WRITE_ONCE, READ_WRITE_MANY = "ReadWriteOnce", "ReadWriteMany"
+ACCESS_MODES = (READ_WRITE_ONCE, READ_WRITE_MANY)
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:,\[\]]+):(\d{1,5})")
 _LONGEST_MS = 366 * 24 * 3600 * 1000
 
@@ -60,6 +63,7 @@ class CheckpointClaim:
     size: str = DEFAULT_CLAIM_SIZE
     storage_class: str = ""
     deletion_policy: str = CLAIM_DELETION_POLICIES[0]
+    access_modes: tuple[str, ...] = (READ_WRITE_ONCE,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,8 @@ class KafkaPipeline:
     backoff_limit: int = DEFAULT_BACKOFF_LIMIT
     is_suspended: bool = False
     resources: Resources = DEFAULT_DRIVER_RESOURCES
-    """This one, `image` and `claim` are for the pod on Kubernetes, and nothing on one machine."""
+    """This one, `executors`, `image` and `claim` are for pods on Kubernetes, and nothing on one machine."""
+    executors: Executors | None = None
     image: str = ""
     claim: CheckpointClaim = CheckpointClaim()
 
@@ -126,6 +131,7 @@ def parse_pipeline(document: Mapping[str, Any]) -> tuple[KafkaPipeline, list[Pro
         backoff_limit=spec.whole("backoffLimit", DEFAULT_BACKOFF_LIMIT, lowest=0),
         is_suspended=spec.flag("suspend"),
         resources=parse_resources(spec, DEFAULT_DRIVER_RESOURCES),
+        executors=parse_executors(spec),
         image=spec.text("image", "", pattern=IMAGE),
         claim=claim,
     )
@@ -206,10 +212,21 @@ def _checkpoint(spec: Fields, name: str) -> tuple[str, CheckpointClaim]:
     claim = CheckpointClaim(
         size=fields.size("size") or DEFAULT_CLAIM_SIZE,
         storage_class=fields.text("storageClassName", "", pattern=STORAGE_CLASS),
+        access_modes=_access_modes(fields),
         deletion_policy=fields.choice("claimDeletionPolicy", CLAIM_DELETION_POLICIES, CLAIM_DELETION_POLICIES[0]),
     )
     fields.finish()
     return path, claim
+
+
+def _access_modes(fields: Fields) -> tuple[str, ...]:
+    modes = fields.texts("accessModes")
+    for mode in modes:
+        if mode not in ACCESS_MODES:
+            fields.problem("accessModes", f"takes {' and '.join(ACCESS_MODES)}, not {mode!r}")
+    if fields.has("accessModes") and fields.values["accessModes"] == []:
+        fields.problem("accessModes", "must name at least one")
+    return tuple(mode for mode in modes if mode in ACCESS_MODES) or (READ_WRITE_ONCE,)
 
 
 def _check_together(spec: Fields, pipeline: KafkaPipeline) -> None:
@@ -217,6 +234,13 @@ def _check_together(spec: Fields, pipeline: KafkaPipeline) -> None:
     needs = spec.has("source") and spec.has("sink") and pipeline.has_topics
     if needs and not spec.has("clusterRef") and not spec.has("bootstrapServers"):
         spec.problem("clusterRef", "is required where topics are read or written, or bootstrapServers")
+    is_named = any(problem.path == "spec.checkpoint.accessModes" for problem in spec.problems)
+    if pipeline.executors is not None and READ_WRITE_MANY not in pipeline.claim.access_modes and not is_named:
+        message = (
+            f"must have {READ_WRITE_MANY} with executors, which write state and rows to the claim from other nodes; "
+            "its StorageClass has to support that"
+        )
+        spec.problem("checkpoint.accessModes", message)
     source, target = pipeline.source, pipeline.sink.target
     if not isinstance(source, TopicSource):
         return

@@ -5,13 +5,13 @@
     availableNow        Job           ends; with a policy for failures it replaces no pod that has not ended
     schedule            CronJob       Forbid: a run that lasts longer than the schedule leaves the next one out
 
-The driver runs with `local[N]` and uses no Kubernetes API: its account has no rights, and no token is mounted.
+Without spec.executors the driver runs with `local[N]` and uses no Kubernetes API: its account has no rights, and no
+token is mounted. With them: `pipeline_executors`.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,8 +36,7 @@ from ottla_operator.api.pipeline_report import DRIVER
 from ottla_operator.model.kafka_pipeline import KafkaPipeline
 from ottla_operator.model.pipeline_jdbc import PASSWORD_VARIABLE, JdbcSink
 from ottla_operator.model.pipeline_sink import Target
-from ottla_operator.model.quantity import quantity
-from ottla_operator.model.resources import Resources
+from ottla_operator.planning import pipeline_executors, spark_sizes
 from ottla_operator.planning.config import HTTP_PORT
 from ottla_operator.planning.pods import (
     CONTAINER_SECURITY,
@@ -49,6 +48,7 @@ from ottla_operator.planning.pods import (
 
 DOCUMENT_DIR = "/etc/ottla"
 DOCUMENT = "pipeline.yaml"
+EXECUTOR_TEMPLATE = "executor.yaml"
 CLAIM_DIR = "/var/lib/ottla"
 TERMINATION_LOG = "/dev/termination-log"
 """Kubernetes' default of terminationMessagePath."""
@@ -56,10 +56,9 @@ GRACE_S = 300
 """How long a batch that is under way may take after SIGTERM. A batch that is killed is run again."""
 START_S = 300
 """How long Python may take until it answers; Spark starts after that."""
-LEAST_HEAP_MIB = 512
 FAILED_FOR_GOOD = 1
 """Exit code of a driver that has made its attempts."""
-_OF_THE_OPERATOR = ("image", "resources", "schedule", "suspend", "timeZone")
+_OF_THE_OPERATOR = ("executors", "image", "resources", "schedule", "suspend", "timeZone")
 """Fields that the operator serves. The driver does not get them, so that it goes on when one changes, where it can."""
 
 
@@ -74,15 +73,16 @@ def service_account(resource: Obj) -> Obj:
     return _owned(resource, SERVICE_ACCOUNT, automountServiceAccountToken=False)
 
 
-def document(resource: Obj) -> Obj:
-    """The ConfigMap with the document for the driver, as JSON, which is YAML too."""
-    return _owned(resource, CONFIG_MAP, data={DOCUMENT: json.dumps(_document(resource), indent=1) + "\n"})
+def document(resource: Obj, pipeline: KafkaPipeline) -> Obj:
+    """The ConfigMap with what the driver reads, as JSON, which is YAML too."""
+    files = {name: json.dumps(content, indent=1) + "\n" for name, content in _files(resource, pipeline).items()}
+    return _owned(resource, CONFIG_MAP, data=files)
 
 
 def claim(resource: Obj, pipeline: KafkaPipeline) -> Obj:
     """The claim of the checkpoint. With Retain nobody owns it, so it outlives the KafkaPipeline."""
     spec: Obj = {
-        "accessModes": ["ReadWriteOnce"],
+        "accessModes": list(pipeline.claim.access_modes),
         "resources": {"requests": {"storage": pipeline.claim.size}},
     }
     if pipeline.claim.storage_class:
@@ -125,28 +125,6 @@ def job_name(resource: Obj) -> str:
     return f"{names.pipeline_object(name_of(resource))}-{short_hash([run, path])}"
 
 
-def driver_threads(resources: Resources) -> int:
-    """N of local[N]: the limit of cpu, or else its request, rounded up.
-
-    >>> [driver_threads(Resources(*one)) for one in (({"cpu": "500m"}, {"cpu": "2500m"}), ({"cpu": "2"}, {}), ({}, {}))]
-    [3, 2, 1]
-    """
-    return max(1, math.ceil(quantity(_most(resources, "cpu") or "1")))
-
-
-def driver_heap_mib(resources: Resources) -> int:
-    """The heap of the JVM: half of the memory. The other half is for what the JVM has beside its heap, and for Python.
-
-    >>> driver_heap_mib(Resources({"memory": "2Gi"}, {})), driver_heap_mib(Resources({}, {}))
-    (1024, 1024)
-    """
-    return max(LEAST_HEAP_MIB, int(quantity(_most(resources, "memory") or "2Gi") / 2**21))
-
-
-def _most(resources: Resources, name: str) -> str:
-    return resources.limits.get(name) or resources.requests.get(name) or ""
-
-
 def _labels(resource: Obj) -> dict[str, str]:
     return names.pipeline_labels(name_of(resource))
 
@@ -166,15 +144,35 @@ def _document(resource: Obj) -> Obj:
     return {"apiVersion": resource["apiVersion"], "kind": resource["kind"], "metadata": metadata, "spec": spec}
 
 
+def _files(resource: Obj, pipeline: KafkaPipeline) -> dict[str, Obj]:
+    """The document, and the pod template of executors."""
+    files = {DOCUMENT: _document(resource)}
+    if pipeline.executors is not None:
+        files[EXECUTOR_TEMPLATE] = pipeline_executors.pod_template(resource, pipeline.executors, CLAIM_DIR)
+    return files
+
+
+def _master(resource: Obj, pipeline: KafkaPipeline, image: str, pull_policy: str) -> list[str]:
+    """Where Spark runs its tasks, as arguments of the driver."""
+    if pipeline.executors is None:
+        return ["--master", f"local[{spark_sizes.threads(pipeline.resources)}]"]
+    template = f"{DOCUMENT_DIR}/{EXECUTOR_TEMPLATE}"
+    settings = pipeline_executors.spark_settings(
+        namespace_of(resource), pipeline.executors, image, pull_policy, template
+    )
+    given = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    return ["--master", pipeline_executors.API_SERVER, *given]
+
+
 def _template(resource: Obj, pipeline: KafkaPipeline, image: str, pull_policy: str, bootstrap: str) -> Obj:
-    is_stream = workload_kind(pipeline) == STATEFUL_SET
-    heap = f"--driver-memory {driver_heap_mib(pipeline.resources)}m pyspark-shell"
+    is_stream, has_executors = workload_kind(pipeline) == STATEFUL_SET, pipeline.executors is not None
+    heap = f"--driver-memory {spark_sizes.heap_mib(pipeline.resources)}m pyspark-shell"
     container: Obj = {
         "name": DRIVER,
         "image": image,
         "args": [
             "pipeline", "run", "-f", f"{DOCUMENT_DIR}/{DOCUMENT}",
-            "--master", f"local[{driver_threads(pipeline.resources)}]",
+            *_master(resource, pipeline, image, pull_policy),
             *(["--bootstrap-servers", bootstrap] if bootstrap else []),
             "--http", f"0.0.0.0:{HTTP_PORT}",
             "--end-status", TERMINATION_LOG,
@@ -184,9 +182,13 @@ def _template(resource: Obj, pipeline: KafkaPipeline, image: str, pull_policy: s
         "env": [
             {"name": "PYSPARK_SUBMIT_ARGS", "value": heap},
             {"name": "HOME", "value": "/tmp"},
+            *(pipeline_executors.driver_environment() if has_executors else []),
             *_password(pipeline.sink.target),
         ],
-        "ports": [{"name": "http", "containerPort": HTTP_PORT}],
+        "ports": [
+            {"name": "http", "containerPort": HTTP_PORT},
+            *(pipeline_executors.driver_ports() if has_executors else []),
+        ],
         "volumeMounts": [
             {"name": "document", "mountPath": DOCUMENT_DIR, "readOnly": True},
             {"name": "checkpoint", "mountPath": CLAIM_DIR},
@@ -210,13 +212,14 @@ def _template(resource: Obj, pipeline: KafkaPipeline, image: str, pull_policy: s
             {"name": "tmp", "emptyDir": {}},
         ],
         "serviceAccountName": name,
-        "automountServiceAccountToken": False,
+        "automountServiceAccountToken": has_executors,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": GRACE_S,
         "securityContext": pod_security(),
         "restartPolicy": "Always" if is_stream else "Never",
     }
-    annotations = {names.CONFIG: short_hash(_document(resource))}
+    read = _files(resource, pipeline) if has_executors else _document(resource)
+    annotations = {names.CONFIG: short_hash(read)}
     return {"metadata": {"labels": _labels(resource), "annotations": annotations}, "spec": spec}
 
 

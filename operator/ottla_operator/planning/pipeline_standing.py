@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from ottla_operator.api.objects import CRON_JOB, JOB, Obj, dig, has_condition, is_terminating, name_of, uid_of
 from ottla_operator.api.pipeline_report import PipelineReport, driver_status, ended_report
+from ottla_operator.model.executors import Executors
 from ottla_operator.model.kafka_pipeline import KafkaPipeline
+from ottla_operator.planning.pipeline_executors import executor_trouble, running_executors
 from ottla_operator.planning.pods import trouble
 
 AT_REST = ("QueryRunning", "Waiting", "Completed")
@@ -23,6 +26,7 @@ class Standing:
     degraded: str = ""
     report: PipelineReport | None = None
     pod: str = ""
+    executors: int | None = None
 
 
 def standing(
@@ -56,6 +60,18 @@ def standing(
     if report is None or report.pod_uid != uid_of(pod):
         return _silent(pod)
     return _as_reported(report, pod)
+
+
+def with_executors(now: Standing, wanted: Executors, pods: Sequence[Obj]) -> Standing:
+    """The state with the executors: how many run, and of a query that runs why one does not start."""
+    running = running_executors(pods)
+    if now.reason != "QueryRunning":
+        return replace(now, executors=running)
+    message = f"{now.message} with {running} of {wanted.instances} executors"
+    why = executor_trouble(pods)
+    if why and not now.degraded:
+        return replace(now, message=f"{message}: {why}", degraded="ExecutorsNotReady", executors=running)
+    return replace(now, message=message, executors=running)
 
 
 def _as_reported(report: PipelineReport, pod: Obj) -> Standing:

@@ -38,6 +38,8 @@ def pipeline_status(resource: Obj, now: Standing, problems: Sequence[Problem], t
     }
     if now.pod:
         status["pod"] = now.pod
+    if now.executors is not None:
+        status["executors"] = now.executors
     report = now.report
     restarts = report.restarts if report is not None else before.get("restarts")
     if restarts:

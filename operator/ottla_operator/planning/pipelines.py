@@ -16,6 +16,8 @@ from ottla_operator.api.objects import (
     CRON_JOB,
     JOB,
     POD,
+    ROLE,
+    ROLE_BINDING,
     STATEFUL_SET,
     Obj,
     ResourceKind,
@@ -33,9 +35,9 @@ from ottla_operator.model.kafka_pipeline import KafkaPipeline
 from ottla_operator.model.pipeline_sink import FileSink
 from ottla_operator.model.pipeline_source import FileSource
 from ottla_operator.model.quantity import quantity
-from ottla_operator.planning import pipeline_objects
+from ottla_operator.planning import pipeline_executors, pipeline_objects
 from ottla_operator.planning.config import CLIENT_PORT
-from ottla_operator.planning.pipeline_standing import Standing, standing
+from ottla_operator.planning.pipeline_standing import Standing, standing, with_executors
 from ottla_operator.planning.snapshot import ContestedFields
 
 WORKLOADS = (STATEFUL_SET, JOB, CRON_JOB)
@@ -89,9 +91,11 @@ def decide_pipeline(facts: PipelineFacts) -> PipelineDecision:
         return PipelineDecision(Standing("Pending", "ClusterNotFound", message))
     desired = [
         pipeline_objects.service_account(resource),
-        pipeline_objects.document(resource),
+        pipeline_objects.document(resource, pipeline),
         pipeline_objects.claim(resource, pipeline),
     ]
+    if pipeline.executors is not None:
+        desired += [pipeline_executors.role(resource), pipeline_executors.role_binding(resource)]
     wanted = _workload(facts)
     stale = [obj for obj in _own_workloads(facts) if (obj["kind"], name_of(obj)) != (wanted["kind"], name_of(wanted))]
     if stale or (workload_of(facts) is None and (left := _left(facts))):
@@ -105,9 +109,15 @@ def decide_pipeline(facts: PipelineFacts) -> PipelineDecision:
         desired.append(wanted)
     elif not _is_finished(live) and bool(dig(live, "spec", "suspend")) != pipeline.is_suspended:
         desired.append(_as_it_runs(wanted, live))
-    delete = tuple((job, "spec.suspend is true") for job in _to_suspend(facts))
     pod = current_pod(facts)
+    delete = (
+        *((job, "spec.suspend is true") for job in _to_suspend(facts)),
+        *((obj, "spec.executors is gone, and no driver has a token") for obj in _unused_rights(facts)),
+        *((one, "its driver is gone") for one in pipeline_executors.left_executors(executors(facts), pod)),
+    )
     now = standing(live, pod, facts.report, pipeline, last_run=last_run(facts))
+    if pipeline.executors is not None and pod is not None:
+        now = with_executors(now, pipeline.executors, executors(facts))
     is_at_rest = (pod is None or not _is_active(pod)) and now.reason in ("Completed", "Waiting", "Suspended", "Failed")
     return PipelineDecision(now, (), tuple(desired), delete, REST_S if is_at_rest else ASK_S)
 
@@ -122,9 +132,14 @@ def workload_of(facts: PipelineFacts) -> Obj | None:
     return found if found is not None and is_owned_by(found, facts.resource) else None
 
 
+def executors(facts: PipelineFacts) -> list[Obj]:
+    """The pods that drivers have created."""
+    return [pod for pod in facts.all(POD) if pipeline_executors.is_executor(pod)]
+
+
 def current_pod(facts: PipelineFacts) -> Obj | None:
     """The driver's pod: the newest, of those that are not terminating where there are such."""
-    pods = [pod for pod in facts.all(POD) if _is_active(pod) or not is_terminating(pod)]
+    pods = [pod for pod in _drivers(facts) if _is_active(pod) or not is_terminating(pod)]
     staying = [pod for pod in pods if not is_terminating(pod)] or pods
     return max(staying, key=lambda pod: str(dig(pod, "metadata", "creationTimestamp") or ""), default=None)
 
@@ -157,6 +172,20 @@ def _left(facts: PipelineFacts) -> list[Obj]:
     """What may still run of a former document."""
     jobs = [job for job in facts.all(JOB) if not _is_finished(job)]
     return [*jobs, *(pod for pod in facts.all(POD) if _is_active(pod))]
+
+
+def _drivers(facts: PipelineFacts) -> list[Obj]:
+    return [pod for pod in facts.all(POD) if not pipeline_executors.is_executor(pod)]
+
+
+def _unused_rights(facts: PipelineFacts) -> list[Obj]:
+    """Those to pods, once no driver needs them: one of the former document may still end its last batch."""
+    if facts.pipeline.executors is not None:
+        return []
+    if any(_is_active(pod) and dig(pod, "spec", "automountServiceAccountToken") for pod in _drivers(facts)):
+        return []
+    found = (obj for kind in (ROLE_BINDING, ROLE) for obj in facts.all(kind))
+    return [obj for obj in found if is_owned_by(obj, facts.resource)]
 
 
 def _is_active(pod: Obj) -> bool:
@@ -209,3 +238,6 @@ def _claim_problems(pipeline: KafkaPipeline, live: Obj) -> Iterator[Problem]:
     known = dig(live, "spec", "storageClassName") or ""
     if wanted.storage_class and wanted.storage_class != known:
         yield Problem("spec.checkpoint.storageClassName", f"the claim has the class {known or 'none'} and keeps it")
+    modes = list(dig(live, "spec", "accessModes") or [])
+    if set(modes) != set(wanted.access_modes):
+        yield Problem("spec.checkpoint.accessModes", f"the claim has {', '.join(modes) or 'none'} and keeps it")

@@ -18,6 +18,8 @@ from ottla_operator.api.objects import (
     JOB,
     KAFKA_PIPELINE,
     POD,
+    ROLE,
+    ROLE_BINDING,
     SERVICE_ACCOUNT,
     STATEFUL_SET,
     Obj,
@@ -32,7 +34,9 @@ from ottla_operator.runtime.pipeline_task import PipelineImage, PipelineTask
 from ottla_operator.runtime.reconciling import STUCK_S, RunningTask, reconcile_forever
 from ottla_operator.runtime.relisting import relist
 
-PIPELINE_KINDS = (KAFKA_PIPELINE, STATEFUL_SET, JOB, CRON_JOB, POD, CONFIG_MAP, CLAIM, SERVICE_ACCOUNT)
+PIPELINE_KINDS = (
+    KAFKA_PIPELINE, STATEFUL_SET, JOB, CRON_JOB, POD, CONFIG_MAP, CLAIM, SERVICE_ACCOUNT, ROLE, ROLE_BINDING,
+)  # fmt: skip
 """What is watched: KafkaPipelines, and of the others those with the label of one."""
 
 

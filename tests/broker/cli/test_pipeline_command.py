@@ -89,6 +89,18 @@ def test_a_suspended_pipeline_is_not_run(file: Path) -> None:
     assert found.exit_code == 0 and "spec.suspend is true, nothing is run" in found.output
 
 
+def test_executors_are_checked_and_told_to_have_no_effect_here(file: Path) -> None:
+    executors = "  executors: {instances: 2}\n  sink:"
+    file.write_text(file.read_text().replace("  sink:", executors).replace("bootstrapServers: 127.0.0.1:1", "KEPT"))
+    file.write_text(file.read_text().replace("KEPT", "clusterRef: {name: nowhere}"))
+    found = ottla("run", "-f", file)
+    assert found.exit_code == 1 and "spec.checkpoint.accessModes: must have ReadWriteMany" in found.output
+    file.write_text(file.read_text().replace("checkpoint: {", "checkpoint: {accessModes: [ReadWriteMany], "))
+    found = ottla("run", "-f", file)
+    said = "delays: spec.executors is for Kubernetes and has no effect here: Spark runs with local[*]\n"
+    assert found.exit_code == 1 and said in found.output
+
+
 def test_a_cluster_that_does_not_run_here_is_told_before_spark_starts(file: Path) -> None:
     file.write_text(file.read_text().replace("bootstrapServers: 127.0.0.1:1", "clusterRef: {name: nowhere}"))
     found = ottla("run", "-f", file)

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from ottla_operator.api import names
+from ottla_operator.planning import pipeline_executors
 from ottla_operator.runtime.handlers import watched_kinds
 from ottla_operator.runtime.pipeline_supervisor import PIPELINE_KINDS
 
@@ -156,8 +157,9 @@ def test_the_operator_has_the_rights_it_uses() -> None:
         assert {(group, kind.plural, verb) for verb in ("list", "watch")} <= granted
     applied = [("apps", "statefulsets"), ("policy", "poddisruptionbudgets")]
     applied += [("batch", "jobs"), ("batch", "cronjobs"), ("", "serviceaccounts")]
+    of_drivers = [("rbac.authorization.k8s.io", plural) for plural in ("roles", "rolebindings")]
     applied += [("", plural) for plural in ("services", "configmaps", "persistentvolumeclaims")]
-    for group, plural in applied:
+    for group, plural in [*applied, *of_drivers]:
         assert {(group, plural, verb) for verb in ("get", "create", "patch")} <= granted
     replaced = [*applied[:4], ("", "services")]
     assert {(group, plural, "update") for group, plural in replaced} <= granted
@@ -165,6 +167,15 @@ def test_the_operator_has_the_rights_it_uses() -> None:
     assert {("", "pods", "delete"), ("", "configmaps", "delete"), ("", "pods", "get")} <= granted
     ours = ("kafkaclusters", "kafkatopics", "kafkapipelines")
     assert {("kafka.ottla.dev", f"{plural}/status", "update") for plural in ours} <= granted
+
+
+def test_the_operator_has_every_right_that_it_gives_to_drivers_with_executors() -> None:
+    """Else the API server refuses the Role (escalation)."""
+    granted = _granted(rendered())
+    for rule in pipeline_executors.RULES:
+        for verb in rule["verbs"]:
+            assert {(group, plural, verb) for group in rule["apiGroups"] for plural in rule["resources"]} <= granted
+    assert not {verb for _, _, verb in granted} & {"escalate", "bind", "impersonate"}
 
 
 def test_the_operator_may_delete_the_claims_that_spec_lets_it_replace() -> None:
@@ -178,6 +189,7 @@ def test_the_operator_may_delete_nothing_else_nor_list_secrets() -> None:
     assert deletable == {
         *("pods", "configmaps", "services", "statefulsets", "persistentvolumeclaims"),
         *("jobs", "cronjobs"),
+        *("roles", "rolebindings"),
     }
     assert {verb for _, resource, verb in granted if resource == "secrets"} == {"get", "create"}
     assert not any("*" in right for right in granted)

@@ -180,6 +180,13 @@ def test_a_topic_of_the_wrong_shape_is_refused(path: str, value: Any) -> None:
         ("spec.image", "has space"),
         ("spec.resources", {"limits": {"memory": "much"}}),
         ("spec.executors", 2),
+        ("spec.executors", {}),
+        ("spec.executors", {"instances": 0}),
+        ("spec.executors", {"instances": 1001}),
+        ("spec.executors", {"instances": 1, "cores": 2}),
+        ("spec.executors", {"instances": 1, "resources": {"limits": {"memory": "much"}}}),
+        ("spec.checkpoint", {"accessModes": []}),
+        ("spec.checkpoint", {"accessModes": ["ReadOnlyMany"]}),
     ],
 )
 def test_a_pipeline_of_the_wrong_shape_is_refused(path: str, value: Any) -> None:
@@ -299,6 +306,7 @@ def test_pipeline_fields_are_the_ones_the_model_reads() -> None:
             "checkpoint": {"x": 1},
             "deadLetters": {"topic": "d", "x": 1},
             "resources": {"x": 1},
+            "executors": {"instances": 1, "resources": {"x": 1}, "x": 1},
         }
         return {"metadata": {"name": "p"}, "spec": spec}
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from ottla_operator.model.documents import DocumentError, load_documents
+from ottla_operator.model.executors import Executors
 from ottla_operator.model.kafka_pipeline import (
     CheckpointClaim,
     EventTimeWatermark,
@@ -49,12 +50,18 @@ sink:
   outputMode: update
 trigger: {interval: 1m30s}
 watermark: {from: flights, column: at, delay: 10m}
-checkpoint: {path: /var/lib/delays, size: 5Gi, storageClassName: fast, claimDeletionPolicy: Delete}
+checkpoint:
+  path: /var/lib/delays
+  size: 5Gi
+  storageClassName: fast
+  claimDeletionPolicy: Delete
+  accessModes: [ReadWriteMany]
 deadLetters: {topic: delays-dead}
 restartPolicy: Never
 backoffLimit: 0
 suspend: true
 resources: {requests: {cpu: 500m, memory: 1Gi}, limits: {memory: 2Gi}}
+executors: {instances: 3, resources: {limits: {cpu: 2, memory: 4Gi}}}
 image: registry/pipelines:1
 """
 LEAST = "bootstrapServers: '127.0.0.1:9092'\nsource: {topics: [a]}\nsink: {topic: {name: b}}\n"
@@ -111,8 +118,9 @@ def test_every_field_of_a_document_arrives() -> None:
         backoff_limit=0,
         is_suspended=True,
         resources=Resources({"cpu": "500m", "memory": "1Gi"}, {"memory": "2Gi"}),
+        executors=Executors(3, Resources({}, {"cpu": "2", "memory": "4Gi"})),
         image="registry/pipelines:1",
-        claim=CheckpointClaim("5Gi", "fast", "Delete"),
+        claim=CheckpointClaim("5Gi", "fast", "Delete", ("ReadWriteMany",)),
     )
     assert pipeline.sink.view == "by_carrier" and pipeline.sink.output_mode == "update"
     assert pipeline.sink.target == TopicSink("delays", "at-least-once", {"compression.type": "zstd", "linger.ms": "5"})
@@ -141,7 +149,8 @@ def test_absent_fields_have_defaults() -> None:
     assert pipeline.sink.view == "source" and pipeline.sink.target == TopicSink("b", "exactly-once")
     assert pipeline.trigger == Trigger(interval_ms=0) and pipeline.watermark is None
     assert pipeline.checkpoint == ".ottla/pipelines/delays"
-    assert (pipeline.image, pipeline.claim) == ("", CheckpointClaim("1Gi", "", "Retain"))
+    assert (pipeline.image, pipeline.claim) == ("", CheckpointClaim("1Gi", "", "Retain", ("ReadWriteOnce",)))
+    assert pipeline.executors is None
     assert (pipeline.restart_policy, pipeline.backoff_limit, pipeline.is_suspended) == ("OnFailure", 6, False)
 
 
@@ -237,6 +246,23 @@ JDBC = {"url": "jdbc:postgresql://h/d", "table": "delays", "key": ["carrier"]}
         ("spec.resources.requests.memory", "3Gi", "spec.resources.requests.memory: 3Gi is more than the limit 2Gi"),
         ("spec.resources.limits.memory", "-1Gi", "spec.resources.limits.memory: must not be less than nothing"),
         ("spec.resources.limits.memory", "2GB", "spec.resources.limits.memory: '2GB' is not a quantity"),
+        ("spec.executors", 2, "spec.executors: must be a mapping, not 2"),
+        ("spec.executors.instances", None, "spec.executors.instances: is required"),
+        ("spec.executors.instances", 0, "spec.executors.instances: must be between 1 and 1000, not 0"),
+        ("spec.executors.cores", 2, "spec.executors.cores: is not a field here; there are instances, resources"),
+        (
+            "spec.executors.resources.requests",
+            {"memory": "2Gi"},
+            "spec.executors.resources.requests.memory: must be the limit 4Gi, or left out",
+        ),
+        (
+            "spec.executors.resources.limits.memory",
+            "600Mi",
+            "spec.executors.resources.limits.memory: must be 1Gi or more, not 600Mi",
+        ),
+        ("spec.checkpoint.accessModes", "ReadWriteMany", "spec.checkpoint.accessModes: must be a list of strings"),
+        ("spec.checkpoint.accessModes", ["ReadWriteOnce"], "spec.checkpoint.accessModes: must have ReadWriteMany with"),
+        ("spec.checkpoint.accessModes", None, "spec.checkpoint.accessModes: must have ReadWriteMany with executors"),
         ("spec.clusterRef", None, "spec.clusterRef: is required where topics are read or written"),
         ("spec.bootstrapServers", "127.0.0.1:9092", "spec.bootstrapServers: does not go with clusterRef"),
     ],
@@ -264,6 +290,8 @@ def test_a_typo_is_answered_with_the_nearest_field(typo: str, meant: str) -> Non
             "spec.bootstrapServers: must be HOST:PORT,HOST:PORT; 'broker' is no address",
         ),
         ("spec.bootstrapServers", "a:1,b:99999", "spec.bootstrapServers: must be HOST:PORT,HOST:PORT; 'b:99999' is no"),
+        ("spec.checkpoint", {"accessModes": ["ReadOnlyMany"]}, "spec.checkpoint.accessModes: takes ReadWriteOnce and"),
+        ("spec.checkpoint", {"accessModes": []}, "spec.checkpoint.accessModes: must name at least one"),
         ("spec.schedule", "every hour", "spec.schedule: 'every hour' is no schedule of five fields"),
         ("spec.schedule", "61 * * * *", "spec.schedule: '61 * * * *' is no schedule"),
         ("spec.schedule", "0 0 30 2 *", "spec.schedule: '0 0 30 2 *' is no schedule of five fields as cron has them"),

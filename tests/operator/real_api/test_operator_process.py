@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -28,6 +29,8 @@ from ottla_operator.api.objects import (
     KAFKA_PIPELINE,
     KAFKA_TOPIC,
     POD,
+    ROLE,
+    ROLE_BINDING,
     SERVICE,
     SERVICE_ACCOUNT,
     STATEFUL_SET,
@@ -35,6 +38,8 @@ from ottla_operator.api.objects import (
     dig,
     is_terminating,
     name_of,
+    new,
+    owned,
     uid_of,
 )
 from ottla_operator.runtime.operator import Operator
@@ -219,6 +224,49 @@ async def test_the_rights_of_the_chart_suffice_for_every_form_of_a_pipeline(
         owned = (CRON_JOB, CONFIG_MAP, SERVICE_ACCOUNT)
         await _until(world, lambda: all(world.api.get(kind, OBJECT) is None for kind in owned), "all is collected")
         assert uid_of(world.api.there(CLAIM, OBJECT)) == claim
+        await world.close()
+
+
+async def test_the_rights_of_the_chart_suffice_for_executors_which_go_with_their_driver(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator may give drivers their Role, and the garbage collector deletes what a killed driver leaves."""
+    async with _operator(plane, monkeypatch) as (world, running):
+
+        def runs(executors: int | None) -> bool:
+            for pod in world.api.list(POD):
+                running.environment.drivers[name_of(pod)] = status("Running")
+            found = dig(world.api.get(KAFKA_PIPELINE, NAME), "status") or {}
+            return found.get("state") == "Running" and found.get("executors") == executors
+
+        spec = {
+            "source": PIPELINE["spec"]["source"],
+            "sink": PIPELINE["spec"]["sink"],
+            "bootstrapServers": "kafka:9092",
+            "image": "pipelines:1",
+            "checkpoint": {"accessModes": ["ReadWriteMany"]},
+            "executors": {"instances": 1},
+        }
+        world.put({**PIPELINE, "spec": spec})
+        await _until(world, lambda: runs(0), "the driver runs")
+        driver = world.api.there(POD, f"{OBJECT}-0")
+        template = json.loads(world.api.there(CONFIG_MAP, OBJECT)["data"]["executor.yaml"])
+        (container,) = template["spec"]["containers"]
+        pod_spec = {**template["spec"], "containers": [{**container, "image": "pipelines:1"}]}
+        world.put(owned(new(POD, "default", f"{NAME}-exec-1", template["metadata"]["labels"], spec=pod_spec), driver))
+        await _until(world, lambda: runs(1), "its executor runs")
+        world.api.delete(POD, name_of(driver), grace_s=0)
+        await _until(world, lambda: world.api.get(POD, f"{NAME}-exec-1") is None, "the executor is collected")
+        await _until(world, lambda: runs(0), "the next driver runs")
+        assert uid_of(world.api.there(POD, name_of(driver))) != uid_of(driver)
+
+        world.api.patch(KAFKA_PIPELINE, NAME, {"spec": {"executors": None}})
+        rights = (ROLE, ROLE_BINDING)
+        await _until(world, lambda: runs(None) and not any(map(world.api.list, rights)), "the rights are withdrawn")
+        world.api.patch(KAFKA_PIPELINE, NAME, {"spec": {"executors": {"instances": 1}}})
+        await _until(world, lambda: runs(0) and all(map(world.api.list, rights)), "and given again")
+        world.api.delete(KAFKA_PIPELINE, NAME)
+        await _until(world, lambda: not any(map(world.api.list, rights)), "they go with the pipeline")
         await world.close()
 
 
