@@ -187,7 +187,7 @@ class Partition:
         self.log = log
         log.on_append = self.on_log_append
         log.on_failure = self.on_log_failure
-        log.check_unknown_producer = self._check_unknown_producer
+        log.check_gap = self._check_gap
 
     # Leadership
 
@@ -354,9 +354,11 @@ class Partition:
             error, self.topic_partition, self.topic_id, records, self.log.producers
         )
 
-    def _check_unknown_producer(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
-        """Before a client's batch of a producer that the log does not know."""
-        self._context.refused_batches.check(self.topic_partition, self.topic_id, producer_id, producer_epoch, sequence)
+    def _check_gap(self, producer_id: int, producer_epoch: int, sequence: int, expected: int | None) -> None:
+        """Before a client's batch that leaves a gap, or whose producer the log does not know."""
+        self._context.refused_batches.check(
+            self.topic_partition, self.topic_id, producer_id, producer_epoch, sequence, expected
+        )
 
     def _not_enough_replicas(self) -> KafkaError:
         return KafkaError(
@@ -396,7 +398,12 @@ class Partition:
         if self.is_leader:
             for producer_id, producer_epoch, sequence in self.log.producers.begun_from(self.log.log_end_offset):
                 self._context.refused_batches.add(
-                    self.topic_partition, self.topic_id, producer_id, producer_epoch, sequence
+                    self.topic_partition,
+                    self.topic_id,
+                    producer_id,
+                    producer_epoch,
+                    sequence,
+                    ErrorCode.KAFKA_STORAGE_ERROR,
                 )
         self.fail_delayed_requests(_STORAGE_ERROR)
 

@@ -1,4 +1,4 @@
-"""Idempotent producers of real clients, whose first batch is refused with a retriable error, with others in flight."""
+"""Idempotent producers of real clients, of which a batch is refused with a retriable error, with others in flight."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from confluent_kafka import Message, Producer
 
 from ottla_broker.local.jars import find_java, kafka_class_path
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.batch import batches
 from ottla_broker.replication.partition import Partition
 from tests.broker.replication.fleet import CLIENT, Fleet
 
@@ -86,15 +87,15 @@ async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
 
 
 @pytest.fixture
-def refuse_the_first(monkeypatch: pytest.MonkeyPatch) -> Callable[[ErrorCode], None]:
-    """Has the broker refuse the first batch that comes, and none after it."""
+def refuse_one(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, ErrorCode], None]:
+    """Has the broker refuse one of the batches that come, by its number from 0."""
 
-    def refuse(error: ErrorCode) -> None:
+    def refuse(number: int, error: ErrorCode) -> None:
         append = Partition.append
         appends = count()
 
         def append_or_refuse(partition: Partition, *batch: Any) -> Any:
-            if next(appends) == 0:
+            if next(appends) == number:
                 raise KafkaError(error)
             return append(partition, *batch)
 
@@ -103,21 +104,41 @@ def refuse_the_first(monkeypatch: pytest.MonkeyPatch) -> Callable[[ErrorCode], N
     return refuse
 
 
+FIRST, LATER = 0, 7
+"""Numbers of batches: the log knows the producer of the later one."""
+
+
+async def producers_of(fleet: Fleet) -> set[tuple[int, int]]:
+    """The ids and epochs of all batches in the log."""
+    found = set()
+    offset = 0
+    while records := (await fleet.fetch(1, "orders", offset)).records:
+        for _, header in batches(records):
+            found.add((header.producer_id, header.producer_epoch))
+            offset = header.last_offset + 1
+    return found
+
+
+@pytest.mark.parametrize("number", [FIRST, LATER])
 @pytest.mark.parametrize("error", REFUSALS)
 async def test_what_librdkafka_reports_as_delivered_is_in_the_log(
-    fleet: Fleet, refuse_the_first: Callable[[ErrorCode], None], error: ErrorCode
+    fleet: Fleet, refuse_one: Callable[[int, ErrorCode], None], error: ErrorCode, number: int
 ) -> None:
-    refuse_the_first(error)
+    """Without a new epoch, upon which it writes again what other partitions have and it has not heard of."""
+    refuse_one(number, error)
     delivered = await asyncio.to_thread(_produce, fleet.nodes[1].ports[CLIENT])
     assert sorted(delivered) == sorted(VALUES)
     assert await fleet.values(1, "orders") == VALUES
+    assert await producers_of(fleet) == {(1000, 0)}
 
 
 @pytest.mark.java
+@pytest.mark.parametrize("number", [FIRST, LATER])
 @pytest.mark.parametrize("error", REFUSALS)
 async def test_javas_client_sends_all_of_them_again_in_order(
-    fleet: Fleet, refuse_the_first: Callable[[ErrorCode], None], error: ErrorCode
+    fleet: Fleet, refuse_one: Callable[[int, ErrorCode], None], error: ErrorCode, number: int
 ) -> None:
-    refuse_the_first(error)
+    refuse_one(number, error)
     await asyncio.to_thread(_produce_with_java, fleet.nodes[1].ports[CLIENT])
     assert await fleet.values(1, "orders") == VALUES
+    assert await producers_of(fleet) == {(1000, 0)}

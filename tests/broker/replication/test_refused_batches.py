@@ -23,20 +23,37 @@ PRODUCER = 7
 class Refusals:
     """`RefusedBatches` at a time that the test sets."""
 
-    def __init__(self, limit: int = 3, lifetime_ms: int = 1_000) -> None:
+    def __init__(self, limit: int = 3, lifetime_ms: int = 1_000, patience_ms: int = 1_000) -> None:
         self.now_ms = 0
-        self.batches = RefusedBatches(lambda: self.now_ms, limit, lifetime_ms)
+        self.batches = RefusedBatches(lambda: self.now_ms, limit, lifetime_ms, patience_ms)
 
-    def add(self, sequence: int, epoch: int = 0, producer_id: int = PRODUCER, topic_id: bytes = ID) -> None:
-        self.batches.add(ORDERS, topic_id, producer_id, epoch, sequence)
+    def add(
+        self,
+        sequence: int,
+        epoch: int = 0,
+        producer_id: int = PRODUCER,
+        topic_id: bytes = ID,
+        error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        expected: int | None = None,
+    ) -> None:
+        self.batches.add(ORDERS, topic_id, producer_id, epoch, sequence, error, expected)
+
+    def answer(
+        self,
+        sequence: int,
+        epoch: int = 0,
+        producer_id: int = PRODUCER,
+        topic_id: bytes = ID,
+        expected: int | None = None,
+    ) -> ErrorCode:
+        try:
+            self.batches.check(ORDERS, topic_id, producer_id, epoch, sequence, expected)
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
 
     def passes(self, sequence: int, epoch: int = 0, producer_id: int = PRODUCER, topic_id: bytes = ID) -> bool:
-        try:
-            self.batches.check(ORDERS, topic_id, producer_id, epoch, sequence)
-        except KafkaError as error:
-            assert error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-            return False
-        return True
+        return self.answer(sequence, epoch, producer_id, topic_id) is ErrorCode.NONE
 
 
 def test_what_comes_behind_a_refused_batch_waits_until_that_one_is_appended() -> None:
@@ -82,7 +99,7 @@ def test_producers_partitions_and_topics_do_not_wait_for_each_other() -> None:
     refusals = Refusals()
     refusals.add(10)
     assert refusals.passes(20, producer_id=8)
-    refusals.batches.check(TopicPartition("orders", 1), ID, PRODUCER, 0, 20)
+    refusals.batches.check(TopicPartition("orders", 1), ID, PRODUCER, 0, 20, None)
     assert refusals.passes(20, topic_id=OTHER_ID)  # the topic was created again
     assert not refusals.passes(20)
 
@@ -151,11 +168,51 @@ def test_a_refusal_for_good_is_not_remembered(error: ErrorCode) -> None:
     assert len(refusals.batches) == 0
 
 
-def test_of_a_producer_that_the_log_knows_nothing_is_remembered() -> None:
+def test_a_batch_behind_a_refused_one_gets_its_last_error() -> None:
+    refusals = Refusals()
+    refusals.add(10, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    refusals.add(20, error=ErrorCode.KAFKA_STORAGE_ERROR)
+    assert refusals.answer(20) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    refusals.add(10, error=ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert refusals.answer(20) is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_a_batch_that_leaves_a_gap_waits_for_a_refused_one_that_is_not_in_the_log() -> None:
     refusals, producers = Refusals(), ProducerStates()
     producers.update(PRODUCER, 0, 9, 9, 9, 1)
     refusals.batches.on_refusal(ErrorCode.NOT_ENOUGH_REPLICAS, ORDERS, ID, records(sequence=10), producers)
-    assert len(refusals.batches) == 0
+    assert refusals.answer(11, expected=10) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert refusals.answer(13, expected=11) is ErrorCode.NONE  # 10 is appended: the gap is another one
+    assert refusals.answer(13, epoch=1, expected=0) is ErrorCode.NONE
+    assert refusals.answer(11, expected=10) is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_a_refusal_by_a_broker_without_the_log_counts_where_it_has_loaded_the_log() -> None:
+    refusals = Refusals()
+    refusals.batches.on_refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, ORDERS, ID, records(sequence=10), None)
+    assert refusals.answer(11, expected=10) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_nobody_waits_longer_for_a_batch_that_its_producer_gave_up(is_known: bool) -> None:
+    refusals = Refusals(lifetime_ms=5_000, patience_ms=1_000)
+    expected = 10 if is_known else None
+    refusals.add(10, expected=expected)
+    refusals.now_ms = 900
+    refusals.add(20, expected=expected)  # does not say that 10 comes again
+    assert refusals.answer(20, expected=10) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    refusals.now_ms = 1_000
+    assert refusals.answer(20, expected=10) is ErrorCode.NONE
+    # A log that knows its producer has the last word; one that does not would take the batch.
+    assert refusals.answer(20) is (ErrorCode.NONE if is_known else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+
+def test_refusals_of_known_producers_push_out_no_others() -> None:
+    refusals = Refusals(limit=2)
+    refusals.add(10)
+    for producer_id in (1, 2, 3):
+        refusals.add(10, producer_id=producer_id, expected=10)
+    assert not refusals.passes(20)
 
 
 @pytest.mark.parametrize("damaged", [b"", encoded()[:60], encoded()[:16] + b"\1" + encoded()[17:], encoded(-1, -1)])
@@ -185,41 +242,39 @@ IN_FLIGHT = 5
 @given(st.integers(0, MAX_SEQUENCE), st.lists(st.booleans(), max_size=60))
 def test_what_a_later_success_acknowledges_is_in_the_log(first_sequence: int, refusals_of_broker: list[bool]) -> None:
     """A producer with five batches of one record in flight that takes a success for those of all earlier ones, as
-    librdkafka does, against a broker that refuses what it likes: the log gets every record once, in order."""
+    librdkafka does, against a broker that refuses what it likes: the log gets every record once, in order, and the
+    producer never has a reason for a new epoch."""
     refusals, producers = Refusals(), ProducerStates()
     refusing = iter(refusals_of_broker)
     log: list[int] = []
-    producer_id, begins_at, base = 1, 0, first_sequence
-    """The producer numbers from `base` on the record `begins_at`."""
     acknowledged = 0
     while acknowledged < BATCHES:
         outcomes: list[tuple[int, ErrorCode]] = []
         for record in range(acknowledged, min(acknowledged + IN_FLIGHT, BATCHES)):
-            sequence = (base + record - begins_at) & MAX_SEQUENCE
+            sequence = (first_sequence + record) & MAX_SEQUENCE
             error = ErrorCode.NONE
             if next(refusing, False):
                 error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-                refusals.batches.on_refusal(error, ORDERS, ID, records(producer_id, sequence), producers)
+                refusals.batches.on_refusal(error, ORDERS, ID, records(PRODUCER, sequence), producers)
             else:
                 try:
                     repeated = producers.check(
-                        producer_id,
+                        PRODUCER,
                         0,
                         sequence,
                         sequence,
-                        check_unknown=lambda *producer: refusals.batches.check(ORDERS, ID, *producer),
+                        check_gap=lambda *batch: refusals.batches.check(ORDERS, ID, *batch),
                     )
                 except KafkaError as refusal:
                     error = refusal.code
                 else:
                     if repeated is None:
-                        producers.update(producer_id, 0, sequence, len(log), 0, 1)
+                        producers.update(PRODUCER, 0, sequence, len(log), 0, 1)
                         log.append(record)
             outcomes.append((record, error))
         for record, error in outcomes:
             if error is ErrorCode.NONE:
                 acknowledged = max(acknowledged, record + 1)
                 assert log[:acknowledged] == list(range(acknowledged))
-        if any(error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER for _, error in outcomes):
-            producer_id, begins_at, base = producer_id + 1, acknowledged, 0
+        assert all(error in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER) for _, error in outcomes)
     assert log == list(range(BATCHES))

@@ -26,7 +26,7 @@ from ottla_broker.replication.partition import Partition, PartitionContext, Wait
 from ottla_broker.replication.refused_batches import RefusedBatches
 from ottla_broker.storage.log.leader_epochs import LeaderEpochs
 from ottla_broker.storage.log.log import Log
-from ottla_broker.storage.log.producers import CheckUnknown
+from ottla_broker.storage.log.producers import CheckGap
 
 LAG_MAX_MS = 10
 Entry = tuple[int, int]
@@ -50,7 +50,7 @@ class _Log:
         self.local_low_watermark = 0
         self.on_append: Callable[[], None] | None = None
         self.on_failure: Callable[[], None] | None = None
-        self.check_unknown_producer: CheckUnknown | None = None
+        self.check_gap: CheckGap | None = None
 
     @property
     def state(self) -> _Log:

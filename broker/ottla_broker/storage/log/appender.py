@@ -194,7 +194,7 @@ class LogAppender:
                     last_sequence,
                     in_transaction,
                     state.high_watermark,
-                    state.check_unknown_producer,
+                    state.check_gap,
                 )
             if original is not None:
                 repeated_at = -1 if append_time < 0 else original.timestamp

@@ -42,7 +42,7 @@ from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.failures import LogFailures
 from ottla_broker.storage.log.flushing import LogFlusher
 from ottla_broker.storage.log.leader_epochs import LeaderEpochs
-from ottla_broker.storage.log.producers import CheckUnknown, ProducerStates
+from ottla_broker.storage.log.producers import CheckGap, ProducerStates
 from ottla_broker.storage.log.reader import LogRead, LogReader
 from ottla_broker.storage.log.retention import LogRetention
 from ottla_broker.storage.log.segment_lookup import SegmentLookup
@@ -282,13 +282,13 @@ class Log:
         self.state.on_failure = callback
 
     @property
-    def check_unknown_producer(self) -> CheckUnknown | None:
-        """Called before a client's batch of a producer that the log does not know is appended; it may refuse it."""
-        return self.state.check_unknown_producer
+    def check_gap(self) -> CheckGap | None:
+        """Called when a client's batch leaves a gap or the log does not know its producer; it may refuse it."""
+        return self.state.check_gap
 
-    @check_unknown_producer.setter
-    def check_unknown_producer(self, callback: CheckUnknown | None) -> None:
-        self.state.check_unknown_producer = callback
+    @check_gap.setter
+    def check_gap(self, callback: CheckGap | None) -> None:
+        self.state.check_gap = callback
 
     def segment_of(self, offset: int) -> Segment:
         """See `LogState.segment_of`."""

@@ -8,8 +8,9 @@ The rules, in the order of checking, for a batch of a producer with epoch e and 
 4. same epoch: f must follow the last sequence (0 follows 2^31-1); else, if f..l came before the five and is known to be
    in the log, DUPLICATE_SEQUENCE_NUMBER (NOT_ENOUGH_REPLICAS_AFTER_APPEND while it is not committed); else
    OUT_OF_ORDER_SEQUENCE_NUMBER;
-5. an unknown producer (new, expired) may begin with any sequence, but not behind a batch of the same epoch that this
-   broker refused and the producer sends again: OUT_OF_ORDER_SEQUENCE_NUMBER (`replication.refused_batches`);
+5. an unknown producer (new, expired) may begin with any sequence; a batch that comes behind one of the same epoch that
+   this broker refused and the producer sends again gets that one's error, also in rules 3 and 4
+   (`replication.refused_batches`);
 6. while the producer has an open transaction in this log, a batch outside of it gets INVALID_TXN_STATE.
 
 A batch that begins a transaction must be verified before (`verification.py`). The group coordinator's batches have no
@@ -55,8 +56,9 @@ _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
 _SNAPSHOT_VERSION = 1
 _CRC_START = 6
 NO_OFFSET = -1
-CheckUnknown: TypeAlias = Callable[[int, int, int], None]
-"""Gets the id and the epoch of a producer and the first sequence of its batch. Raises KafkaError."""
+CheckGap: TypeAlias = Callable[[int, int, int, int | None], None]
+"""Gets the id and the epoch of a producer, the first sequence of its batch, and the sequence that the log expects, None
+when it does not know the producer. Raises KafkaError."""
 FIRST_VERSION_WITH_EPOCHS = 2
 """The level of transaction.version from which on every transaction ends with a raised epoch (KIP-890)."""
 
@@ -166,8 +168,18 @@ class ProducerStates:
     def entries(self) -> Iterable[ProducerEntry]:
         return self._entries.values()
 
-    def knows(self, producer_id: int) -> bool:
-        return producer_id in self._entries
+    def expected(self, producer_id: int, producer_epoch: int) -> int | None:
+        """The first sequence that the next batch of a producer's epoch must have; None when it is not known.
+
+        >>> states = ProducerStates()
+        >>> states.update(7, 3, 9, 1009, 9, 0)
+        >>> states.expected(7, 3), states.expected(7, 4), states.expected(8, 3)
+        (10, 0, None)
+        """
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            return None
+        return 0 if producer_epoch > entry.epoch else (entry.last_sequence + 1) & MAX_SEQUENCE
 
     def begun_from(self, offset: int) -> Iterator[tuple[int, int, int]]:
         """(id, epoch, first sequence) of the producers whose batches are all at or above `offset`.
@@ -202,19 +214,19 @@ class ProducerStates:
         last_sequence: int,
         is_transactional: bool = False,
         high_watermark: int = 0,
-        check_unknown: CheckUnknown | None = None,
+        check_gap: CheckGap | None = None,
     ) -> ProducerBatch | None:
         """Checks a producer's batch before the append: returns the batch that it repeats, None when it is new.
 
-        `check_unknown` has the last word on a producer that is not known here (rule 5).
+        `check_gap` has the last word on a batch that leaves a gap or whose producer is not known here (rule 5).
 
         KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER,
-        NOT_ENOUGH_REPLICAS_AFTER_APPEND or INVALID_TXN_STATE.
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND or INVALID_TXN_STATE, or what `check_gap` raises.
         """
         entry = self._entries.get(producer_id)
         if entry is None:
-            if check_unknown is not None:
-                check_unknown(producer_id, producer_epoch, first_sequence)
+            if check_gap is not None:
+                check_gap(producer_id, producer_epoch, first_sequence, None)
             return None
         if producer_epoch == entry.epoch:
             for batch in entry.batches:
@@ -230,6 +242,8 @@ class ProducerStates:
                         else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
                         f"producer {producer_id} epoch {producer_epoch}: sequence {first_sequence} was written before",
                     )
+                if check_gap is not None:
+                    check_gap(producer_id, producer_epoch, first_sequence, expected)
                 raise KafkaError(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                     f"producer {producer_id} epoch {producer_epoch}: sequence {first_sequence} does not follow "
@@ -238,6 +252,8 @@ class ProducerStates:
         elif producer_epoch < entry.epoch:
             raise _fenced(entry, producer_epoch)
         elif first_sequence != 0 and entry.epoch != NO_PRODUCER_EPOCH:
+            if check_gap is not None:
+                check_gap(producer_id, producer_epoch, first_sequence, 0)
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {producer_id}: the new epoch {producer_epoch} begins with sequence {first_sequence}, not 0",

@@ -24,7 +24,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.files.segment import Segment
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.leader_epochs import LeaderEpochs
-from ottla_broker.storage.log.producers import CheckUnknown, ProducerStates
+from ottla_broker.storage.log.producers import CheckGap, ProducerStates
 
 _LATE_BUFFER_MS = 5 * 60 * 1000
 """How long a coordinator may take to abort a transaction after transaction.max.timeout.ms."""
@@ -87,7 +87,7 @@ class LogState:
     __slots__ = (
         "active_segment",
         "assigned_offset",
-        "check_unknown_producer",
+        "check_gap",
         "clean_offset",
         "config",
         "directory",
@@ -187,8 +187,8 @@ class LogState:
         """The future replica that has replaced this log, which takes no appends any more."""
         self.on_append: Callable[[], None] | None = None
         """Called when `log_end_offset` has moved."""
-        self.check_unknown_producer: CheckUnknown | None = None
-        """Called before a client's batch of a producer that the log does not know is appended; it may refuse it."""
+        self.check_gap: CheckGap | None = None
+        """Called when a client's batch leaves a gap or the log does not know its producer; it may refuse it."""
         self.on_failure: Callable[[], None] | None = None
         """Called when the log has failed, or its unwritten records are lost."""
         self.lock = asyncio.Lock()

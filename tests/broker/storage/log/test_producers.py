@@ -30,19 +30,23 @@ def test_sequences_are_checked_in_the_order_of_kafka() -> None:
     assert _code(states, 7, 0, 505, 505) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_the_broker_is_asked_about_producers_that_the_log_does_not_know_and_no_others() -> None:
+def test_the_broker_is_asked_about_unknown_producers_and_gaps_and_nothing_else() -> None:
     states = ProducerStates()
-    asked: list[tuple[int, int, int]] = []
+    asked: list[tuple[int, int, int, int | None]] = []
 
-    def refuse(*producer: int) -> None:
-        asked.append((producer[0], producer[1], producer[2]))
-        raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    def refuse(*batch: int | None) -> None:
+        asked.append(batch)  # type: ignore[arg-type]
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     states.update(7, 0, 4, 104, 4, 1)
-    assert states.check(7, 0, 5, 9, check_unknown=refuse) is None
-    with pytest.raises(KafkaError):
-        states.check(8, 3, 5, 9, check_unknown=refuse)
-    assert asked == [(8, 3, 5)]
+    assert states.check(7, 0, 5, 9, check_gap=refuse) is None
+    assert states.check(7, 0, 0, 4, check_gap=refuse) is not None  # a duplicate
+    assert states.check(7, 1, 0, 4, check_gap=refuse) is None
+    for producer_id, epoch, sequence in ((8, 3, 5), (7, 0, 6), (7, 1, 3)):
+        with pytest.raises(KafkaError) as raised:
+            states.check(producer_id, epoch, sequence, sequence, check_gap=refuse)
+        assert raised.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert asked == [(8, 3, 5, None), (7, 0, 6, 5), (7, 1, 3, 0)]
 
 
 def test_sequences_wrap_to_zero() -> None:
