@@ -103,8 +103,9 @@ class Load:
                 self.failed.append(str(error))
             else:
                 value, partition, offset = message.value(), message.partition(), message.offset()
-                assert value is not None and partition is not None and offset is not None
-                self.partitions[partition].values[offset] = number_of(value)
+                assert value is not None and partition is not None
+                if offset is not None:  # else librdkafka lost the response, and knows by that of a later batch
+                    self.partitions[partition].values[offset] = number_of(value)
                 self._count += 1
             self._lock.notify_all()
 

@@ -88,6 +88,8 @@ class Load:
             for number, place in told.acknowledged.items():
                 assert by_place.get(place) == stream.value(number), (stream.name, number, place)
                 assert copies[stream.value(number)] == 1 or not stream.is_idempotent, (stream.name, number)
+            for number in told.without_offset:
+                assert copies[stream.value(number)] == 1, (stream.name, number)
         for who, gathering in self._gatherings.items():
             read: dict[int, list[int]] = defaultdict(list)
             for records in gathering.records.values():

@@ -23,6 +23,9 @@ class Told:
     """What a producer was told: (partition, offset) by the number of the record; the errors it could not cope with."""
 
     acknowledged: dict[int, tuple[int, int]] = field(default_factory=dict)
+    without_offset: list[int] = field(default_factory=list)
+    """Numbers of records of which librdkafka says only that they are stored: it lost the response, and knows it by the
+    success of a later batch."""
     failures: list[str] = field(default_factory=list)
 
 
@@ -114,8 +117,10 @@ class LibrdkafkaStream(_ThreadStream):
     def _send(self, producer: Producer, number: int) -> None:
         def delivered(error: KafkaError | None, message: Message) -> None:
             partition, offset = message.partition(), message.offset()
-            if error is not None or partition is None or offset is None:
+            if error is not None or partition is None:
                 self.told.failures.append(str(error))
+            elif offset is None:
+                self.told.without_offset.append(number)
             else:
                 self.told.acknowledged[number] = partition, offset
 
