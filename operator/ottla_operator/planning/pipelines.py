@@ -116,7 +116,7 @@ def decide_pipeline(facts: PipelineFacts) -> PipelineDecision:
         *((one, "its driver is gone") for one in pipeline_executors.left_executors(executors(facts), pod)),
     )
     now = standing(live, pod, facts.report, pipeline, last_run=last_run(facts))
-    if pipeline.executors is not None and pod is not None:
+    if pipeline.executors is not None and pod is not None and _is_active(pod):
         now = with_executors(now, pipeline.executors, executors(facts))
     is_at_rest = (pod is None or not _is_active(pod)) and now.reason in ("Completed", "Waiting", "Suspended", "Failed")
     return PipelineDecision(now, (), tuple(desired), delete, REST_S if is_at_rest else ASK_S)

@@ -22,7 +22,7 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.model.documents import load_documents
-from tests.operator.pipeline_fleet import NAME, OBJECT, Pipelines
+from tests.operator.pipeline_fleet import NAME, OBJECT, Pipelines, status
 
 MANY = {"accessModes": ["ReadWriteMany"]}
 EXECUTORS: dict[str, Any] = {"instances": 2, "resources": {"requests": {"cpu": "1500m"}, "limits": {"memory": "4Gi"}}}
@@ -116,6 +116,17 @@ async def test_executors_are_counted_and_none_is_taken_for_the_driver(pipelines:
     pipelines.restart()
     await pipelines.settle()
     assert pipelines.kubernetes.writes == []
+
+
+async def test_a_run_that_has_ended_has_no_executors(pipelines: Pipelines) -> None:
+    pipelines.apply(executors=EXECUTORS, checkpoint=MANY, trigger={"availableNow": True})
+    await pipelines.runs()
+    pipelines.executor(1)
+    await pipelines.settle()
+    assert pipelines.status("executors") == 1
+    pipelines.end_job(status("Completed"))
+    await pipelines.settle()
+    assert pipelines.status("state") == "Completed" and pipelines.status("executors") is None
 
 
 async def test_an_executor_that_finds_no_node_is_named(pipelines: Pipelines) -> None:
