@@ -47,6 +47,9 @@ class LocalFleetEnvironment:
     async def membership(self, leader: Obj) -> MembershipReport | None:
         return await self._other.membership(leader)
 
+    async def accepts_super_user(self, pod: Obj, password: str) -> bool | None:
+        return await self._other.accepts_super_user(pod, password)
+
     async def reconfigure(self, leader: Obj, password: str, change: Reconfiguration) -> str:
         return await self._other.reconfigure(leader, password, change)
 

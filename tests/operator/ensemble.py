@@ -8,6 +8,7 @@ was acknowledged is noted in `overwritten`.
 from __future__ import annotations
 
 import base64
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from ottla_operator.api import names
@@ -94,6 +95,12 @@ class Ensemble:
         """The servers that are connected to the leader, with a vote or without."""
         self._elect()
         return [] if self.leader is None else sorted(self._members())
+
+    def restart_container(self, server: int) -> None:
+        """The kubelet starts the container again, in the same pod."""
+        del self._servers[server]
+        self.fleet.kubernetes.restarts[f"orders-zookeeper-{server}-0"] += 1
+        self.fleet.kubernetes.settle()
 
     def passwords(self) -> dict[int, str]:
         """The password of the super user that each running server has started with."""
@@ -183,12 +190,21 @@ class EnsembleSurroundings(InMemorySurroundings):
     """Servers answer as the ensemble in memory does."""
 
     ensemble: Ensemble
+    silent: Collection[int] = ()
+    """The servers that do not answer whether they accept a password."""
+    asked: list[int]
+    """The servers that were asked that, in order."""
 
     def serving(self) -> list[int]:
         return self.ensemble.serving()
 
     async def server_report(self, pod: Obj) -> ServerReport | None:
         return ServerReport(uid_of(pod), self.ensemble.mode(pod))
+
+    async def accepts_super_user(self, pod: Obj, password: str) -> bool | None:
+        server = int(str(dig(pod, "metadata", "labels", names.SERVER_ID)))
+        self.asked.append(server)
+        return None if server in self.silent else self.ensemble.passwords()[server] == password
 
     async def reconfigure(self, leader: Obj, password: str, change: Reconfiguration) -> str:
         server = int(str(dig(leader, "metadata", "labels", names.SERVER_ID)))
@@ -207,6 +223,7 @@ class EnsembleFleet(Fleet):
         self.kubernetes.container_status = self.ensemble.container_status
         self.environment = EnsembleSurroundings(self.kubernetes, self.kafka)
         self.environment.ensemble = self.ensemble
+        self.environment.asked = []
         self.restart_operator()
 
     async def converge(self, passes: int = 150) -> None:

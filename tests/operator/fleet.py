@@ -523,6 +523,9 @@ class InMemorySurroundings:
     async def membership(self, leader: Obj) -> MembershipReport | None:
         return self.ensemble_members.report() if self.serving() else None
 
+    async def accepts_super_user(self, pod: Obj, password: str) -> bool | None:
+        return False
+
     async def reconfigure(self, leader: Obj, password: str, change: Reconfiguration) -> str:
         return self.ensemble_members.reconfigure(change, password, self.serving())
 

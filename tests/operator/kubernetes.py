@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -66,6 +67,8 @@ class InMemoryKubernetes:
         """Whether anything makes volumes larger whose claims ask for more."""
         self.local_volumes = False
         """Whether a volume is on the node of the first pod that has it, and pods are only started there."""
+        self.restarts: Counter[str] = Counter()
+        """How often the container of a pod was started again, by the pod's name."""
         self.refuses_pods = ""
         """Why no pod is admitted."""
         self.not_starting: set[str] = set()
@@ -425,6 +428,9 @@ class InMemoryKubernetes:
         status: Obj = {"podIP": "10.0.0.1", "conditions": [self._ready_condition(pod, ready)]}
         if container is not None:
             status["containerStatuses"] = [container]
+        elif self.restarts[name_of(pod)]:
+            again = {"name": "zookeeper", "ready": True, "restartCount": self.restarts[name_of(pod)]}
+            status["containerStatuses"] = [{**again, "state": {"running": {}}}]
         if config in self.not_starting:
             status["containerStatuses"] = [{"name": "broker", "ready": False, "state": self.container_state}]
         spec = {**pod["spec"], "nodeName": pod["spec"].get("nodeName") or place or self._node_for(pod)}

@@ -74,6 +74,9 @@ class ProductionEnvironment:
     async def membership(self, leader: Obj) -> MembershipReport | None:
         return await zookeeper_admin.membership(leader)
 
+    async def accepts_super_user(self, pod: Obj, password: str) -> bool | None:
+        return await zookeeper_admin.accepts_super_user(pod, password)
+
     async def reconfigure(self, leader: Obj, password: str, change: Reconfiguration) -> str:
         return await zookeeper_admin.reconfigure(leader, password, change)
 

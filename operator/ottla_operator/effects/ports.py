@@ -220,6 +220,13 @@ class Environment(Protocol):
         """
         ...
 
+    async def accepts_super_user(self, pod: Obj, password: str) -> bool | None:
+        """Whether this is the super user's password for the ZooKeeper server in this pod; None when it does not answer.
+
+        False also when the server cannot say it: ZooKeeper before 3.7.
+        """
+        ...
+
     async def reconfigure(self, leader: Obj, password: str, change: Reconfiguration) -> str:
         """Reconfigures an ensemble as its super user. Returns why it was refused or did not end, "" when it is done."""
         ...

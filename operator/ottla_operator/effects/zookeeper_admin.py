@@ -1,6 +1,7 @@
 """The configuration of an ensemble: read and changed with kazoo, each call in a session and a thread of its own.
 
-Only a resize asks, every few seconds, so nothing is kept open.
+Only a resize asks, every few seconds, so nothing is kept open. A server is asked once whether it has the password of
+the super user.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException
+from kazoo.exceptions import KazooException, UnimplementedError
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.serialization import int_struct, read_string
 
 from ottla_operator.api.fleet import MembershipReport, Reconfiguration
 from ottla_operator.api.objects import Obj, dig
@@ -35,6 +37,47 @@ async def membership(leader: Obj, port: int = CLIENT_PORT) -> MembershipReport |
     try:
         return await _with_session(leader, port, None, read)
     except (KazooException, KazooTimeoutError, OSError, ValueError):
+        return None
+
+
+class _WhoAmI:
+    """A request for the identities of the session (OpCode.whoAmI, ZooKeeper 3.7); kazoo does not have it."""
+
+    type = 107
+
+    @staticmethod
+    def serialize() -> bytes:
+        return b""
+
+    @staticmethod
+    def deserialize(data: bytes, offset: int) -> list[str]:
+        """The schemes of a WhoAmIResponse: a vector of (scheme, user)."""
+        count = int_struct.unpack_from(data, offset)[0]
+        offset += int_struct.size
+        schemes = []
+        for _ in range(count):
+            scheme, offset = read_string(data, offset)
+            _, offset = read_string(data, offset)
+            schemes.append(scheme)
+        return schemes
+
+
+async def accepts_super_user(pod: Obj, password: str, port: int = CLIENT_PORT) -> bool | None:
+    """Whether this is the super user's password for the server in this pod; None when it does not answer.
+
+    Source: DigestAuthenticationProvider of ZooKeeper: such a session has the scheme `super` beside its others.
+    """
+
+    def ask(client: KazooClient) -> bool:
+        answer = client.handler.async_result()
+        client._call(_WhoAmI(), answer)
+        return SUPER_USER in answer.get(timeout=TIMEOUT_S)
+
+    try:
+        return await _with_session(pod, port, password, ask)
+    except UnimplementedError:
+        return False
+    except (KazooException, KazooTimeoutError, OSError):
         return None
 
 

@@ -105,6 +105,8 @@ class Snapshot:
     """Why Kubernetes creates no pod of a StatefulSet, by its name: a quota, a limit range, a policy."""
     super_secret: Obj | None = None
     """The Secret of the ensemble's super user, without what it holds; None when the cluster has none."""
+    accepts_super_user: Mapping[int, bool] = field(default_factory=dict)
+    """Whether a ZooKeeper server accepts that Secret's password, where it was asked and has answered."""
     contested: Mapping[tuple[str, str], ContestedFields] = field(default_factory=dict)
     """By kind and name."""
     log_dirs: Mapping[int, tuple[LogDirContents, ...]] = field(default_factory=dict)

@@ -12,17 +12,13 @@ from ottla_operator.api.objects import (
     DISRUPTION_BUDGET,
     SECRET,
     SERVICE,
-    STATEFUL_SET,
     Obj,
-    annotation,
     dig,
     label,
     new,
     owned,
     short_hash,
-    uid_of,
 )
-from ottla_operator.api.times import seconds_between
 from ottla_operator.model.disk_spec import DiskSpec
 from ottla_operator.model.kafka_cluster import KafkaCluster
 from ottla_operator.planning.ensemble_volumes import (
@@ -40,6 +36,7 @@ from ottla_operator.planning.pods import (
     stateful_set,
 )
 from ottla_operator.planning.snapshot import Snapshot
+from ottla_operator.planning.super_user import restart_annotation
 from ottla_operator.planning.zookeeper_files import (
     ADMIN_PORT,
     CLIENT_PORT,
@@ -233,27 +230,9 @@ def server_stateful_set(snapshot: Snapshot, server: int) -> Obj:
             for key in dict.fromkeys((cluster.brokers.rack_key, "kubernetes.io/hostname"))
         ],
     }
-    annotations = {names.CONFIG: short_hash(_scripts(snapshot)), **_super_user(snapshot, name)}
+    annotations = {names.CONFIG: short_hash(_scripts(snapshot)), **restart_annotation(snapshot, server)}
     built = stateful_set(cluster.namespace, name, labels, names.zookeeper_service(cluster.name), pod_spec, annotations)
     return owned(with_template(built, cluster.zookeeper.template.pod), snapshot.resource)
-
-
-def _super_user(snapshot: Snapshot, name: str) -> dict[str, str]:
-    """The annotation with which a server restarts once the Secret of the super user is newer than the server.
-
-    A server knows the password's digest that it has started with. Both times are the API server's. Whoever starts with
-    the Secret that there is has no annotation, so an operator that begins to write it restarts nobody.
-    """
-    live, secret = snapshot.get(STATEFUL_SET, name), snapshot.super_secret
-    loaded = annotation(dig(live, "spec", "template"), names.SUPER_USER)
-    for one in (live, snapshot.pod(names.pod_of(name))):
-        if secret is not None and one is not None and seconds_between(_created(one), _created(secret)):
-            loaded = uid_of(secret)
-    return {names.SUPER_USER: loaded} if loaded else {}
-
-
-def _created(obj: Obj) -> str:
-    return str(dig(obj, "metadata", "creationTimestamp") or "")
 
 
 def _alive(*, period: int, failures: int) -> Obj:

@@ -54,6 +54,7 @@ from ottla_operator.planning.volume_growth import reported_space
 from ottla_operator.planning.zookeeper import needs_membership, needs_reports
 from ottla_operator.runtime.kafka_connection import KafkaConnection
 from ottla_operator.runtime.object_cache import Key, ObjectCache
+from ottla_operator.runtime.super_user_answers import SuperUserAnswers
 from ottla_operator.runtime.topic_minimums import TopicMinimums
 
 REQUEUE_AFTER_S = 30.0
@@ -107,6 +108,7 @@ class ClusterObserver:
         self._usage_at = -RESYNC_S
         self._log = log
         self._minimums = TopicMinimums(monotonic)
+        self._super_user = SuperUserAnswers(api, environment)
 
     async def snapshot(self, resource: Obj, contested: Mapping[tuple[str, str], ContestedFields]) -> Snapshot:
         """All that is known about the cluster now. Raises ApiError when the API server does not answer."""
@@ -133,6 +135,7 @@ class ClusterObserver:
             snapshot = replace(snapshot, nodes=tuple(await self._api.list(NODE, None, "")))
         servers, (reports, kafka) = await asyncio.gather(self._ask_servers(snapshot), self._ask_brokers(snapshot))
         snapshot = replace(snapshot, creation_failures=await self._creation_failures(snapshot), reports=reports)
+        snapshot = replace(snapshot, accepts_super_user=await self._super_user.read(snapshot))
         snapshot = await self._read_volumes(snapshot)
         if kafka is not None:
             await self.broker_values_now(replace(snapshot, kafka=kafka))

@@ -41,6 +41,7 @@ from ottla_operator.runtime.object_writer import ObjectWriter
 from ottla_operator.runtime.refusals import Refusals
 from ottla_operator.runtime.replica_mover import ReplicaMover
 from ottla_operator.runtime.roll_turns import RollTurns
+from ottla_operator.runtime.super_user_answers import super_user_password
 
 
 class ClusterTask:
@@ -202,12 +203,11 @@ class ClusterTask:
         """Reconfigures the ensemble. What came of it is read in the next reconciliation."""
         leader = leader_pod(snapshot, snapshot.servers)
         secret = await self._api.get(SECRET, self.key[0], names.zookeeper_secret(self.key[1]))
-        encoded = dig(secret, "data", "password")
-        if leader is None or encoded is None:
-            why = "the Secret of the super user has no password" if encoded is None else ""
+        password = super_user_password(secret)
+        if leader is None or password is None:
+            why = "the Secret of the super user has no password" if password is None else ""
             self._reconfiguration_failure = (change.version, why)
             return
-        password = base64.b64decode(encoded).decode()
         what = f"leaving {change.leaving}" if change.leaving is not None else f"joining {change.joining}"
         self._log.info("reconfiguring the ensemble: %s", what)
         failure = await self._environment.reconfigure(leader, password, change)

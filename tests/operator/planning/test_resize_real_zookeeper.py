@@ -250,11 +250,20 @@ async def test_a_new_password_of_the_super_user_counts_once_every_server_has_res
     now = await ensemble.members()
     change = Reconfiguration(now.version, leaving=leaving)
     assert "NoAuth" in await zookeeper_admin.reconfigure(LOOPBACK, "another", change, ensemble.client_port(leader))
+
+    async def accept(password: str) -> list[bool | None]:
+        ports = [ensemble.client_port(server) for server in (1, 2, 3)]
+        return [await zookeeper_admin.accepts_super_user(LOOPBACK, password, port) for port in ports]
+
+    assert await accept("another") == [False] * 3 and await accept(PASSWORD) == [True] * 3
     for server in sorted((1, 2, 3), key=lambda one: (one == leader, one)):
         ensemble.servers[server].stop()
         ensemble.start(server, (1, 2, 3), "no")
         files._until(lambda: all(one.is_ready() for one in ensemble.servers.values()))
+        assert await zookeeper_admin.accepts_super_user(LOOPBACK, "another", ensemble.client_port(server))
         writer.until_more()
+    assert await accept("another") == [True] * 3 and await accept(PASSWORD) == [False] * 3
+    assert await zookeeper_admin.accepts_super_user(LOOPBACK, "another", free_ports(1)[0]) is None
     port = ensemble.client_port(await ensemble.leader())
     now = await ensemble.members()
     leaving = next(one for one in (3, 2) if ensemble.client_port(one) != port)

@@ -102,6 +102,62 @@ async def test_an_operator_killed_after_any_write_restarts_every_server_once() -
     assert survived > 6
 
 
+async def test_a_server_that_waited_for_the_missing_secret_is_not_restarted_once_more() -> None:
+    fleet = await _running()
+    fleet.environment.passed_s += 60
+    fleet.kubernetes.remove(SECRET, SUPER_SECRET)
+    fleet.kubernetes.remove(POD, "orders-zookeeper-1-0")
+    fleet.kubernetes.settle()
+    fleet.kubernetes.settle()
+    assert fleet.ensemble.refused[1] == f'secret "{SUPER_SECRET}" not found'
+    fleet.environment.next_password = "another"
+    fleet.environment.passed_s += 601
+    fleet.time += 601
+    fleet.kubernetes.writes.clear()
+    waited = _pods(fleet)["orders-zookeeper-1-0"]
+    await fleet.converge()
+    assert fleet.ensemble.passwords() == {1: "another", 2: "another", 3: "another"}
+    assert sorted(_servers_deleted(fleet)) == ["orders-zookeeper-2-0", "orders-zookeeper-3-0"]
+    assert _pods(fleet)["orders-zookeeper-1-0"] == waited and fleet.condition("Ready")[0] == "True"
+
+
+async def test_a_server_whose_container_has_started_again_since_is_not_restarted() -> None:
+    fleet = await _running()
+    fleet.edit("spec.rolling", {"approval": "Manual"})
+    await _lose_the_secret(fleet)
+    await fleet.converge()
+    fleet.ensemble.restart_container(2)
+    await fleet.converge()
+    assert fleet.ensemble.passwords() == {1: "secret", 2: "another", 3: "secret"}
+    fleet.kubernetes.writes.clear()
+    fleet.edit("spec.rolling", {"approval": "Automatic"})
+    await fleet.converge()
+    assert sorted(_servers_deleted(fleet)) == ["orders-zookeeper-1-0", "orders-zookeeper-3-0"]
+    assert set(fleet.ensemble.passwords().values()) == {"another"}
+
+
+async def test_a_server_that_does_not_answer_which_password_it_has_is_not_restarted_for_it() -> None:
+    fleet = await _running()
+    fleet.environment.silent = {2}
+    await _lose_the_secret(fleet)
+    fleet.kubernetes.writes.clear()
+    await fleet.converge()
+    assert sorted(_servers_deleted(fleet)) == ["orders-zookeeper-1-0", "orders-zookeeper-3-0"]
+    fleet.environment.silent = set()
+    await fleet.converge()
+    assert set(fleet.ensemble.passwords().values()) == {"another"}
+
+
+async def test_servers_are_asked_for_their_password_once_and_never_when_they_are_newer_than_the_secret() -> None:
+    fleet = await _running()
+    assert fleet.environment.asked == []
+    fleet.edit("spec.rolling", {"approval": "Manual"})
+    await _lose_the_secret(fleet)
+    await fleet.converge()
+    await fleet.converge()
+    assert sorted(fleet.environment.asked) == [1, 2, 3]
+
+
 async def test_a_secret_made_again_twice_restarts_the_servers_twice() -> None:
     fleet = await _running()
     for password in ("another", "third"):

@@ -1,0 +1,53 @@
+"""Asks ZooKeeper servers that are older than the Secret of the super user whether they accept its password.
+
+An answer counts for as long as the server's container runs, so each is asked for once by a process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+
+from ottla_operator.api import names
+from ottla_operator.api.objects import SECRET, Obj, dig, uid_of
+from ottla_operator.effects.ports import Environment, KubernetesApi
+from ottla_operator.planning.snapshot import Snapshot
+from ottla_operator.planning.super_user import can_answer, container_of, servers_to_ask
+
+
+class SuperUserAnswers:
+    """The answers about one KafkaCluster, by the Secret's uid and the run of a server's container."""
+
+    def __init__(self, api: KubernetesApi, environment: Environment) -> None:
+        self._api = api
+        self._environment = environment
+        self._known: dict[tuple[str, tuple[str, int]], bool] = {}
+
+    async def read(self, snapshot: Snapshot) -> dict[int, bool]:
+        """By server id; a server that is not asked, or does not answer, is not there. Raises ApiError."""
+        pods = servers_to_ask(snapshot)
+        keys = {server: (uid_of(snapshot.super_secret or {}), container_of(pod)) for server, pod in pods.items()}
+        self._known = {key: self._known[key] for key in keys.values() if key in self._known}
+        asked = [server for server, pod in pods.items() if keys[server] not in self._known and can_answer(pod)]
+        if asked and (password := await self._password(snapshot)) is not None:
+            answers = await asyncio.gather(
+                *(self._environment.accepts_super_user(pods[server], password) for server in asked)
+            )
+            for server, answer in zip(asked, answers, strict=True):
+                if answer is not None:
+                    self._known[keys[server]] = answer
+        return {server: self._known[key] for server, key in keys.items() if key in self._known}
+
+    async def _password(self, snapshot: Snapshot) -> str | None:
+        """That of the snapshot's Secret; None when it is another one by now, or holds none."""
+        cluster = snapshot.cluster
+        found = await self._api.get(SECRET, cluster.namespace, names.zookeeper_secret(cluster.name))
+        if found is None or snapshot.super_secret is None or uid_of(found) != uid_of(snapshot.super_secret):
+            return None
+        return super_user_password(found)
+
+
+def super_user_password(secret: Obj | None) -> str | None:
+    """The password in the Secret of the super user; None where there is none."""
+    encoded = dig(secret, "data", "password")
+    return None if encoded is None else base64.b64decode(encoded).decode(errors="replace")
