@@ -4,7 +4,7 @@
     fleet       the fleet that is operated on
     watch       who is down in which step of a roll
     traffic     what a history and a watch add up to, pure
-    rolls, scaling, nodes, quorum, deletion    the scenarios, a function each
+    rolls, scaling, pools, hardware, quorum, deletion    the scenarios, a function each
     report      a table and a JSON file
 
 `python -m e2e --long` runs it; see docs/internals/end-to-end-tests.md.

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from e2e.kubernetes_api import Kubernetes
-from e2e.long import deletion, hardware, load, quorum, report, rolls, scaling
+from e2e.long import deletion, hardware, load, pools, quorum, report, rolls, scaling
 from e2e.long.fleet import NAME, OperatedFleet
 from e2e.long.load import FleetLoad, LoadEnded
 from e2e.long.report import ScenarioResult
@@ -34,6 +34,7 @@ SCENARIOS = (
     deletion.NAMESPACE_DELETED,
     quorum.ENSEMBLE,
     scaling.SCALE,
+    pools.POOLS,
 )
 CLIENT_NODE = "n1"
 """Where the load runs; no scenario takes this node away."""

@@ -31,10 +31,20 @@ LONGEST_S = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Numbers of brokers and of ZooKeeper servers."""
+    """Numbers of brokers and of ZooKeeper servers. `pools`: spec.brokers.pools, which have so many brokers together."""
 
     brokers: int
     servers: int
+    pools: tuple[Obj, ...] = ()
+
+    def __str__(self) -> str:
+        pools = "".join(f", {pool['replicas']} of them {pool['name']}" for pool in self.pools)
+        return f"{self.brokers} brokers{pools}; {self.servers} ZooKeeper servers"
+
+    def spec(self) -> Obj:
+        """The merge patch of spec that asks for it."""
+        brokers = {"replicas": None if self.pools else self.brokers, "pools": list(self.pools) or None}
+        return {"brokers": brokers, "zookeeper": {"replicas": self.servers}}
 
 
 class OperatedFleet:
@@ -49,12 +59,19 @@ class OperatedFleet:
         """The operator and the fleet of manifests/, with that many members; also where both are there already."""
         Helm(self.cluster).install()
         self.operator.until_ready()
+        if self.kubernetes.get(KAFKA_CLUSTER, NAME) is not None:
+            self.resize(size)
         self.kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=self._document(size))
         self.until_ready()
 
     def resize(self, size: Size) -> None:
-        """Asks for that many members and waits until they are all there, and everybody has a share."""
-        self.patch({"brokers": {"replicas": size.brokers}, "zookeeper": {"replicas": size.servers}})
+        """Asks for that many members and waits until they are all there, and everybody has a share.
+
+        A fleet without pools first gets as many brokers as the first pool has: the others would join the other pools.
+        """
+        if size.pools and not dig(self.kubernetes.there(KAFKA_CLUSTER, NAME), "spec", "brokers", "pools"):
+            self.resize(Size(size.pools[0]["replicas"], size.servers))
+        self.patch(size.spec())
         self.until_ready()
 
     def patch(self, spec: Obj) -> None:
@@ -93,6 +110,11 @@ class OperatedFleet:
     def racks(self) -> dict[int, str]:
         sets = self.kubernetes.list(STATEFUL_SET, selector=BROKERS)
         return {int(label(one, BROKER_ID) or -1): label(one, RACK) or "" for one in sets}
+
+    def _wanted(self) -> set[int]:
+        """The brokers that should run: one that the operator has stopped to remove it is empty."""
+        sets = self.kubernetes.list(STATEFUL_SET, selector=BROKERS)
+        return {int(label(one, BROKER_ID) or -1) for one in sets if dig(one, "spec", "replicas")}
 
     def node_of(self, pod: str) -> str:
         return str(dig(self.kubernetes.there(POD, pod), "spec", "nodeName"))
@@ -136,14 +158,15 @@ class OperatedFleet:
     def _look(self) -> tuple[str, tuple[int, ...], frozenset[int]]:
         roll, pods = self.roll(), self.pods()
         is_of_brokers = roll.get("role") == "broker"
-        down = frozenset(broker for broker in self.racks() if not is_ready(pods.get(broker)))
+        down = frozenset(broker for broker in self._wanted() if not is_ready(pods.get(broker)))
         step, batch = (str(roll["step"]), tuple(roll["batch"])) if is_of_brokers else ("", ())
         return step, batch, down
 
     def _document(self, size: Size) -> str:
         found = yaml.safe_load(manifests(self.cluster, "cluster.yaml"))
         spec = found["spec"]
-        spec["brokers"]["replicas"], spec["zookeeper"]["replicas"] = size.brokers, size.servers
+        for part, change in size.spec().items():
+            spec[part] = {field: value for field, value in {**spec[part], **change}.items() if value is not None}
         for disk in (*spec["brokers"]["disks"], spec["zookeeper"]["disk"]):
             disk["onFailure"] = "Replace"
         spec["brokers"]["config"]["group.coordinator.rebalance.protocols"] = "classic,consumer"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 
 from e2e.long.fleet import NAME, Size
 from e2e.long.load import POD_NAME, TOPICS
@@ -22,24 +23,25 @@ def scale_out_and_in(stage: ScenarioStage) -> None:
             stage.fleet.resize(Size(brokers, 3))
         there = sorted(stage.fleet.pods())
         stage.found.expect(there == list(range(brokers)), f"to {brokers}: the brokers are {there}")
-        _check_placement(stage, brokers)
+        check_placement(stage, f"to {brokers}", range(brokers))
     claims = stage.fleet.kubernetes.list(CLAIM, selector=REMOVED)
     stage.found.expect(len(claims) == 3 * DISKS, f"{len(claims)} claims of removed brokers are left")
 
 
-def _check_placement(stage: ScenarioStage, brokers: int) -> None:
+def check_placement(stage: ScenarioStage, name: str, brokers: Collection[int]) -> None:
+    """Every partition is in three racks and on these brokers alone, and each of them has a share."""
     racks = stage.fleet.racks()
-    shares = dict.fromkeys(range(brokers), 0)
+    shares = dict.fromkeys(sorted(brokers), 0)
     for topic in TOPICS:
         said = stage.fleet.kubernetes.execute(POD_NAME, "python3", PROGRAM, "placement", topic)
         for partition, replicas in json.loads(said.splitlines()[-1]).items():
-            where = f"to {brokers}: {topic}-{partition} is on {replicas}"
+            where = f"{name}: {topic}-{partition} is on {replicas}"
             stage.found.expect(len({racks.get(broker) for broker in replicas}) == 3, f"{where}: not in three racks")
             stage.found.expect(set(replicas) <= shares.keys(), f"{where}: a broker that has left")
             for broker in set(replicas) & shares.keys():
                 shares[broker] += 1
-    stage.found.figures[f"to {brokers}: replicas by broker"] = " ".join(map(str, shares.values()))
-    stage.found.expect(all(shares.values()), f"to {brokers}: somebody has no replicas: {shares}")
+    stage.found.figures[f"{name}: replicas by broker"] = " ".join(map(str, shares.values()))
+    stage.found.expect(all(shares.values()), f"{name}: somebody has no replicas: {shares}")
 
 
 SCALE = FleetScenario("scale", "three brokers, six and three again", scale_out_and_in, Size(brokers=3, servers=3))
