@@ -22,10 +22,11 @@ class Topics:
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
+        self.kubernetes = fleet.kubernetes
         self.kafka = fleet.kafka
-        self.restart()
+        self.restart_operator()
 
-    def restart(self) -> None:
+    def restart_operator(self) -> None:
         self.fleet.restart_operator()
         self.task = TopicTask(KEY, self.fleet.cache, self.fleet.kubernetes, self.fleet.environment, lambda: [0, 1, 2])
 

@@ -9,7 +9,7 @@ import pytest
 from ottla_operator.api.names import BROKER_ID, REMOVED
 from ottla_operator.api.objects import CLAIM, CONFIG_MAP, DISRUPTION_BUDGET, POD, SERVICE, STATEFUL_SET, dig, label
 from tests.operator.fleet import CLUSTER, Fleet
-from tests.operator.kubernetes import Killed
+from tests.operator.killed_operator import killed_after_every_write
 
 TOPIC = ("t", 0, (0, 1, 2))
 
@@ -164,29 +164,17 @@ async def test_an_operator_killed_between_any_two_writes_of_a_removal_ends_in_th
     document = copy.deepcopy(CLUSTER)
     document["spec"]["brokers"]["replicas"] = 2
     document["spec"]["zookeeper"] = {"connect": "zk:2181"}
-    survived = 0
-    while True:
+
+    async def smaller() -> Fleet:
         fleet = Fleet(document)
         await fleet.converge()
         fleet.edit("spec.brokers.replicas", 1)
-        fleet.kubernetes.kill_after = survived
-        try:
-            await fleet.converge()
-            break
-        except Killed:
-            fleet.kubernetes.kill_after = None
-            fleet.restart_operator()
-            fleet.kubernetes.settle()
-            await fleet.converge()
-        assert list(fleet.racks()) == ["orders-broker-0"] and _of_broker(fleet, 1) == []
-        assert [
-            label(fleet.kubernetes.there(CLAIM, f"orders-broker-1-{disk}-1"), REMOVED) for disk in ("d0", "d1")
-        ] == [
-            "true",
-            "true",
-        ]
-        survived += 1
-    assert survived > 8
+        return fleet
+
+    async for writes, fleet in killed_after_every_write(smaller):
+        assert list(fleet.racks()) == ["orders-broker-0"] and _of_broker(fleet, 1) == [], writes
+        claims = [fleet.kubernetes.there(CLAIM, f"orders-broker-1-{disk}-1") for disk in ("d0", "d1")]
+        assert [label(claim, REMOVED) for claim in claims] == ["true", "true"]
 
 
 async def test_services_and_configmaps_are_deleted_when_a_broker_was_removed_by_hand() -> None:

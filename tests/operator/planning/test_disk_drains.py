@@ -10,7 +10,7 @@ import pytest
 from ottla_operator.api import names
 from ottla_operator.api.objects import CLAIM, POD, STORAGE_CLASS, annotation, dig, label, new
 from tests.operator.fleet import CLUSTER, Fleet
-from tests.operator.kubernetes import Killed
+from tests.operator.killed_operator import is_killed_after
 
 D0, D1 = "/var/lib/ottla/d0/log", "/var/lib/ottla/d1/log"
 PARTITIONS = [("t", index, (0, 1, 2)) for index in range(10)]
@@ -283,20 +283,12 @@ async def test_another_storage_class_replaces_the_volumes_one_after_the_other() 
     assert most == 1 and fleet.condition("Ready")[0] == "True"
 
 
-@pytest.mark.parametrize("killed_after", (0, 1, 2, 4, 7))
-async def test_a_removal_ends_in_the_same_state_when_the_operator_is_killed_after_any_write(killed_after: int) -> None:
+@pytest.mark.parametrize("writes", (0, 1, 2, 4, 7))
+async def test_a_removal_ends_in_the_same_state_when_the_operator_is_killed_after_any_write(writes: int) -> None:
     fleet = await _running("Delete")
     fleet.edit("spec.brokers.disks", _disks(fleet, state="Drain"))
     await _pass(fleet)
     fleet.edit("spec.brokers.disks", _disks(fleet)[:1])
-    fleet.kubernetes.kill_after = killed_after
-    try:
-        await _pass(fleet, 60)
-    except Killed:
-        fleet.kubernetes.kill_after = None
-        fleet.kubernetes.settle()
-        fleet.restart_operator()
-    fleet.kubernetes.kill_after = None
-    await _pass(fleet, 60)
+    assert await is_killed_after(writes, fleet, lambda fleet: _pass(fleet, 60))
     assert [name for name in fleet.claims() if "-d1-" in name] == []
     assert fleet.condition("Ready")[0] == "True"

@@ -24,7 +24,8 @@ from ottla_operator.api.objects import (
     new,
 )
 from tests.operator.fleet import CLUSTER, Fleet
-from tests.operator.kubernetes import Killed, node
+from tests.operator.killed_operator import killed_after_every_write
+from tests.operator.kubernetes import node
 
 FAILED, SUCCESSOR = "orders-broker-1-d1-1", "orders-broker-1-d1-2"
 PARTITIONS: list[tuple[str, int, tuple[int, ...]]] = [("t", 0, (0, 1, 2)), ("t", 1, (1, 2, 0)), ("t", 2, (2, 0, 1))]
@@ -254,25 +255,17 @@ async def test_a_successor_that_is_deleted_is_not_created_again() -> None:
     assert fleet.condition("DisksReady")[1] == "ClaimLost" and SUCCESSOR not in fleet.claims()
 
 
-@pytest.mark.parametrize("killed_after", range(14))
-async def test_a_replacement_ends_in_the_same_state_when_the_operator_is_killed_after_any_write(
-    killed_after: int,
-) -> None:
-    fleet = await _running(deletion="Delete")
-    fleet.environment.offline = {FAILED}
-    fleet.environment.passed_s = 301
-    fleet.kubernetes.kill_after = killed_after
-    try:
-        await fleet.converge()
-    except Killed:
-        fleet.kubernetes.kill_after = None
-        fleet.kubernetes.settle()
-        fleet.restart_operator()
-    fleet.kubernetes.kill_after = None
-    await fleet.converge()
-    assert _pod_claims(fleet, 1) == ["orders-broker-1-d0-1", SUCCESSOR] and FAILED not in fleet.claims()
-    assert [kind for kind, _ in _deleted(fleet)].count("Pod") == 1
-    assert fleet.condition("Ready")[0] == "True"
+async def test_a_replacement_ends_in_the_same_state_when_the_operator_is_killed_after_any_write() -> None:
+    async def failed() -> Fleet:
+        fleet = await _running(deletion="Delete")
+        fleet.environment.offline = {FAILED}
+        fleet.environment.passed_s = 301
+        return fleet
+
+    async for writes, fleet in killed_after_every_write(failed):
+        assert _pod_claims(fleet, 1) == ["orders-broker-1-d0-1", SUCCESSOR] and FAILED not in fleet.claims(), writes
+        assert [kind for kind, _ in _deleted(fleet)].count("Pod") == 1
+        assert fleet.condition("Ready")[0] == "True"
 
 
 async def test_a_retired_claim_does_not_keep_an_empty_broker_from_being_removed() -> None:

@@ -11,7 +11,7 @@ from ottla_operator.api import names
 from ottla_operator.api.objects import CLAIM, CONFIG_MAP, DISRUPTION_BUDGET, KAFKA_CLUSTER, POD, STATEFUL_SET, label
 from tests.operator.ensemble import EnsembleFleet
 from tests.operator.fleet import CLUSTER
-from tests.operator.kubernetes import Killed
+from tests.operator.killed_operator import killed_after_every_write
 
 REPLICAS = "spec.zookeeper.replicas"
 
@@ -255,25 +255,16 @@ async def test_a_paused_cluster_is_not_resized() -> None:
 async def test_an_operator_killed_between_any_two_writes_of_a_resize_ends_in_the_same_state(
     before: int, after: int, policy: str
 ) -> None:
-    undisturbed = await _running(before)
-    undisturbed.edit("spec.zookeeper.claimDeletionPolicy", policy)
-    undisturbed.edit(REPLICAS, after)
-    start = len(undisturbed.kubernetes.writes)
-    await _steps_safely(undisturbed)
-    writes = len(undisturbed.kubernetes.writes) - start
-    assert writes > 5
-    for kill_after in range(writes):
+    async def resized() -> EnsembleFleet:
         fleet = await _running(before)
         fleet.edit("spec.zookeeper.claimDeletionPolicy", policy)
         fleet.edit(REPLICAS, after)
-        fleet.kubernetes.kill_after = kill_after
-        with pytest.raises(Killed):
-            for _ in range(150):
-                await fleet.step()
-        fleet.kubernetes.kill_after = None
-        fleet.restart_operator()
-        await _steps_safely(fleet)
-        assert fleet.picture() == undisturbed.picture(), f"killed after {kill_after} writes"
+        return fleet
+
+    undisturbed = await resized()
+    await _steps_safely(undisturbed)
+    async for writes, fleet in killed_after_every_write(resized, _steps_safely):
+        assert fleet.picture() == undisturbed.picture(), f"killed after {writes} writes"
         assert _members(fleet) == list(range(1, after + 1))
 
 

@@ -15,7 +15,7 @@ from ottla_operator.effects.environment import read_report
 from ottla_operator.planning import zookeeper, zookeeper_objects
 from tests.operator.ensemble import EnsembleFleet
 from tests.operator.fleet import CLUSTER
-from tests.operator.kubernetes import Killed
+from tests.operator.killed_operator import killed_after_every_write
 
 
 def _document(servers: int = 3, *, log_disk: bool = True) -> dict[str, Any]:
@@ -289,22 +289,14 @@ def _restore(fleet: EnsembleFleet) -> None:
 async def test_an_operator_killed_between_any_two_writes_overwrites_nothing(
     happens: Callable[[EnsembleFleet], None],
 ) -> None:
-    survived = 0
-    while True:
+    async def damaged() -> EnsembleFleet:
         fleet = await _running()
         happens(fleet)
-        fleet.kubernetes.kill_after = survived
-        try:
-            await fleet.converge()
-            break
-        except Killed:
-            fleet.kubernetes.kill_after = None
-            fleet.restart_operator()
-            await fleet.converge()
-        assert fleet.condition("Ready")[0] == "True", f"killed after {survived} writes"
+        return fleet
+
+    async for writes, fleet in killed_after_every_write(damaged):
+        assert fleet.condition("Ready")[0] == "True", f"killed after {writes} writes"
         assert not fleet.ensemble.overwritten
-        survived += 1
-    assert survived > 5
 
 
 async def test_the_record_of_servers_with_data_survives_the_loss_of_any_copy() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from ottla_operator.api import names
 from ottla_operator.api.objects import CLAIM, EVENT, POD, dig, label
 from tests.operator.fleet import CLUSTER, Fleet
-from tests.operator.kubernetes import Killed
+from tests.operator.killed_operator import killed_after_every_write
 
 LOST, NEXT = "orders-broker-1-d0-1", "orders-broker-1-d0-2"
 
@@ -140,24 +140,15 @@ async def test_nothing_is_replaced_while_no_broker_answers_what_would_be_lost() 
 
 
 async def test_an_operator_killed_after_any_write_ends_in_the_same_state() -> None:
-    survived = 0
-    while True:
+    async def accepted() -> Fleet:
         fleet = await _running()
         await _lose(fleet, LOST)
         _accept(fleet, 1)
-        fleet.kubernetes.kill_after = survived
-        try:
-            await _later(fleet)
-            break
-        except Killed:
-            fleet.kubernetes.kill_after = None
-            fleet.restart_operator()
-            fleet.kubernetes.settle()
-            await _later(fleet)
-        assert _pod_claims(fleet, 1)[0] == NEXT and fleet.condition("Ready")[0] == "True", survived
+        return fleet
+
+    async for writes, fleet in killed_after_every_write(accepted, _later):
+        assert _pod_claims(fleet, 1)[0] == NEXT and fleet.condition("Ready")[0] == "True", writes
         assert dig(fleet.kubernetes.there(CLAIM, NEXT), "metadata", "labels", names.GENERATION) == "2"
-        survived += 1
-    assert survived > 3
 
 
 async def _of(brokers: int) -> Fleet:
@@ -276,25 +267,18 @@ async def test_a_broker_whose_process_still_runs_keeps_its_volumes() -> None:
 
 
 async def test_an_operator_killed_after_any_write_brings_all_brokers_back_once() -> None:
-    survived = 0
-    while True:
+    async def accepted() -> Fleet:
         fleet = await _of(2)
         await _lose(fleet, *(f"orders-broker-{number}-{disk}-1" for number in (0, 1) for disk in ("d0", "d1")))
         _accept(fleet, 0, 1, disks=("d0", "d1"))
-        fleet.kubernetes.kill_after = survived
-        try:
-            await _later(fleet)
-            await _later(fleet)
-            break
-        except Killed:
-            fleet.kubernetes.kill_after = None
-            fleet.restart_operator()
-            fleet.kubernetes.settle()
-            await _later(fleet)
-            await _later(fleet)
+        return fleet
+
+    async def much_later(fleet: Fleet) -> None:
+        await _later(fleet)
+        await _later(fleet)
+
+    async for writes, fleet in killed_after_every_write(accepted, much_later):
         assert [name for name in fleet.claims() if name.endswith("-2")] == [
             f"orders-broker-{number}-{disk}-2" for number in (0, 1) for disk in ("d0", "d1")
         ]
-        assert fleet.condition("Ready")[0] == "True", survived
-        survived += 1
-    assert survived > 6
+        assert fleet.condition("Ready")[0] == "True", writes

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 
-import pytest
-
 from ottla_operator.api.objects import CLAIM, NODE, POD, dig, uid_of
 from tests.operator.ensemble import EnsembleFleet
 from tests.operator.fleet import CLUSTER
-from tests.operator.kubernetes import Killed, node
+from tests.operator.killed_operator import killed_after_every_write
+from tests.operator.kubernetes import node
 
 
 async def _running(policy: str = "Replace", servers: int = 3) -> EnsembleFleet:
@@ -101,19 +100,13 @@ async def test_two_lost_nodes_of_three_lose_no_claim() -> None:
     assert _deleted(fleet) == []
 
 
-@pytest.mark.parametrize("killed_after", range(8))
-async def test_the_replacement_goes_on_when_the_operator_is_killed_after_any_write(killed_after: int) -> None:
-    fleet = await _running()
-    _lose_node(fleet, "n3")
-    await fleet.converge()
-    fleet.environment.passed_s += 61
-    fleet.kubernetes.kill_after = killed_after
-    try:
+async def test_the_replacement_goes_on_when_the_operator_is_killed_after_any_write() -> None:
+    async def lost() -> EnsembleFleet:
+        fleet = await _running()
+        _lose_node(fleet, "n3")
         await fleet.converge()
-    except Killed:
-        fleet.kubernetes.kill_after = None
-        fleet.kubernetes.settle()
-        fleet.restart_operator()
-    fleet.kubernetes.kill_after = None
-    await fleet.converge()
-    assert len(_deleted(fleet)) == 2 and fleet.is_serving(3) and not fleet.ensemble.overwritten
+        fleet.environment.passed_s += 61
+        return fleet
+
+    async for writes, fleet in killed_after_every_write(lost):
+        assert len(_deleted(fleet)) == 2 and fleet.is_serving(3) and not fleet.ensemble.overwritten, writes

@@ -10,7 +10,8 @@ import pytest
 from ottla_operator.api.names import BROKER_ID, POOL, REMOVED
 from ottla_operator.api.objects import CLAIM, KAFKA_CLUSTER, POD, STATEFUL_SET, dig, label, uid_of
 from tests.operator.fleet import CLUSTER, Fleet
-from tests.operator.kubernetes import Killed, node
+from tests.operator.killed_operator import killed_after_every_write
+from tests.operator.kubernetes import node
 
 D = [{"name": f"d{index}", "size": "100Gi", "storageClassName": "local"} for index in range(4)]
 AB = [{"name": "a", "replicas": 2}, {"name": "b", "replicas": 2}]
@@ -178,22 +179,13 @@ async def test_a_cluster_gets_pools_and_more_brokers_at_once() -> None:
 
 
 async def test_an_operator_killed_between_any_two_writes_gives_every_broker_the_same_pool() -> None:
-    survived = 0
-    while True:
+    async def with_pools() -> Fleet:
         fleet = await _fleet(replicas=3)
         _gives_pools(fleet, AB)
-        fleet.kubernetes.kill_after = survived
-        try:
-            await fleet.converge()
-            break
-        except Killed:
-            fleet.kubernetes.kill_after = None
-            fleet.restart_operator()
-            fleet.kubernetes.settle()
-            await fleet.converge()
-        assert _labels(fleet) == {0: {"a"}, 1: {"a"}, 2: {"b"}, 3: {"b"}}, f"killed after {survived} writes"
-        survived += 1
-    assert survived > 6
+        return fleet
+
+    async for writes, fleet in killed_after_every_write(with_pools):
+        assert _labels(fleet) == {0: {"a"}, 1: {"a"}, 2: {"b"}, 3: {"b"}}, f"killed after {writes} writes"
 
 
 async def test_pools_grow_and_shrink_apart_and_no_id_with_data_is_given_to_another_pool() -> None:

@@ -15,7 +15,8 @@ from ottla_operator.planning.rebalance import decide_rebalance
 from ottla_operator.rebalancer.model import FleetPlacement, Plan, Policy
 from ottla_operator.rebalancer.planner import plan
 from tests.operator.fleet import CLUSTER, Fleet
-from tests.operator.kubernetes import Killed, node
+from tests.operator.killed_operator import is_killed_after
+from tests.operator.kubernetes import node
 
 PARTITIONS = [("t", index, tuple((index + n) % 4 for n in range(3))) for index in range(12)]
 
@@ -210,19 +211,11 @@ async def test_a_refused_partition_is_shown_and_the_others_move() -> None:
     assert len(fleet.racks()) == 3
 
 
-@pytest.mark.parametrize("writes", range(0, 40, 4))
+@pytest.mark.parametrize("writes", range(0, 25, 3))
 async def test_an_operator_killed_at_any_write_ends_the_same_way_and_leaves_no_throttle(writes: int) -> None:
     fleet = await _fleet(4, PARTITIONS, maxPartitionsPerBatch=3)
     fleet.edit("spec.brokers.replicas", 3)
-    fleet.kubernetes.kill_after = writes
-    try:
-        await fleet.converge(300)
-    except Killed:
-        pass
-    fleet.kubernetes.kill_after = None
-    fleet.restart_operator()
-    fleet.kubernetes.settle()
-    await fleet.converge(300)
+    assert await is_killed_after(writes, fleet, lambda fleet: fleet.converge(300))
     assert len(fleet.racks()) == 3 and fleet.status("rebalance") is None
     _assert_no_throttle(fleet)
 

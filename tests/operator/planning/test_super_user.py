@@ -9,7 +9,7 @@ from ottla_operator.api import names
 from ottla_operator.api.objects import KAFKA_CLUSTER, POD, SECRET, STATEFUL_SET, annotation, uid_of
 from tests.operator.ensemble import SUPER_SECRET, EnsembleFleet
 from tests.operator.fleet import CLUSTER
-from tests.operator.kubernetes import Killed
+from tests.operator.killed_operator import killed_after_every_write
 
 
 def _document() -> dict[str, Any]:
@@ -82,24 +82,15 @@ async def test_a_resize_that_zookeeper_refuses_for_the_new_password_goes_on_afte
 
 
 async def test_an_operator_killed_after_any_write_restarts_every_server_once() -> None:
-    survived = 0
-    while True:
+    async def lost() -> EnsembleFleet:
         fleet = await _running()
         await _lose_the_secret(fleet)
         fleet.kubernetes.writes.clear()
-        fleet.kubernetes.kill_after = survived
-        try:
-            await fleet.converge()
-            break
-        except Killed:
-            fleet.kubernetes.kill_after = None
-            fleet.restart_operator()
-            fleet.kubernetes.settle()
-            await fleet.converge()
-        assert set(fleet.ensemble.passwords().values()) == {"another"}, f"killed after {survived} writes"
+        return fleet
+
+    async for writes, fleet in killed_after_every_write(lost):
+        assert set(fleet.ensemble.passwords().values()) == {"another"}, f"killed after {writes} writes"
         assert len(_servers_deleted(fleet)) == 3
-        survived += 1
-    assert survived > 6
 
 
 async def test_a_server_that_waited_for_the_missing_secret_is_not_restarted_once_more() -> None:

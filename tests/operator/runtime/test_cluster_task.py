@@ -33,6 +33,7 @@ from ottla_operator.effects.ports import ApiError
 from ottla_operator.planning.progress import PATIENCE_S
 from ottla_operator.roller.leader_moves import MOVES_PER_STEP
 from tests.operator.fleet import CLUSTER, Fleet
+from tests.operator.killed_operator import is_killed_after
 from tests.operator.kubernetes import Killed, node
 
 
@@ -183,7 +184,7 @@ async def test_an_operator_killed_between_any_two_writes_ends_in_the_same_state(
     expected = whole.picture()
     for survived in range(writes):
         fleet = Fleet(killed)
-        await _converge_killed_after(fleet, survived)
+        await is_killed_after(survived, fleet)
         assert fleet.picture() == expected, f"killed after {survived} writes"
 
 
@@ -201,7 +202,7 @@ async def test_a_roll_goes_on_and_restarts_each_broker_once_when_the_operator_is
         fleet.kubernetes.writes.clear()
         value = survived + 1
         fleet.edit("spec.brokers.config", {"log.retention.hours": value})
-        was_killed = await _converge_killed_after(fleet, survived)
+        was_killed = await is_killed_after(survived, fleet)
         deleted = [name for verb, kind, name in fleet.kubernetes.writes if (verb, kind) == ("delete", "Pod")]
         assert sorted(deleted) == brokers, f"killed after {survived} writes"
         assert deleted[-1] == "orders-broker-0-0"  # the controller
@@ -246,7 +247,7 @@ async def test_replica_orders_are_put_back_when_the_operator_is_killed_while_lea
     for survived in range(3, 12):  # the first batch
         value += 1
         fleet.edit("spec.brokers.config", {"log.retention.hours": value})
-        assert await _converge_killed_after(fleet, survived)
+        assert await is_killed_after(survived, fleet)
         assert fleet.kafka.partitions == orders, f"killed after {survived} writes"
     for number in range(2):
         for name in ("reorder", "elect_leaders"):
@@ -280,22 +281,6 @@ async def test_a_partition_that_is_being_reassigned_is_not_reordered_and_does_no
     await fleet.converge()
     assert fleet.condition("Rolled")[0] == "True"
     assert fleet.kafka.partitions == [("t", 0, (1, 0, 2)), ("t", 1, (1, 2, 0))]
-
-
-async def _converge_killed_after(fleet: Fleet, writes: int) -> bool:
-    """Converges; the operator dies after so many writes, if it makes as many, and another one goes on from there."""
-    fleet.kubernetes.kill_after = writes
-    try:
-        await fleet.converge()
-        return False
-    except Killed:
-        fleet.kubernetes.kill_after = None
-        fleet.restart_operator()
-        fleet.kubernetes.settle()
-        await fleet.converge()
-        return True
-    finally:
-        fleet.kubernetes.kill_after = None
 
 
 async def test_a_pod_evicted_during_a_roll_comes_back_with_its_template_of_before() -> None:

@@ -20,7 +20,7 @@ from ottla_operator.topics.decisions import (
     TopicDescription,
 )
 from tests.operator.fleet import Fleet
-from tests.operator.kubernetes import Killed
+from tests.operator.killed_operator import killed_after_every_write
 from tests.operator.topic_fleet import FLIGHTS, Topics
 
 
@@ -40,7 +40,7 @@ async def test_nothing_is_written_and_no_change_requested_at_rest(topics: Topics
     await topics.settle()
     topics.fleet.kubernetes.writes.clear()
     topics.kafka.requests.clear()
-    topics.restart()
+    topics.restart_operator()
     await topics.settle()
     assert topics.fleet.kubernetes.writes == [] and topics.kafka.requests == []
 
@@ -327,23 +327,19 @@ async def test_batches_are_in_order_of_arrival_each_document_once(topics: Topics
 
 
 async def test_an_operator_killed_between_any_two_writes_still_knows_whether_it_created_the_topic() -> None:
-    for survived in range(4):
+    async def applied() -> Topics:
         fleet = Fleet()
         await fleet.converge()
         topics = Topics(fleet)
         topics.apply()
-        fleet.kubernetes.kill_after = survived
-        try:
-            await topics.settle()
-        except Killed:
-            topics.restart()
-        fleet.kubernetes.kill_after = None
-        await topics.settle()
+        return topics
+
+    async for writes, topics in killed_after_every_write(applied, Topics.settle):
         assert topics.ready() == ("True", "AsDeclared")
-        assert topics.there()["status"]["adopted"] is False, f"killed after {survived} writes"
-        fleet.kubernetes.remove(KAFKA_TOPIC, "flights")
+        assert topics.there()["status"]["adopted"] is False, f"killed after {writes} writes"
+        topics.kubernetes.remove(KAFKA_TOPIC, "flights")
         await topics.settle()
-        assert fleet.kafka.topics_there == {} and not topics.is_listed()
+        assert topics.kafka.topics_there == {} and not topics.is_listed()
 
 
 @pytest.fixture

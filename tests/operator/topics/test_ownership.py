@@ -12,7 +12,7 @@ from ottla_operator.api.objects import KAFKA_TOPIC, Obj, ResourceKind, dig, uid_
 from ottla_operator.effects.ports import ApiError, KafkaUnavailable
 from ottla_operator.topics.decisions import DeleteTopic, TopicDescription
 from tests.operator.fleet import Fleet
-from tests.operator.kubernetes import Killed
+from tests.operator.killed_operator import killed_after_every_write
 from tests.operator.topic_fleet import Topics, document
 
 LATER = "2026-02-01T00:00:00Z"
@@ -50,7 +50,7 @@ async def test_a_renamed_kafka_topic_takes_the_topic_over_and_nothing_is_deleted
     assert topics.ready("renamed") == ("False", "ConflictingTopic") and "flights" in topics.message("renamed")
     _remove(topics, "flights")
     if restarts:
-        topics.restart()
+        topics.restart_operator()
     await topics.settle()
     assert _deletions(topics) == [] and not topics.is_listed()
     assert topics.ready("renamed") == ("True", "AsDeclared")
@@ -181,7 +181,7 @@ async def test_a_topic_stays_when_a_kafka_topic_is_created_just_before_its_delet
     _remove(topics, "flights")
     await topics.settle()
     assert _deletions(topics) == [] and not topics.is_listed()
-    topics.restart()
+    topics.restart_operator()
     await topics.settle()
     assert topics.ready("renamed")[0] == "True"
 
@@ -229,25 +229,22 @@ async def test_an_adopted_topic_stays_when_its_policy_is_removed(topics: Topics)
     assert _deletions(topics) == [] and "flights" in topics.kafka.topics_there
 
 
-@pytest.mark.parametrize("survived", range(5))
-async def test_an_operator_killed_between_any_two_writes_still_knows_what_it_adopted(survived: int) -> None:
-    fleet = Fleet()
-    await fleet.converge()
-    topics = Topics(fleet)
-    topics.kafka.topics_there["flights"] = EXISTING
-    topics.apply(deletionPolicy="Delete")
-    fleet.kubernetes.kill_after = survived
-    try:
+async def test_an_operator_killed_between_any_two_writes_still_knows_what_it_adopted() -> None:
+    async def adopting() -> Topics:
+        fleet = Fleet()
+        await fleet.converge()
+        topics = Topics(fleet)
+        topics.kafka.topics_there["flights"] = EXISTING
+        topics.apply(deletionPolicy="Delete")
+        return topics
+
+    async for writes, topics in killed_after_every_write(adopting, Topics.settle):
+        topics.apply(deletionPolicy=None)
         await topics.settle()
-    except Killed:
-        topics.restart()
-    fleet.kubernetes.kill_after = None
-    topics.apply(deletionPolicy=None)
-    await topics.settle()
-    assert topics.there()["status"]["adopted"] is True
-    _remove(topics, "flights")
-    await topics.settle()
-    assert topics.kafka.topics_there == {"flights": EXISTING} and not topics.is_listed()
+        assert topics.there()["status"]["adopted"] is True, f"killed after {writes} writes"
+        _remove(topics, "flights")
+        await topics.settle()
+        assert topics.kafka.topics_there == {"flights": EXISTING} and not topics.is_listed()
 
 
 @pytest.mark.parametrize("is_deleted_first", [False, True], ids=["looked at before", "deleted before"])
@@ -257,7 +254,7 @@ async def test_a_topic_stays_when_the_record_of_its_creation_is_lost(topics: Top
     await topics.settle()
     copied = {key: value for key, value in topics.there().items() if key != "status"}
     del topics.fleet.kubernetes.objects["KafkaTopic", "default", "flights"]
-    topics.restart()
+    topics.restart_operator()
     topics.fleet.kubernetes.put(copied)
     if not is_deleted_first:
         await topics.settle()
@@ -319,7 +316,7 @@ async def test_a_topic_whose_creation_is_refused_as_existing_is_adopted(topics: 
     topics.task.queue.put("flights")
     await topics.task.reconcile_batch()
     topics.kafka.unseen = set()
-    topics.restart()
+    topics.restart_operator()
     await topics.settle()
     assert topics.there()["status"]["adopted"] is True and topics.ready()[0] == "True"
     _remove(topics, "flights")

@@ -1,0 +1,66 @@
+"""An operator that is killed after its n-th write, and the one that goes on from there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+from tests.operator.kubernetes import InMemoryKubernetes, Killed
+
+
+class Operated(Protocol):
+    """A `Fleet`, or the `Topics` of one."""
+
+    kubernetes: InMemoryKubernetes
+
+    def restart_operator(self) -> None:
+        """A new process: it knows only what the API server has."""
+
+
+_Operated = TypeVar("_Operated", bound=Operated)
+
+
+async def _converge(fleet: Any) -> None:
+    await fleet.converge()
+
+
+async def is_killed_after(
+    writes: int, fleet: _Operated, act: Callable[[_Operated], Awaitable[object]] = _converge
+) -> bool:
+    """Acts; an operator that makes more than so many writes dies then, and another one acts again.
+
+    Args:
+        act: what the operator does until it rests.
+
+    Returns:
+        Whether it was killed.
+    """
+    fleet.kubernetes.kill_after = writes
+    try:
+        await act(fleet)
+        return False
+    except Killed:
+        fleet.kubernetes.kill_after = None
+        fleet.restart_operator()
+        fleet.kubernetes.settle()
+        await act(fleet)
+        return True
+    finally:
+        fleet.kubernetes.kill_after = None
+
+
+async def killed_after_every_write(
+    prepare: Callable[[], Awaitable[_Operated]], act: Callable[[_Operated], Awaitable[object]] = _converge
+) -> AsyncIterator[tuple[int, _Operated]]:
+    """Fleets whose operator was killed after 0, 1, 2 and so on writes, each once the next one has acted too.
+
+    Ends with the first operator that makes no more writes than that and so survives; asserts that one was killed.
+
+    Args:
+        prepare: makes a fleet with something to do.
+    """
+    writes = 0
+    while await is_killed_after(writes, fleet := await prepare(), act):
+        yield writes, fleet
+        writes += 1
+    assert writes, "the operator wrote nothing: it was never killed"
