@@ -39,12 +39,20 @@ class _Member(Member, ConsumerRebalanceListener):  # type: ignore[misc]
         self._member = member
         self._gathering = gathering
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+        self._thread = threading.Thread(target=self._poll, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         self._closing.set()
         self._thread.join(LIMIT_S)
+
+    def _poll(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except Exception as error:
+            self._gathering.failed(self._member.name, repr(error))
+        finally:
+            self._gathering.left(self._member.name)
 
     def on_partitions_assigned(self, assigned: frozenset[Any]) -> None:
         self._gathering.assigned(self._member.name, frozenset(found.partition for found in assigned))
@@ -76,11 +84,8 @@ class _Member(Member, ConsumerRebalanceListener):  # type: ignore[misc]
                 except (CommitFailedError, KafkaError) as error:
                     if not isinstance(error, CommitFailedError) and not error.retriable:
                         raise  # otherwise a rebalance has begun, or the coordinator is gone: it is read again
-        except Exception as error:
-            self._gathering.failed(name, repr(error))
         finally:
             await consumer.stop()
-            self._gathering.left(name)
 
 
 class Aiokafka(Administrator):
