@@ -21,6 +21,7 @@ from ottla_broker.adapters.lane import BlockingCallGuard, Lane
 from ottla_broker.adapters.lane_calls import LaneFile
 from ottla_broker.adapters.pinned_range import FileTruncations, PinnedRange, Truncations
 from ottla_broker.ports.disk import Buffer, Contents, File
+from ottla_broker.ports.futures import pass_on
 
 _WRITE_OUT_BYTES = 4 * 1024 * 1024
 """A sync of fewer bytes is fast enough without `write_out`."""
@@ -162,7 +163,7 @@ class DiskFile:
         if closing.done():
             return
         closed = self._lane.call(self._close_on_lane)
-        closed.add_done_callback(partial(_pass_on, closing))
+        closed.add_done_callback(partial(pass_on, target=closing))
 
 
 class DirectoryDisk:
@@ -382,17 +383,3 @@ def _settle(target: asyncio.Future[None], source: asyncio.Future[None]) -> None:
     source.exception()
     if not target.done():
         target.set_result(None)
-
-
-def _pass_on(target: asyncio.Future[None], source: asyncio.Future[None]) -> None:
-    """Completes `target` with the outcome of `source`."""
-    if target.done():
-        return
-    if source.cancelled():
-        target.cancel()
-        return
-    error = source.exception()
-    if error is None:
-        target.set_result(None)
-    else:
-        target.set_exception(error)

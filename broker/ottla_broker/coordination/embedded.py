@@ -397,9 +397,9 @@ class EmbeddedCoordination:
         single: asyncio.Future[Any] = whole.get_loop().create_future()
 
         def finish(done: asyncio.Future[list[Result]]) -> None:
+            error = done.exception()
             if single.done():
                 return
-            error = done.exception()
             if error is None:
                 single.set_result(done.result()[0])
             elif isinstance(error, MultiFailed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import signal
@@ -202,3 +203,16 @@ async def test_a_failing_watcher_or_listener_stops_nobody_else(store: EmbeddedSt
     assert await session.create("/a") == "/a"
     assert heard == [WatchEvent(WatchKind.CREATED, "/a")]
     assert len(reported) == 1
+
+
+async def test_a_failure_that_nobody_awaits_any_more_is_not_reported(store: EmbeddedStore) -> None:
+    """A broker that stops cancels its calls; the log must not speak of exceptions that were never retrieved."""
+    session = await open_session(store)
+    reported: list[dict[str, object]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+    for call in (session.set("/none", b""), session.delete("/none"), session.create("/none/n"), session.get("/none")):
+        call.cancel()
+    await session.create("/n")
+    gc.collect()
+    assert reported == []

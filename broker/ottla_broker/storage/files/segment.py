@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any
 
 from ottla_broker.ports.disk import Disk, File
+from ottla_broker.ports.futures import pass_on, retrieve
 from ottla_broker.ports.os_errors import is_sound
 from ottla_broker.storage.files.directory_contents import DirectoryContents
 from ottla_broker.storage.files.index_rebuilding import rebuild_indexes
@@ -153,12 +154,12 @@ class Segment:
         waiting, self._waiting = self._waiting or (), None
         if opening.cancelled() or opening.exception() is not None:
             for _, result in waiting:
-                _pass_on(opening, result)
+                pass_on(opening, result)
             return
         self.file = opening.result()[0]
         # All of them now: calls from here on go straight to the file, and must not overtake them.
         for call, result in waiting:
-            call(self).add_done_callback(partial(_pass_on, target=result))
+            call(self).add_done_callback(partial(pass_on, target=result))
 
     async def opened(self) -> None:
         """Waits until the files are open and the calls that waited for them are queued."""
@@ -194,7 +195,7 @@ class Segment:
         assert opening is not None, "appends go to a segment that was started"
         result: asyncio.Future[Any] = opening.get_loop().create_future()
         if self._waiting is None:
-            _pass_on(opening, result)  # it has failed
+            pass_on(opening, result)  # it has failed
         else:
             self._waiting.append((call, result))
         return result
@@ -486,32 +487,15 @@ class Segment:
             await self.transactions.close()
 
 
-def retrieve(future: asyncio.Future[Any]) -> None:
-    """For a call whose failure is reported elsewhere: else asyncio logs an exception that was never retrieved."""
-    if not future.cancelled():
-        future.exception()
-
-
 def _after(before: asyncio.Future[Any], call: Callable[[], asyncio.Future[Any]]) -> asyncio.Future[Any]:
     """Makes the call when `before` has succeeded; otherwise the answer is that of `before`."""
     result: asyncio.Future[Any] = before.get_loop().create_future()
 
     def proceed(_: object) -> None:
         if before.cancelled() or before.exception() is not None:
-            _pass_on(before, result)
+            pass_on(before, result)
             return
-        call().add_done_callback(partial(_pass_on, target=result))
+        call().add_done_callback(partial(pass_on, target=result))
 
     before.add_done_callback(proceed)
     return result
-
-
-def _pass_on(source: asyncio.Future[Any], target: asyncio.Future[Any]) -> None:
-    if target.done():
-        return
-    if source.cancelled():
-        target.cancel()
-    elif (error := source.exception()) is not None:
-        target.set_exception(error)
-    else:
-        target.set_result(source.result())

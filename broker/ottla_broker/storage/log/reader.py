@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla_broker.ports.disk import File, FileRange
+from ottla_broker.ports.futures import retrieve
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import LOG_OVERHEAD, PREFIX, PREFIX_BYTES
 from ottla_broker.storage.files.scan import BLOCK_BYTES, find_in_block
-from ottla_broker.storage.files.segment import Segment, retrieve
+from ottla_broker.storage.files.segment import Segment
 from ottla_broker.storage.log.segment_lookup import SegmentLookup
 from ottla_broker.storage.log.state import LogState
 

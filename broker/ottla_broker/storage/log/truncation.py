@@ -21,11 +21,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from ottla_broker.ports.clock import Clock
+from ottla_broker.ports.futures import retrieve
 from ottla_broker.ports.os_errors import is_sound
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.storage.files.directory_contents import DirectoryContents
 from ottla_broker.storage.files.names import SEGMENT_SUFFIXES
-from ottla_broker.storage.files.segment import Segment, retrieve
+from ottla_broker.storage.files.segment import Segment
 from ottla_broker.storage.files.segment_tail import walk_tail
 from ottla_broker.storage.files.snapshots import drop_snapshots
 from ottla_broker.storage.log.failures import LogFailures

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ottla_broker.storage.files.segment import retrieve
+from ottla_broker.ports.futures import retrieve
 from ottla_broker.storage.log.failures import LogFailures
 from ottla_broker.storage.log.state import LogState
 
