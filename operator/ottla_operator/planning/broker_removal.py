@@ -54,11 +54,13 @@ SOON_S = 1.0
 class RemovalDecision:
     """`stopping`: brokers that must not run. `released`: those of them whose claims get the label removed.
 
+    `empty`: surplus brokers that hold nothing for certain, those of `stopping` among them.
     `condition`: what is under way, or which replicas prevent it; None without surplus brokers.
     """
 
     stopping: tuple[int, ...] = ()
     released: tuple[int, ...] = ()
+    empty: frozenset[int] = frozenset()
     condition: Condition | None = None
     delete: Deletion | None = None
     requeue_after_s: float | None = None
@@ -70,10 +72,13 @@ def decide_removal(snapshot: Snapshot, surplus: Sequence[int], racks: Iterable[i
     stopping: list[int] = []
     held_by: dict[int, list[str]] = {}
     unknown: list[int] = []
+    empty: set[int] = set()
     for broker_id in [*stopped, *(number for number in surplus if number not in stopped)]:
         if snapshot.get(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id)) is None:
             continue  # only claims without the label exist: it may hold data, so it is created first
         held = held_replicas(snapshot, broker_id)
+        if held == []:
+            empty.add(broker_id)
         if held:
             held_by[broker_id] = held
         elif broker_id in stopped:
@@ -89,7 +94,8 @@ def decide_removal(snapshot: Snapshot, surplus: Sequence[int], racks: Iterable[i
     known = {*racks, *snapshot.broker_ids()}
     delete = delete or _leftover(snapshot, known) or _claim_of_removed(snapshot, known)
     condition = _condition(snapshot, surplus, stopping, held_by, unknown)
-    return RemovalDecision(tuple(stopping), released, condition, delete, SOON_S if stopping or delete else None)
+    requeue_after_s = SOON_S if stopping or delete else None
+    return RemovalDecision(tuple(stopping), released, frozenset(empty), condition, delete, requeue_after_s)
 
 
 def held_replicas(snapshot: Snapshot, broker_id: int) -> list[str] | None:

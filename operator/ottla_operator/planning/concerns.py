@@ -205,7 +205,7 @@ def decide_cluster(snapshot: Snapshot, make_plan: Planner = plan) -> ClusterDeci
     not_to_stop = {names.ZOOKEEPER: zookeeper.kept, names.BROKER: brokers_not_to_stop(disks)}
     roll = concerns.decide(
         ROLLED,
-        lambda: decide_roll(snapshot, zookeeper.stateful_sets, brokers, not_to_stop, concerns.failed),
+        lambda: decide_roll(snapshot, zookeeper.stateful_sets, brokers, not_to_stop, removal.empty, concerns.failed),
         RollPlan(ConcernDecision(), None),
     )
     concerns.take_first(roll.decision)

@@ -68,6 +68,7 @@ def decide_roll(
     servers: Mapping[int, Obj],
     brokers: BrokersDecision,
     not_to_stop: Mapping[str, frozenset[int]],
+    leaving: frozenset[int],
     failed: Sequence[str],
 ) -> RollPlan:
     """The next step of the roll under way, or the first of a new one.
@@ -75,6 +76,7 @@ def decide_roll(
     Args:
         servers: the StatefulSet of each ZooKeeper server as it should be.
         not_to_stop: by role, the members whose pod must not be deleted: a volume would go with it.
+        leaving: brokers that hold nothing and are removed next: they are not restarted first.
         failed: the condition types of the concerns that could not say what should run.
     """
     recorded = from_status(snapshot.status("roll"))
@@ -85,7 +87,7 @@ def decide_roll(
     for role, wanted in ((names.ZOOKEEPER, servers), (names.BROKER, brokers.stateful_sets)):
         if recorded is not None and recorded.role != role:
             continue
-        kept = not_to_stop[role] | (held(snapshot) if role == names.BROKER else frozenset())
+        kept = not_to_stop[role] | (held(snapshot) | leaving if role == names.BROKER else frozenset())
         facts = machine.RollFacts(
             role=role,
             members=_members(snapshot, wanted, kept),

@@ -229,6 +229,19 @@ async def test_a_pool_that_is_removed_is_emptied_and_then_removed_as_it_was() ->
     await _is_at_rest(fleet)
 
 
+async def test_brokers_that_leave_with_a_disk_that_nothing_declares_are_removed_without_a_restart() -> None:
+    fleet = await _fleet(
+        [{"name": "wide", "replicas": 3, "disks": D[:2]}, {"name": "more", "replicas": 2, "disks": D[:3]}]
+    )
+    fleet.kafka.partitions = [("t", index, (index % 3, 3, 4)) for index in range(6)]
+    await fleet.converge(300)
+    fleet.kubernetes.writes.clear()
+    fleet.edit("spec.brokers", _document(replicas=3, disks=D[:2])["spec"]["brokers"])
+    await fleet.converge(400)
+    assert _pools(fleet) == {0: "main", 1: "main", 2: "main"} and fleet.condition("Ready")[0] == "True"
+    assert _pods_deleted(fleet) == []
+
+
 async def test_a_removed_pool_that_is_declared_again_keeps_its_brokers() -> None:
     fleet = await _fleet(AB)
     fleet.kafka.partitions = [("t", 0, (2, 3))]
