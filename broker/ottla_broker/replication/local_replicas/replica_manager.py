@@ -184,7 +184,7 @@ class ReplicaManager:
         for log in self.log_manager.logs:
             found = LogFound(log.disk.path, self._is_power_loss_suspected(log.disk.path))
             self.replicas.apply(log.topic_partition, found)
-        self.clock.spawn(self._shrink_isrs(), name="ISR checks")
+        self.clock.spawn(self._shrink_isrs_forever(), name="ISR checks")
         self.clock.call_later(self._checkpoint_interval_s, self._checkpoint)
 
     async def stop(self) -> None:
@@ -323,19 +323,23 @@ class ReplicaManager:
 
     # Timers
 
-    async def _shrink_isrs(self) -> None:
-        while True:
+    async def _shrink_isrs_forever(self) -> None:
+        while not self._execution.is_stopped:
             await self.clock.sleep(self.lag_max_ms / 2000)
-            for number, partition in enumerate(self._partitions):
-                if number and not number % _SHRINKS_PER_TURN:
-                    await self.clock.sleep(0)
-                if self._execution.is_stopped:
-                    return
-                if not number % _SHRINKS_PER_TURN:
-                    # Of an append in this very turn the sessions have not heard: who rested in them would seem to lag
-                    # since then.
-                    self._wake_queue.run()
-                partition.shrink_isr()
+            await self.shrink_isrs()
+
+    async def shrink_isrs(self) -> None:
+        """Has every leader here look for followers that lag, in slices of the loop."""
+        for number, partition in enumerate(self._partitions):
+            if number and not number % _SHRINKS_PER_TURN:
+                await self.clock.sleep(0)
+            if self._execution.is_stopped:
+                return
+            if not number % _SHRINKS_PER_TURN:
+                # Of an append in this very turn the sessions have not heard: who rested in them would seem to lag since
+                # then.
+                self._wake_queue.run()
+            partition.shrink_isr()
 
     def _checkpoint(self) -> None:
         if self._execution.is_stopped:

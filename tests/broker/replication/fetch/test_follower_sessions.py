@@ -11,7 +11,9 @@ import pytest
 
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.fetch import session_fetch_state
 from ottla_broker.replication.fetcher import Fetcher
+from ottla_broker.replication.isr import InSyncState
 from ottla_broker.replication.local_replicas.commands import StopCommand
 from ottla_broker.server.peers.broker_client import BrokerClient
 from tests.broker.replication.fleet import Fleet, Node, until
@@ -31,14 +33,14 @@ def sessions_of(node: Node) -> Any:
 
 def hurried(node: Node) -> Callable[[int], None]:
     """Gives a function that advances the clock by which the broker judges its followers."""
-    real = node.manager.now_ms
-    ahead = 0
+    real = node.clock.monotonic
+    ahead_s = 0.0
 
     def pass_time(more_ms: int) -> None:
-        nonlocal ahead
-        ahead += more_ms
+        nonlocal ahead_s
+        ahead_s += more_ms / 1000
 
-    node.manager.now_ms = lambda: real() + ahead  # type: ignore[method-assign]
+    node.clock.monotonic = lambda: real() + ahead_s  # type: ignore[method-assign]
     return pass_time
 
 
@@ -100,7 +102,7 @@ async def test_an_idle_follower_stays_caught_up_while_it_fetches(tmp_path: Path)
     while fleet.nodes[1].manager.now_ms() - before < 2 * LAG_MS:
         pass_time(LAG_MS // 20)
         assert (await fleet.produce(1, "flights", "x")).error_code == 0
-        fleet.nodes[1].manager._shrink_isrs()
+        await fleet.nodes[1].manager.shrink_isrs()
     assert (await fleet.produce(1, "orders", "b")).error_code == 0
     assert asked.last_caught_up_ms - before >= LAG_MS
     assert not fleet.isr_requests
@@ -108,8 +110,9 @@ async def test_an_idle_follower_stays_caught_up_while_it_fetches(tmp_path: Path)
 
 
 async def test_an_idle_follower_stays_in_sync_when_the_isr_is_checked_in_the_iteration_of_an_append(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(session_fetch_state, "SWEEP_MS", 1_000 * LAG_MS)  # no sweep tells of the idle follower
     fleet = Fleet(
         tmp_path,
         {
@@ -132,13 +135,17 @@ async def test_an_idle_follower_stays_in_sync_when_the_isr_is_checked_in_the_ite
         pass_time(LAG_MS // 20)
         assert (await fleet.produce(1, "flights", "x")).error_code == 0
 
+    looks: list[InSyncState] = []
+
     def append_and_look() -> None:
         partition.on_log_append()
-        leader.manager._shrink_isrs()
+        with pytest.raises(StopIteration):  # it ends in this very iteration of the loop
+            leader.manager.shrink_isrs().send(None)
+        looks.append(partition.in_sync)
 
     partition.log.on_append = append_and_look
     assert (await fleet.produce(1, "orders", "b")).error_code == 0
-    assert not fleet.isr_requests
+    assert looks == [InSyncState((1, 2))]
     fleet.stop()
 
 
