@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 import yaml
@@ -10,18 +11,32 @@ import yaml
 from e2e.binaries import CHECKOUT
 from e2e.kubernetes_api import Kubernetes
 from e2e.providers import KubernetesCluster
-from ottla_operator.api.objects import CLAIM, KAFKA_PIPELINE, KAFKA_TOPIC, POD, STATEFUL_SET, dig, uid_of
+from ottla_operator.api.objects import (
+    CLAIM,
+    KAFKA_PIPELINE,
+    KAFKA_TOPIC,
+    POD,
+    ROLE,
+    STATEFUL_SET,
+    Obj,
+    dig,
+    name_of,
+    uid_of,
+)
 
 NAME = "late-flights"
 OBJECT = f"{NAME}-pipeline"
 OURS = f"kafka.ottla.dev/pipeline={NAME}"
+EXECUTORS = f"{OURS},app.kubernetes.io/component=pipeline-executor"
+SHARED = "shared"
+MANY_FLIGHTS = "many-flights"
 SEND = """
 import json, os, sys
 from confluent_kafka import Producer
 producer = Producer({"bootstrap.servers": os.environ["BOOTSTRAP"]})
 for number in range(int(sys.argv[1])):
-    producer.produce("flights", json.dumps({"carrier": "UA", "hour": 1, "arr_delay": float(number % 2 * 30)}))
-producer.produce("flights", "{nonsense")
+    producer.produce(sys.argv[2], json.dumps({"carrier": "UA", "hour": 1, "arr_delay": float(number % 2 * 30)}))
+producer.produce(sys.argv[2], "{nonsense")
 assert producer.flush(120) == 0
 """
 COUNT = """
@@ -56,31 +71,26 @@ def image(cluster: KubernetesCluster) -> str:
 def test_a_pipeline_writes_each_row_once_also_after_its_pod_was_killed_or_suspended_and_leaves_its_claim(
     kubernetes: Kubernetes, client: str, image: str
 ) -> None:
-    documents = list(yaml.safe_load_all((CHECKOUT / "examples" / "late-flights.yaml").read_text()))
-    for document in documents:
-        if document["kind"] == "KafkaTopic":
-            kubernetes.kubectl("apply", "-f", "-", text=yaml.safe_dump(document))
-            kubernetes.until_condition(KAFKA_TOPIC, document["metadata"]["name"], "Ready")
+    pipeline = _with_topics(kubernetes)
     before = _written(kubernetes, client)
-    (pipeline,) = (document for document in documents if document["kind"] == "KafkaPipeline")
     pipeline["spec"] |= {"image": image, "resources": {"requests": {"cpu": "250m", "memory": "1536Mi"}}}
     kubernetes.kubectl("apply", "-f", "-", text=yaml.safe_dump(pipeline))
 
-    kubernetes.execute(client, "python3", "-c", SEND, "200")
+    kubernetes.execute(client, "python3", "-c", SEND, "200", "flights")
     _until_written(kubernetes, client, before, late=100, dead=1)
     kubernetes.until_condition(KAFKA_PIPELINE, NAME, "Ready")
     kubernetes.until(lambda: dig(_status(kubernetes), "progress", "lag") == 0, "status shows that nothing is left")
     (pod,) = kubernetes.list(POD, selector=OURS)
     assert _status(kubernetes)["pod"] == pod["metadata"]["name"]
 
-    kubernetes.execute(client, "python3", "-c", SEND, "100")
+    kubernetes.execute(client, "python3", "-c", SEND, "100", "flights")
     kubernetes.delete(POD, pod["metadata"]["name"], grace_s=0)  # SIGKILL
     _until_written(kubernetes, client, before, late=150, dead=2)
 
     kubernetes.patch(KAFKA_PIPELINE, NAME, {"spec": {"suspend": True}})
     kubernetes.until(lambda: not kubernetes.list(POD, selector=OURS), "the driver has ended")
     kubernetes.until_condition(KAFKA_PIPELINE, NAME, "Ready", "Suspended")
-    kubernetes.execute(client, "python3", "-c", SEND, "60")
+    kubernetes.execute(client, "python3", "-c", SEND, "60", "flights")
     kubernetes.patch(KAFKA_PIPELINE, NAME, {"spec": {"suspend": False}})
     _until_written(kubernetes, client, before, late=180, dead=3)
 
@@ -91,6 +101,88 @@ def test_a_pipeline_writes_each_row_once_also_after_its_pod_was_killed_or_suspen
     assert uid_of(kubernetes.there(CLAIM, OBJECT)) == claim
     assert _written(kubernetes, client) == (before[0] + 180, before[1] + 3)
     kubernetes.delete(CLAIM, OBJECT)
+
+
+@pytest.fixture
+def shared_volume(kubernetes: Kubernetes, cluster: KubernetesCluster) -> Iterator[str]:
+    """The class of a volume that every node can write: the nodes are processes of one machine."""
+    if cluster.volumes is None:
+        pytest.skip("the nodes have no folder in common")
+    folder = cluster.volumes / SHARED
+    folder.mkdir()
+    folder.chmod(0o777)
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteMany"],
+        "storageClassName": SHARED,
+        "persistentVolumeReclaimPolicy": "Retain",
+        "hostPath": {"path": str(folder)},
+    }
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": SHARED}, "spec": spec}
+    kubernetes.kubectl("create", "-f", "-", text=yaml.safe_dump(volume))
+    yield SHARED
+    kubernetes.kubectl("delete", "persistentvolume", SHARED)
+
+
+@pytest.mark.usefixtures("orders")
+def test_executors_write_each_row_once_and_go_with_a_driver_that_is_killed_or_suspended(
+    kubernetes: Kubernetes, client: str, image: str, shared_volume: str
+) -> None:
+    pipeline = _with_topics(kubernetes)
+    topic = {"clusterRef": {"name": "orders"}, "partitions": 2}
+    identity = {"name": MANY_FLIGHTS, "namespace": "default"}
+    kubernetes.create({**pipeline, "kind": "KafkaTopic", "metadata": identity, "spec": topic})
+    kubernetes.until_condition(KAFKA_TOPIC, MANY_FLIGHTS, "Ready")
+    before = _written(kubernetes, client)
+    # Tasks of more than goes through Spark's messages: compressed it is less, so that is left out.
+    kubernetes.execute(client, "python3", "-c", SEND, "40000", MANY_FLIGHTS)
+    pipeline["spec"]["source"]["topics"] = [MANY_FLIGHTS]
+    del pipeline["spec"]["sink"]["topic"]["config"]
+    pipeline["spec"] |= {
+        "image": image,
+        "resources": {"requests": {"cpu": "250m", "memory": "1536Mi"}},
+        "executors": {"instances": 1, "resources": {"requests": {"cpu": "250m", "memory": "1536Mi"}}},
+        "checkpoint": {"accessModes": ["ReadWriteMany"], "storageClassName": shared_volume},
+    }
+    kubernetes.kubectl("apply", "-f", "-", text=yaml.safe_dump(pipeline))
+    kubernetes.until_condition(KAFKA_PIPELINE, NAME, "Ready")
+    _until_written(kubernetes, client, before, late=20_000, dead=1)
+    (executor,) = kubernetes.list(POD, selector=EXECUTORS)
+    driver = kubernetes.there(POD, str(_status(kubernetes)["pod"]))
+    assert executor["metadata"]["ownerReferences"][0]["uid"] == uid_of(driver)
+    assert executor["spec"]["automountServiceAccountToken"] is False
+    assert all("serviceaccount" not in one["mountPath"] for one in executor["spec"]["containers"][0]["volumeMounts"])
+    kubernetes.until(lambda: _status(kubernetes).get("executors") == 1, "status counts it")
+
+    kubernetes.delete(POD, name_of(executor), grace_s=0)
+    kubernetes.execute(client, "python3", "-c", SEND, "100", MANY_FLIGHTS)
+    _until_written(kubernetes, client, before, late=20_050, dead=2)
+    (another,) = kubernetes.list(POD, selector=EXECUTORS)
+    assert uid_of(another) != uid_of(executor)
+
+    kubernetes.delete(POD, name_of(driver), grace_s=0)  # SIGKILL
+    kubernetes.until(lambda: kubernetes.get(POD, name_of(another)) is None, "the executor goes with its driver")
+    kubernetes.execute(client, "python3", "-c", SEND, "100", MANY_FLIGHTS)
+    _until_written(kubernetes, client, before, late=20_100, dead=3)
+
+    kubernetes.patch(KAFKA_PIPELINE, NAME, {"spec": {"suspend": True}})
+    kubernetes.until(lambda: not kubernetes.list(POD, selector=OURS), "driver and executors have ended")
+    kubernetes.delete(KAFKA_PIPELINE, NAME)
+    kubernetes.until(lambda: kubernetes.get(ROLE, OBJECT) is None, "the driver's rights go too")
+    assert _written(kubernetes, client) == (before[0] + 20_100, before[1] + 3)
+    kubernetes.delete(CLAIM, OBJECT)
+    kubernetes.delete(KAFKA_TOPIC, MANY_FLIGHTS)
+
+
+def _with_topics(kubernetes: Kubernetes) -> Obj:
+    """The pipeline of the example, whose topics are there."""
+    documents = list(yaml.safe_load_all((CHECKOUT / "examples" / "late-flights.yaml").read_text()))
+    for document in documents:
+        if document["kind"] == "KafkaTopic":
+            kubernetes.kubectl("apply", "-f", "-", text=yaml.safe_dump(document))
+            kubernetes.until_condition(KAFKA_TOPIC, document["metadata"]["name"], "Ready")
+    (pipeline,) = (document for document in documents if document["kind"] == "KafkaPipeline")
+    return dict(pipeline)
 
 
 def _status(kubernetes: Kubernetes) -> dict[str, object]:
