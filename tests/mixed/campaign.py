@@ -108,7 +108,9 @@ class Campaign:
 
     def _start_load(self) -> None:
         bootstrap = self._fleet.bootstrap
-        self._steady = SteadyProducer("c0", self._history, bootstrap, PARTITIONS)
+        # With more in flight librdkafka takes OUT_OF_ORDER_SEQUENCE_NUMBER of a broker of Apache Kafka that has just
+        # become the leader for a reason to begin a new epoch, and stores records of other partitions twice.
+        self._steady = SteadyProducer("c0", self._history, bootstrap, PARTITIONS, in_flight=1)
         self._clients = [
             self._steady,
             Reader("assigned", self._history, bootstrap, PARTITIONS),

@@ -86,6 +86,7 @@ class SteadyProducer(Client):
         *,
         every_s: float = _ROUND_S,
         delivery_timeout_ms: int = 0,
+        in_flight: int = 5,
     ) -> None:
         super().__init__(name, history)
         self._partitions = partitions
@@ -98,6 +99,7 @@ class SteadyProducer(Client):
                 "bootstrap.servers": bootstrap,
                 "acks": "all",
                 "enable.idempotence": True,
+                "max.in.flight.requests.per.connection": in_flight,
                 "linger.ms": 1,
                 "batch.size": _BATCH_BYTES,
                 "message.timeout.ms": delivery_timeout_ms,
