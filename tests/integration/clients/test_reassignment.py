@@ -13,11 +13,12 @@ import pytest
 
 from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.broker_errors import broker_errors
-from tests.integration.clients.driver import LIMIT_S, await_that
+from tests.integration.clients.driver import LIMIT_S, Gathering, GroupMember, await_that
 from tests.integration.clients.java import JavaMachine
+from tests.integration.clients.kcat import Kcat
 from tests.integration.clients.topics import create
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.kcat]
 
 BROKERS = 4
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
@@ -33,10 +34,13 @@ def fleet() -> Iterator[RunningCluster]:
 
 
 class Load:
-    """A producer and a consumer that go on until `stop`; then all that was acknowledged was read once, in order."""
+    """A producer and a consumer that go on until `stop`; then all that was acknowledged was read once, in order.
+
+    The consumer is kcat's: see `load.Load`.
+    """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
-        from confluent_kafka import Consumer, Producer, TopicPartition
+        from confluent_kafka import Producer
 
         self._topic = topic
         self._partitions = partitions
@@ -44,13 +48,11 @@ class Load:
         self._failed: list[Any] = []
         self._is_over = threading.Event()
         self.sent = 0
-        self.read: list[list[int]] = [[] for _ in range(partitions)]
         self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True})
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "enable.auto.commit": False})
-        self._consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
-        self._threads = [threading.Thread(target=self._produce), threading.Thread(target=self._consume)]
-        for thread in self._threads:
-            thread.start()
+        self._gathering = Gathering()
+        self._consumer = Kcat().join(bootstrap, GroupMember(topic, topic, topic), self._gathering)
+        self._thread = threading.Thread(target=self._produce)
+        self._thread.start()
 
     def _produce(self) -> None:
         while not self._is_over.is_set():
@@ -66,20 +68,17 @@ class Load:
             self._is_over.wait(0.02)
         assert self._producer.flush(LIMIT_S) == 0
 
-    def _consume(self) -> None:
-        while not self._is_over.is_set() or sum(map(len, self.read)) < self.sent:
-            message = self._consumer.poll(0.2)
-            if message is not None and message.error() is None:
-                self.read[message.partition()].append(int(message.value()))
-        self._consumer.close()
-
     def stop(self) -> None:
         self._is_over.set()
-        for thread in self._threads:
-            thread.join(2 * LIMIT_S)
-            assert not thread.is_alive()
+        self._thread.join(2 * LIMIT_S)
+        assert not self._thread.is_alive()
         assert not self._failed, self._failed
-        for index, found in enumerate(self.read):
+        self._gathering.wait_until(lambda found: len(found.values()) >= self.sent, "everything is read")
+        self._consumer.close()
+        read: list[list[int]] = [[] for _ in range(self._partitions)]
+        for record in self._gathering.records[self._topic]:
+            read[record.partition].append(int(record.value or b""))
+        for index, found in enumerate(read):
             assert found == list(range(index, self.sent, self._partitions))
 
 
