@@ -396,7 +396,8 @@ class Partition:
     def on_log_failure(self) -> None:
         """The log directory is offline, or the log has lost its unwritten records: their producers send them again."""
         if self.is_leader:
-            for producer_id, producer_epoch, sequence in self.log.producers.begun_from(self.log.log_end_offset):
+            lost = self.log.producers.lost_from(self.log.log_end_offset)
+            for producer_id, producer_epoch, sequence, is_all in lost:
                 self._context.refused_batches.add(
                     self.topic_partition,
                     self.topic_id,
@@ -404,6 +405,7 @@ class Partition:
                     producer_epoch,
                     sequence,
                     ErrorCode.KAFKA_STORAGE_ERROR,
+                    None if is_all else sequence,
                 )
         self.fail_delayed_requests(_STORAGE_ERROR)
 

@@ -1,4 +1,4 @@
-"""Batches that this broker refused for now and that their producers send again. Pure.
+"""Batches that this broker refused with a retriable error and that their producers send again. Pure.
 
 An idempotent producer has up to five requests in flight. When a batch of it is refused with a retriable error, those
 behind it must wait until it comes again:

@@ -216,6 +216,27 @@ async def test_a_producer_whose_state_is_gone_from_the_log(one: Fleet) -> None:
     assert codes == [STORAGE_ERROR, NONE, NONE]
 
 
+async def test_a_write_that_finds_no_room_for_a_producer_that_the_log_knows(
+    one: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await send(one, 0, "a") is NONE
+    write_all = disk_calls.write_all
+
+    def write(descriptor: int, buffers: Sequence[Buffer]) -> int:
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(disk_calls, "write_all", write)
+    assert await send(one, 1, "b") is STORAGE_ERROR
+    monkeypatch.setattr(disk_calls, "write_all", write_all)
+    log = one.nodes[1].partition("orders").log
+    log.resume_appends()
+    await until(lambda: not log.is_full, "the log takes appends again")
+    assert log.producers.expected(7, 0) == 1
+    codes = [await send(one, sequence, value) for sequence, value in ((2, "c"), (1, "b"), (2, "c"))]
+    assert codes == [STORAGE_ERROR, NONE, NONE]
+    assert await one.values(1, "orders") == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize("epoch", [0, 1])
 async def test_a_producer_that_the_log_knows(one: Fleet, epoch: int) -> None:
     """`epoch`: of the refused batch and those behind it; 1 begins with sequence 0."""

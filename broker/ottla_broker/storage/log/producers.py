@@ -181,18 +181,22 @@ class ProducerStates:
             return None
         return 0 if producer_epoch > entry.epoch else (entry.last_sequence + 1) & MAX_SEQUENCE
 
-    def begun_from(self, offset: int) -> Iterator[tuple[int, int, int]]:
-        """(id, epoch, first sequence) of the producers whose batches are all at or above `offset`.
+    def lost_from(self, offset: int) -> Iterator[tuple[int, int, int, bool]]:
+        """(id, epoch, first sequence, whether it is all that is known) of each producer's batches at or above `offset`.
 
         >>> states = ProducerStates()
         >>> for last in range(9, 80, 10):
         ...     states.update(7, 0, last, 1000 + last, 9, 0)
-        >>> list(states.begun_from(1000)), list(states.begun_from(1050))
-        ([(7, 0, 0)], [])
+        >>> list(states.lost_from(1000)), list(states.lost_from(1050)), list(states.lost_from(1080))
+        ([(7, 0, 0, True)], [(7, 0, 50, False)], [])
         """
         for entry in self._entries.values():
-            if entry.batches and entry.batches[0].first_offset >= offset:
-                yield entry.producer_id, entry.epoch, (entry.last_sequence + 1 - entry.known) & MAX_SEQUENCE
+            lost = next((batch for batch in entry.batches if batch.first_offset >= offset), None)
+            if lost is None:
+                continue
+            is_all = lost is entry.batches[0]
+            first = entry.last_sequence + 1 - entry.known if is_all else lost.first_sequence
+            yield entry.producer_id, entry.epoch, first & MAX_SEQUENCE, is_all
 
     @property
     def oldest_transaction_timestamp(self) -> int:
