@@ -50,17 +50,23 @@ async def is_killed_after(
 
 
 async def killed_after_every_write(
-    prepare: Callable[[], Awaitable[_Operated]], act: Callable[[_Operated], Awaitable[object]] = _converge
+    prepare: Callable[[], Awaitable[_Operated]],
+    act: Callable[[_Operated], Awaitable[object]] = _converge,
+    *,
+    at_least: int,
 ) -> AsyncIterator[tuple[int, _Operated]]:
     """Fleets whose operator was killed after 0, 1, 2 and so on writes, each once the next one has acted too.
 
-    Ends with the first operator that makes no more writes than that and so survives; asserts that one was killed.
+    The last one is that of the first operator that makes no more writes than that and so survives.
 
     Args:
         prepare: makes a fleet with something to do.
+        at_least: how many operators are killed: so many writes there are to be killed after.
     """
-    writes = 0
-    while await is_killed_after(writes, fleet := await prepare(), act):
+    writes, was_killed = 0, True
+    while was_killed:
+        fleet = await prepare()
+        was_killed = await is_killed_after(writes, fleet, act)
         yield writes, fleet
-        writes += 1
-    assert writes, "the operator wrote nothing: it was never killed"
+        writes += was_killed
+    assert writes >= at_least, f"the operator made {writes} writes, not {at_least}"

@@ -171,7 +171,7 @@ async def test_an_operator_killed_between_any_two_writes_of_a_removal_ends_in_th
         fleet.edit("spec.brokers.replicas", 1)
         return fleet
 
-    async for writes, fleet in killed_after_every_write(smaller):
+    async for writes, fleet in killed_after_every_write(smaller, at_least=9):
         assert list(fleet.racks()) == ["orders-broker-0"] and _of_broker(fleet, 1) == [], writes
         claims = [fleet.kubernetes.there(CLAIM, f"orders-broker-1-{disk}-1") for disk in ("d0", "d1")]
         assert [label(claim, REMOVED) for claim in claims] == ["true", "true"]

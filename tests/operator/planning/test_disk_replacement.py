@@ -262,7 +262,7 @@ async def test_a_replacement_ends_in_the_same_state_when_the_operator_is_killed_
         fleet.environment.passed_s = 301
         return fleet
 
-    async for writes, fleet in killed_after_every_write(failed):
+    async for writes, fleet in killed_after_every_write(failed, at_least=14):
         assert _pod_claims(fleet, 1) == ["orders-broker-1-d0-1", SUCCESSOR] and FAILED not in fleet.claims(), writes
         assert [kind for kind, _ in _deleted(fleet)].count("Pod") == 1
         assert fleet.condition("Ready")[0] == "True"

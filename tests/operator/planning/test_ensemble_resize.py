@@ -263,7 +263,7 @@ async def test_an_operator_killed_between_any_two_writes_of_a_resize_ends_in_the
 
     undisturbed = await resized()
     await _steps_safely(undisturbed)
-    async for writes, fleet in killed_after_every_write(resized, _steps_safely):
+    async for writes, fleet in killed_after_every_write(resized, _steps_safely, at_least=6):
         assert fleet.picture() == undisturbed.picture(), f"killed after {writes} writes"
         assert _members(fleet) == list(range(1, after + 1))
 

@@ -294,7 +294,7 @@ async def test_an_operator_killed_between_any_two_writes_overwrites_nothing(
         happens(fleet)
         return fleet
 
-    async for writes, fleet in killed_after_every_write(damaged):
+    async for writes, fleet in killed_after_every_write(damaged, at_least=6):
         assert fleet.condition("Ready")[0] == "True", f"killed after {writes} writes"
         assert not fleet.ensemble.overwritten
 

@@ -146,7 +146,7 @@ async def test_an_operator_killed_after_any_write_ends_in_the_same_state() -> No
         _accept(fleet, 1)
         return fleet
 
-    async for writes, fleet in killed_after_every_write(accepted, _later):
+    async for writes, fleet in killed_after_every_write(accepted, _later, at_least=4):
         assert _pod_claims(fleet, 1)[0] == NEXT and fleet.condition("Ready")[0] == "True", writes
         assert dig(fleet.kubernetes.there(CLAIM, NEXT), "metadata", "labels", names.GENERATION) == "2"
 
@@ -277,7 +277,7 @@ async def test_an_operator_killed_after_any_write_brings_all_brokers_back_once()
         await _later(fleet)
         await _later(fleet)
 
-    async for writes, fleet in killed_after_every_write(accepted, much_later):
+    async for writes, fleet in killed_after_every_write(accepted, much_later, at_least=7):
         assert [name for name in fleet.claims() if name.endswith("-2")] == [
             f"orders-broker-{number}-{disk}-2" for number in (0, 1) for disk in ("d0", "d1")
         ]

@@ -184,7 +184,7 @@ async def test_an_operator_killed_between_any_two_writes_gives_every_broker_the_
         _gives_pools(fleet, AB)
         return fleet
 
-    async for writes, fleet in killed_after_every_write(with_pools):
+    async for writes, fleet in killed_after_every_write(with_pools, at_least=7):
         assert _labels(fleet) == {0: {"a"}, 1: {"a"}, 2: {"b"}, 3: {"b"}}, f"killed after {writes} writes"
 
 

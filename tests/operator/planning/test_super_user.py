@@ -88,7 +88,7 @@ async def test_an_operator_killed_after_any_write_restarts_every_server_once() -
         fleet.kubernetes.writes.clear()
         return fleet
 
-    async for writes, fleet in killed_after_every_write(lost):
+    async for writes, fleet in killed_after_every_write(lost, at_least=7):
         assert set(fleet.ensemble.passwords().values()) == {"another"}, f"killed after {writes} writes"
         assert len(_servers_deleted(fleet)) == 3
 

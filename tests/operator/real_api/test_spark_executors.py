@@ -123,6 +123,7 @@ class Pods:
                 self.say(pod, {"phase": "Failed" if code else "Succeeded"})
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Acts as the kubelet, five times a second, until it holds."""
         limit = time.monotonic() + LIMIT_S
         while not holds():
             self.play()

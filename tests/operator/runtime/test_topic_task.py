@@ -334,7 +334,7 @@ async def test_an_operator_killed_between_any_two_writes_still_knows_whether_it_
         topics.apply()
         return topics
 
-    async for writes, topics in killed_after_every_write(applied, Topics.settle):
+    async for writes, topics in killed_after_every_write(applied, Topics.settle, at_least=2):
         assert topics.ready() == ("True", "AsDeclared")
         assert topics.there()["status"]["adopted"] is False, f"killed after {writes} writes"
         topics.kubernetes.remove(KAFKA_TOPIC, "flights")

@@ -238,7 +238,7 @@ async def test_an_operator_killed_between_any_two_writes_still_knows_what_it_ado
         topics.apply(deletionPolicy="Delete")
         return topics
 
-    async for writes, topics in killed_after_every_write(adopting, Topics.settle):
+    async for writes, topics in killed_after_every_write(adopting, Topics.settle, at_least=3):
         topics.apply(deletionPolicy=None)
         await topics.settle()
         assert topics.there()["status"]["adopted"] is True, f"killed after {writes} writes"
