@@ -13,13 +13,16 @@ PARTITIONS = 2
 _WAITING = 400
 """Records under way at most: enough to have several requests on the wire when the broker dies."""
 _PAUSE_S = 0.02
+"""The pace of the load."""
 
 
 @dataclass
 class Acknowledged:
-    """Of one partition: the value by offset, and how many records were sent."""
+    """Of one partition: the value by offset, the highest value without one, and how many records were sent."""
 
     values: dict[int, int] = field(default_factory=dict)
+    without_offset: int = -1
+    """librdkafka lost the response, and knows by that of a later batch that it is stored. Of idempotent loads only."""
     sent: int = 0
 
 
@@ -79,6 +82,11 @@ class Load:
             values = self.partitions[partition].values
             return {offset: value for offset, value in values.items() if offset >= first}
 
+    def acknowledged_without_offset(self, partition: int) -> int:
+        """The highest value that is acknowledged without an offset, -1 without one."""
+        with self._lock:
+            return self.partitions[partition].without_offset
+
     def forget(self, partition: int, end: int) -> None:
         """What is below `end` has been checked and deleted."""
         with self._lock:
@@ -104,8 +112,12 @@ class Load:
             else:
                 value, partition, offset = message.value(), message.partition(), message.offset()
                 assert value is not None and partition is not None
-                if offset is not None:  # else librdkafka lost the response, and knows by that of a later batch
+                if offset is not None:
                     self.partitions[partition].values[offset] = number_of(value)
+                else:
+                    assert self.is_idempotent
+                    acknowledged = self.partitions[partition]
+                    acknowledged.without_offset = max(acknowledged.without_offset, number_of(value))
                 self._count += 1
             self._lock.notify_all()
 

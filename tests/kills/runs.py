@@ -198,8 +198,12 @@ class Kills:
         try:
             for load in self._loads:
                 for partition in range(PARTITIONS):
-                    known = load.acknowledged(partition, 0)  # before the log's end is asked for: all of it is there
+                    # Before the log's end is asked for: all of it is there.
+                    known, latest = load.acknowledged(partition, 0), load.acknowledged_without_offset(partition)
                     self._check_partition(where, consumer, load, partition, known, is_complete)
+                    # The values of an idempotent load are in order: what comes before the next one has been read.
+                    is_read = latest < self._seen[load.topic, partition].next_value
+                    assert is_read, f"{where}, {load.topic}-{partition}: {latest} is acknowledged and not there"
         finally:
             consumer.close()
 

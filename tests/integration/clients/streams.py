@@ -117,12 +117,12 @@ class LibrdkafkaStream(_ThreadStream):
     def _send(self, producer: Producer, number: int) -> None:
         def delivered(error: KafkaError | None, message: Message) -> None:
             partition, offset = message.partition(), message.offset()
-            if error is not None or partition is None:
-                self.told.failures.append(str(error))
-            elif offset is None:
+            if error is None and partition is not None and offset is not None:
+                self.told.acknowledged[number] = partition, offset
+            elif error is None and self.is_idempotent:
                 self.told.without_offset.append(number)
             else:
-                self.told.acknowledged[number] = partition, offset
+                self.told.failures.append(str(error))
 
         producer.produce(self._topic, self.value(number), partition=number % self._partitions, on_delivery=delivered)
 

@@ -103,6 +103,7 @@ async def test_an_idle_follower_stays_caught_up_while_it_fetches(tmp_path: Path)
         pass_time(LAG_MS // 20)
         assert (await fleet.produce(1, "flights", "x")).error_code == 0
         await fleet.nodes[1].manager.shrink_isrs()
+    assert fleet.nodes[1].manager.now_ms() - asked.last_caught_up_ms < LAG_MS
     assert (await fleet.produce(1, "orders", "b")).error_code == 0
     assert asked.last_caught_up_ms - before >= LAG_MS
     assert not fleet.isr_requests
