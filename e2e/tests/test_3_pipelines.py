@@ -29,7 +29,8 @@ OBJECT = f"{NAME}-pipeline"
 OURS = f"kafka.ottla.dev/pipeline={NAME}"
 EXECUTORS = f"{OURS},app.kubernetes.io/component=pipeline-executor"
 SHARED = "shared"
-MANY_FLIGHTS = "many-flights"
+FEW_FLIGHTS, MANY_FLIGHTS = "few-flights", "many-flights"
+"""Topics of one test each: `flights` has records of other tests, which are no flights."""
 SEND = """
 import json, os, sys
 from confluent_kafka import Producer
@@ -71,26 +72,26 @@ def image(cluster: KubernetesCluster) -> str:
 def test_a_pipeline_writes_each_row_once_also_after_its_pod_was_killed_or_suspended_and_leaves_its_claim(
     kubernetes: Kubernetes, client: str, image: str
 ) -> None:
-    pipeline = _with_topics(kubernetes)
+    pipeline = _with_topics(kubernetes, FEW_FLIGHTS)
     before = _written(kubernetes, client)
     pipeline["spec"] |= {"image": image, "resources": {"requests": {"cpu": "250m", "memory": "1536Mi"}}}
     kubernetes.kubectl("apply", "-f", "-", text=yaml.safe_dump(pipeline))
 
-    kubernetes.execute(client, "python3", "-c", SEND, "200", "flights")
+    kubernetes.execute(client, "python3", "-c", SEND, "200", FEW_FLIGHTS)
     _until_written(kubernetes, client, before, late=100, dead=1)
     kubernetes.until_condition(KAFKA_PIPELINE, NAME, "Ready")
     kubernetes.until(lambda: dig(_status(kubernetes), "progress", "lag") == 0, "status shows that nothing is left")
     (pod,) = kubernetes.list(POD, selector=OURS)
     assert _status(kubernetes)["pod"] == pod["metadata"]["name"]
 
-    kubernetes.execute(client, "python3", "-c", SEND, "100", "flights")
+    kubernetes.execute(client, "python3", "-c", SEND, "100", FEW_FLIGHTS)
     kubernetes.delete(POD, pod["metadata"]["name"], grace_s=0)  # SIGKILL
     _until_written(kubernetes, client, before, late=150, dead=2)
 
     kubernetes.patch(KAFKA_PIPELINE, NAME, {"spec": {"suspend": True}})
     kubernetes.until(lambda: not kubernetes.list(POD, selector=OURS), "the driver has ended")
     kubernetes.until_condition(KAFKA_PIPELINE, NAME, "Ready", "Suspended")
-    kubernetes.execute(client, "python3", "-c", SEND, "60", "flights")
+    kubernetes.execute(client, "python3", "-c", SEND, "60", FEW_FLIGHTS)
     kubernetes.patch(KAFKA_PIPELINE, NAME, {"spec": {"suspend": False}})
     _until_written(kubernetes, client, before, late=180, dead=3)
 
@@ -101,6 +102,7 @@ def test_a_pipeline_writes_each_row_once_also_after_its_pod_was_killed_or_suspen
     assert uid_of(kubernetes.there(CLAIM, OBJECT)) == claim
     assert _written(kubernetes, client) == (before[0] + 180, before[1] + 3)
     kubernetes.delete(CLAIM, OBJECT)
+    kubernetes.delete(KAFKA_TOPIC, FEW_FLIGHTS)
 
 
 @pytest.fixture
@@ -128,15 +130,10 @@ def shared_volume(kubernetes: Kubernetes, cluster: KubernetesCluster) -> Iterato
 def test_executors_write_each_row_once_and_go_with_a_driver_that_is_killed_or_suspended(
     kubernetes: Kubernetes, client: str, image: str, shared_volume: str
 ) -> None:
-    pipeline = _with_topics(kubernetes)
-    topic = {"clusterRef": {"name": "orders"}, "partitions": 2}
-    identity = {"name": MANY_FLIGHTS, "namespace": "default"}
-    kubernetes.create({**pipeline, "kind": "KafkaTopic", "metadata": identity, "spec": topic})
-    kubernetes.until_condition(KAFKA_TOPIC, MANY_FLIGHTS, "Ready")
+    pipeline = _with_topics(kubernetes, MANY_FLIGHTS)
     before = _written(kubernetes, client)
     # Tasks of more than goes through Spark's messages: compressed it is less, so that is left out.
     kubernetes.execute(client, "python3", "-c", SEND, "40000", MANY_FLIGHTS)
-    pipeline["spec"]["source"]["topics"] = [MANY_FLIGHTS]
     del pipeline["spec"]["sink"]["topic"]["config"]
     pipeline["spec"] |= {
         "image": image,
@@ -174,14 +171,19 @@ def test_executors_write_each_row_once_and_go_with_a_driver_that_is_killed_or_su
     kubernetes.delete(KAFKA_TOPIC, MANY_FLIGHTS)
 
 
-def _with_topics(kubernetes: Kubernetes) -> Obj:
-    """The pipeline of the example, whose topics are there."""
+def _with_topics(kubernetes: Kubernetes, source: str) -> Obj:
+    """The pipeline of the example, which reads a topic of this name. Its topics are there."""
     documents = list(yaml.safe_load_all((CHECKOUT / "examples" / "late-flights.yaml").read_text()))
     for document in documents:
         if document["kind"] == "KafkaTopic":
             kubernetes.kubectl("apply", "-f", "-", text=yaml.safe_dump(document))
             kubernetes.until_condition(KAFKA_TOPIC, document["metadata"]["name"], "Ready")
     (pipeline,) = (document for document in documents if document["kind"] == "KafkaPipeline")
+    spec = {"clusterRef": {"name": "orders"}, "partitions": 2}
+    identity = {"name": source, "namespace": "default"}
+    kubernetes.create({**pipeline, "kind": "KafkaTopic", "metadata": identity, "spec": spec})
+    kubernetes.until_condition(KAFKA_TOPIC, source, "Ready")
+    pipeline["spec"]["source"]["topics"] = [source]
     return dict(pipeline)
 
 
