@@ -444,7 +444,7 @@ def test_what_only_a_dead_disk_held_answers_errors_until_a_person_gives_it_up(tm
         assert done.returncode == 0, done.stderr
         disks.goes_on([*disks.good, *disks.bad])
         for number, names in disks.read(disks.bad).items():
-            assert first[number] not in names, "it began anew"
+            assert first[number] not in names, "it was recreated"
         mount.say("ok")
         disks.until_state("online")
         assert len(list(mount.path.glob(f"{TOPIC}-*-stray"))) == len(disks.bad), "the old copies are strays"

@@ -143,7 +143,7 @@ def test_what_follows_a_truncation_below_the_high_watermark_is_not_committed_by_
 
 
 def test_the_checkpoints_of_a_log_whose_directory_is_gone_are_not_its_successors() -> None:
-    """Somebody removed the directory while the broker was down; the partition begins anew on this broker."""
+    """Somebody removed the directory while the broker was down; the partition is recreated on this broker."""
 
     async def main(machine: Machine) -> None:
         _, log = await with_flushed_records(machine)

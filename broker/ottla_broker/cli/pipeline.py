@@ -60,7 +60,7 @@ ottla pipeline validate -f pipeline.yaml   says what is wrong, without Spark
 ottla pipeline plan -f pipeline.yaml       what Spark will do, and what is written
 ottla pipeline run -f pipeline.yaml        runs it here, until SIGTERM or Ctrl-C
 ottla pipeline status -f pipeline.yaml     rates, lag, watermark, the last error
-ottla pipeline reset -f pipeline.yaml      forgets the offsets: the next run begins anew
+ottla pipeline reset -f pipeline.yaml      deletes the offsets and the state
 """
 
 FileOption = Annotated[
@@ -203,7 +203,7 @@ def reset(
     name: NameOption = "",
     yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
 ) -> None:
-    """Forgets the offsets and the state of a pipeline: its next run begins at spec.source.startingOffsets.
+    """Deletes the offsets and the state of a pipeline: its next run begins at spec.source.startingOffsets.
 
     What it has written stays, and is written again. Refused while the pipeline runs.
     """

@@ -90,7 +90,7 @@ def truncation(leader_end: EpochEnd, local_end: EpochEnd, log_end_offset: int, h
 
 
 class FetchRestart(NamedTuple):
-    """What a follower does after OFFSET_OUT_OF_RANGE. `is_full` drops the whole log and begins anew at `offset`."""
+    """What a follower does after OFFSET_OUT_OF_RANGE. `is_full` drops the whole log and starts it at `offset`."""
 
     offset: int
     is_full: bool

@@ -177,7 +177,7 @@ def _failure(queries: list[StreamingQuery]) -> str:
 
 
 def _end_after_batch(query: StreamingQuery, listener: ProgressListener) -> None:
-    """Stops the query once the batch that is under way has ended; one that began after that is begun anew later."""
+    """Stops the query once the batch that is under way has ended; one that began after that is run again later."""
     run_id = str(query.runId)
     known = listener.batches(run_id)
     while query.isActive and query.status["isTriggerActive"]:

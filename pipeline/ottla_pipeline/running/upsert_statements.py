@@ -1,7 +1,7 @@
 """The SQL of a sink that is a table of PostgreSQL. Pure.
 
 Each batch is copied into a staging table by Spark's tasks, side by side. Then one transaction of the driver moves it
-into the table and notes the batch in BATCHES, so that a batch which Spark begins anew is written once.
+into the table and notes the batch in BATCHES, so that a batch which Spark runs again is written once.
 """
 
 from __future__ import annotations
