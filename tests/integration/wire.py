@@ -14,13 +14,14 @@ from ottla_broker.records.record import build_batch, build_records
 class Wire:
     """One connection. Every call has a limit of 60 s, so that a broker that never answers fails the test."""
 
-    def __init__(self, address: str, *, receive_buffer: int = 0) -> None:
+    def __init__(self, address: str, *, client_id: str = "wire", receive_buffer: int = 0) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.socket()
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(60)
         self.socket.connect((host, int(port)))
+        self._client_id = client_id
         self._correlation_id = 0
 
     def close(self) -> None:
@@ -38,7 +39,7 @@ class Wire:
     def request_bytes(self, api_key: ApiKey, version: int, request: Any) -> bytes:
         """A whole frame, with the next correlation id."""
         self._correlation_id += 1
-        chunks = codec.frame_request(api_key, version, self._correlation_id, "wire", request)
+        chunks = codec.frame_request(api_key, version, self._correlation_id, self._client_id, request)
         return b"".join(bytes(chunk) for chunk in chunks)  # type: ignore[arg-type]
 
     def ask(self, api_key: ApiKey, version: int, request: Any) -> Any:

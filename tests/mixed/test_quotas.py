@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.java
 
 ALTER = codec.module(ApiKey.ALTER_CLIENT_QUOTAS)
 DESCRIBE = codec.module(ApiKey.DESCRIBE_CLIENT_QUOTAS)
+FETCH = codec.module(ApiKey.FETCH)
 METADATA = codec.module(ApiKey.METADATA)
 
 
@@ -38,9 +40,9 @@ def addresses(tmp_path_factory: pytest.TempPathFactory, zookeeper: ZooKeeperServ
         ours.close()
 
 
-def alter(address: str, user: str | None, percentage: float | None) -> None:
-    """None is the default user; a percentage of None removes the quota."""
-    op = ALTER.OpData(key="request_percentage", value=percentage or 0.0, remove=percentage is None)
+def alter(address: str, user: str | None, value: float | None, key: str = "request_percentage") -> None:
+    """None is the default user; a value of None removes the quota."""
+    op = ALTER.OpData(key=key, value=value or 0.0, remove=value is None)
     entry = ALTER.EntryData(entity=[ALTER.EntityData(entity_type="user", entity_name=user)], ops=[op])
     with Wire(address) as wire:
         (result,) = wire.ask(ApiKey.ALTER_CLIENT_QUOTAS, 1, ALTER.AlterClientQuotasRequest(entries=[entry])).entries
@@ -52,6 +54,38 @@ def throttle_ms(address: str) -> int:
     with Wire(address) as wire:
         answer = wire.ask(ApiKey.METADATA, 9, METADATA.MetadataRequest(topics=[]))
         return int(answer.throttle_time_ms)
+
+
+def fetch_throttle_s(address: str, version: int, epoch: int, partitions: int) -> int:
+    """Of the first fetch of a client, in seconds, rounded up: of partitions that do not exist, so without a record.
+
+    Args:
+        epoch: -1 asks for no fetch session, 0 for one.
+    """
+    wanted = [
+        FETCH.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1) for index in range(partitions)
+    ]
+    topic = FETCH.FetchTopic(topic="nobody", topic_id=b"nobody-has-this!", partitions=wanted)
+    request = FETCH.FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=epoch, topics=[topic])
+    with Wire(address, client_id=f"fetch {version} {epoch} {partitions}") as wire:
+        return math.ceil(wire.ask(ApiKey.FETCH, version, request).throttle_time_ms / 1000)
+
+
+def test_a_fetch_counts_as_many_bytes_on_both_even_without_records(addresses: dict[str, str]) -> None:
+    """One byte per second, in ten to eleven seconds: n bytes are a throttle of n - 11 to n - 10 seconds."""
+    ours, theirs = addresses["ours"], addresses["Apache Kafka's"]
+    alter(ours, None, 1.0, "consumer_byte_rate")
+    try:
+        for address in (ours, theirs):
+            eventually(lambda address=address: fetch_throttle_s(address, 12, -1, 1) > 0)
+        for version in range(1, 18):
+            for epoch in (-1, 0):
+                for partitions in (1, 100):
+                    expected = fetch_throttle_s(theirs, version, epoch, partitions)
+                    assert expected > 0
+                    assert fetch_throttle_s(ours, version, epoch, partitions) == expected, (version, epoch, partitions)
+    finally:
+        alter(theirs, None, None, "consumer_byte_rate")
 
 
 @pytest.mark.parametrize("first", ["ours", "Apache Kafka's"])

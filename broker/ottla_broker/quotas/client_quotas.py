@@ -2,7 +2,7 @@
 
     quota        amount counted                      unit      longest throttle
     produce      bytes of a Produce request          bytes/s   none
-    fetch        bytes of records of a response      bytes/s   none
+    fetch        bytes of a Fetch response           bytes/s   none
     request      time of the loop                    percent   one sample (quota.window.size.seconds)
 
 A byte rate of 0 throttles nothing: the throttle would have no end, and Apache Kafka makes none of it. A percentage of 0

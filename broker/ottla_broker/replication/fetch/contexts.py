@@ -10,7 +10,7 @@ Source: kafka.server.FetchContext and its classes of the same names. What a sess
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ottla_broker.protocol.errors import ErrorCode
@@ -64,6 +64,10 @@ class FetchContext(Protocol):
         """Keeps the items that are worth reading. Called once, last before they are read."""
         ...
 
+    def topics(self, results: list[PartitionData]) -> list[FetchableTopicResponse]:
+        """What `result` would name. Nothing changes."""
+        ...
+
     def result(self, results: list[PartitionData]) -> FetchResult:
         """The result of the request from the results of the items."""
         ...
@@ -76,7 +80,7 @@ class FetchContext(Protocol):
 class SessionlessContext:
     """All partitions that the request names."""
 
-    __slots__ = ("_environment", "_params", "_requested", "items", "topics")
+    __slots__ = ("_environment", "_params", "_requested", "items", "requested_topics")
 
     waits_without_partitions = False
 
@@ -84,7 +88,7 @@ class SessionlessContext:
         self._requested = requested
         self._params = params
         self._environment = environment
-        self.topics: list[tuple[TopicKey, str, int]] = []
+        self.requested_topics: list[tuple[TopicKey, str, int]] = []
         """Key, name ("" when it is unknown) and number of partitions of each topic, in the order of the request."""
         self.items: list[PartitionFetch] = []
 
@@ -95,7 +99,7 @@ class SessionlessContext:
         for topic in self._requested:
             name = replicas.topic_name(topic.topic_id) if by_id else topic.topic
             by_index = replicas.topics.get(name) if name is not None else None
-            self.topics.append((topic.topic_id if by_id else topic.topic, name or "", len(topic.partitions)))
+            self.requested_topics.append((topic.topic_id if by_id else topic.topic, name or "", len(topic.partitions)))
             for requested in topic.partitions:
                 item = PartitionFetch(name or "", requested)
                 items.append(item)
@@ -140,13 +144,16 @@ class SessionlessContext:
     def select(self) -> None:
         pass
 
-    def result(self, results: list[PartitionData]) -> FetchResult:
+    def topics(self, results: list[PartitionData]) -> list[FetchableTopicResponse]:
         topics = []
         position = 0
-        for key, _, count in self.topics:
+        for key, _, count in self.requested_topics:
             topics.append(_new_topic(key, results[position : position + count]))
             position += count
-        return FetchResult(topics)
+        return topics
+
+    def result(self, results: list[PartitionData]) -> FetchResult:
+        return FetchResult(self.topics(results))
 
     def throttled(self) -> FetchResult:
         return FetchResult([])
@@ -190,13 +197,16 @@ class FullContext:
     def select(self) -> None:
         pass
 
+    def topics(self, results: list[PartitionData]) -> list[FetchableTopicResponse]:
+        return self._partitions.topics(results)
+
     def result(self, results: list[PartitionData]) -> FetchResult:
         partitions, params, replicas = self._partitions, self._params, self._environment.replicas
         now_ms = replicas.now_ms()
 
         def new_state(session_id: int) -> SessionFetchState:
             state = SessionFetchState(session_id, params, replicas.wake, now_ms)
-            state.open_with(partitions.topics, partitions.items, results)
+            state.open_with(partitions.requested_topics, partitions.items, results)
             return state
 
         session = self._cache.open(
@@ -273,25 +283,21 @@ class IncrementalContext:
                 selected.append(item)
         self.items = selected
 
+    def topics(self, results: list[PartitionData]) -> list[FetchableTopicResponse]:
+        return _grouped([pair for pair in zip(self.items, results, strict=True) if has_news(*pair)])
+
     def result(self, results: list[PartitionData]) -> FetchResult:
         state = self._state
         if self._session.epoch != self._epoch or state.is_closed:
             for data in results:
                 release(data)
             return state.invalid_epoch()
-        topics: dict[TopicKey, FetchableTopicResponse] = {}
         answered = list(zip(self.items, results, strict=True))
         state.rotate(answered)
-        for item, data in answered:
-            if not has_news(item, data):
-                continue
+        news = [pair for pair in answered if has_news(*pair)]
+        for item, data in news:
             record_sent(item, data)
-            key = item.key[0]
-            topic = topics.get(key)
-            if topic is None:
-                topic = topics[key] = _new_topic(key, [])
-            topic.partitions.append(data)
-        return FetchResult(list(topics.values()), self._session.session_id)
+        return FetchResult(_grouped(news), self._session.session_id)
 
     def throttled(self) -> FetchResult:
         if self._session.epoch != self._epoch or self._state.is_closed:
@@ -333,6 +339,18 @@ class IncrementalContext:
         if replica_id < 0:
             return True
         return log.high_watermark == log.log_end_offset and replica_id in partition.in_sync.committed
+
+
+def _grouped(answered: Iterable[tuple[CachedPartition, PartitionData]]) -> list[FetchableTopicResponse]:
+    """By topic, in the order in which the topics come first."""
+    topics: dict[TopicKey, FetchableTopicResponse] = {}
+    for item, data in answered:
+        key = item.key[0]
+        topic = topics.get(key)
+        if topic is None:
+            topic = topics[key] = _new_topic(key, [])
+        topic.partitions.append(data)
+    return list(topics.values())
 
 
 def _new_topic(key: TopicKey, results: list[PartitionData]) -> FetchableTopicResponse:

@@ -104,7 +104,7 @@ class DelayedFetch:
         read_partitions(self._context.items, params, self._environment, self._finish, [], params.max_bytes)
 
     def _finish(self, results: list[PartitionData]) -> None:
-        if self._reply.is_throttled(results):
+        if self._reply.has_quota and self._reply.is_throttled(self._context.topics(results)):
             for data in results:
                 release(data)
             self._reply.answer(self._context.throttled())

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from ottla_broker.protocol.generated.fetch import FetchableTopicResponse, PartitionData
+from ottla_broker.protocol.generated.fetch import FetchableTopicResponse
 from ottla_broker.replication.leader_session import NO_SESSION
 from ottla_broker.replication.partition import Waiter
 
@@ -149,8 +149,13 @@ class FetchResult:
 class FetchReply(Protocol):
     """Where the result of one request goes; one of `answer` and `fail` is called, once."""
 
-    def is_throttled(self, results: Sequence[PartitionData]) -> bool:
-        """Counts the results that would be sent; whether an empty result is sent instead. Called once at most."""
+    @property
+    def has_quota(self) -> bool:
+        """Whether a quota of the client may throttle the request: only then is `is_throttled` called."""
+        ...
+
+    def is_throttled(self, topics: list[FetchableTopicResponse]) -> bool:
+        """Counts a response of these topics; whether an empty result is sent instead. Called once at most."""
         ...
 
     def answer(self, result: FetchResult) -> None:

@@ -41,17 +41,17 @@ Versions
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import (
+    FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
     NodeEndpoint,
-    PartitionData,
+    write_response,
 )
-from ottla_broker.protocol.primitives import records_length
+from ottla_broker.protocol.primitives import chunk_length
 from ottla_broker.replication.fetch.fetch_values import FetchCapabilities, FetchParams, FetchResult
 from ottla_broker.server.handler_api import RequestContext, Respond, Services, Throttle
 from ottla_broker.server.handlers.shared.leader_hints import NodeHints, current_leader
@@ -70,6 +70,8 @@ _FIRST_VERSION_WITH_RACKS = 11
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 _FIRST_VERSION_WITH_HINTS = 16
 _LAST_VERSION = 18
+
+_LENGTH_FIELD_BYTES = 4
 
 
 def handle(services: Services, context: RequestContext, request: FetchRequest, respond: Respond[FetchResponse]) -> None:
@@ -120,6 +122,15 @@ def magic_of_version(version: int) -> int | None:
     return 0 if version <= 1 else 1
 
 
+def response_size(version: int, topics: list[FetchableTopicResponse]) -> int:
+    """What a response of these topics counts for a quota, in bytes: its length field and its body, not its header.
+
+    Source: org.apache.kafka.common.requests.FetchResponse.sizeOf.
+    """
+    body = write_response(version, FetchResponse(responses=topics))
+    return _LENGTH_FIELD_BYTES + sum([chunk_length(chunk) for chunk in body])
+
+
 _CAPABILITIES = tuple(
     FetchCapabilities(
         uses_topic_ids=version >= _FIRST_VERSION_WITH_TOPIC_IDS,
@@ -150,12 +161,14 @@ class _Reply:
         self._respond = respond
         self._throttle = throttle
 
-    def is_throttled(self, results: Sequence[PartitionData]) -> bool:
-        if self._throttle is None:
-            return False
-        return self._throttle.is_fetch_throttled(
-            self._context, sum(records_length(data.records) for data in results if data.records is not None)
-        )
+    @property
+    def has_quota(self) -> bool:
+        return self._throttle is not None
+
+    def is_throttled(self, topics: list[FetchableTopicResponse]) -> bool:
+        assert self._throttle is not None
+        size = response_size(self._context.api_version, topics)
+        return self._throttle.is_fetch_throttled(self._context, size)
 
     def answer(self, result: FetchResult) -> None:
         version = self._context.api_version
