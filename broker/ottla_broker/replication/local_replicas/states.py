@@ -11,7 +11,7 @@ Every pair of state and event has a row in `TABLE`, a function of transitions.py
     Absent ──log found at the start──▶ Loaded
     any state with a log ──log dir failed──▶ Offline ──reopened──▶ Reopened
                                                 ├──────forgotten─▶ Reopened
-                                                └──────recreated─▶ RecreationTask ──caught up──▶ Follower
+                                                └──────recreated─▶ Recreating ──caught up──▶ Follower
     any state with a log ──StopReplica with deletion, not assigned, other topic id──▶ Stray ──log removed──▶ Absent
 
     state           log    partition    clients hear      LeaderAndIsr hears
@@ -23,7 +23,7 @@ Every pair of state and event has a row in `TABLE`, a function of transitions.py
     HandedOverFull  yes    yes          6                 NONE when it has room or nobody else is in sync
     Offline         no     until ended  56                56
     Reopened        yes    no           56 without tail   56 while it lacks its tail and others rely on it
-    RecreationTask      yes    yes or no    6                 56 where it is named leader, else NONE
+    Recreating      yes    yes or no    6                 56 where it is named leader, else NONE
     Stray           going  no           6, 3              (the removal holds the lock of the commands)
 
 56 is KAFKA_STORAGE_ERROR, 6 NOT_LEADER_OR_FOLLOWER, 3 UNKNOWN_TOPIC_OR_PARTITION.
@@ -34,6 +34,9 @@ Where this differs from the obvious list, and why
 - `Offline` has two moments. Storage reports the failure at once and every answer is KAFKA_STORAGE_ERROR (56) from then
   on; the partition goes (`ServingEnded`) only behind the command that runs. The log may be back, or recreated, before
   that: `after_serving` remembers as what.
+- What a directory held that is offline since the start is `Absent`, as in Apache Kafka (HostedPartition.None), until a
+  LeaderAndIsr is answered KAFKA_STORAGE_ERROR: StopReplica with deletion hears NONE, and the deletion is recorded, so
+  that the log is stale when its directory is back.
 - A full log directory is no event of its own: the broker reports it, the controller sends LeaderAndIsr again, and that
   event says whether the log is full and others in sync can take over (`leave_to_others`).
 - `is_caught_up`, `has_lost_tail`, `reported` and `last_active_epoch` survive changes of state (a recreated replica may
