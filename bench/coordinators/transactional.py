@@ -58,6 +58,21 @@ LOADS = (
         linger_ms=0,
     ),
     TransactionalLoad(
+        "transactions-100ms-paced",
+        "a commit every 100 ms at 80 000 records a second, half of what Apache Kafka takes",
+        commit_ms=100,
+        rate=80_000,
+    ),
+    TransactionalLoad(
+        "transactions-10-records-many-paced",
+        "sixteen producers, a commit every 10 records at 8 000 records a second, half of what Apache Kafka takes",
+        producers=16,
+        commit_records=10,
+        rate=8_000,
+        batch_bytes=16_384,
+        linger_ms=0,
+    ),
+    TransactionalLoad(
         "transactions-consumed",
         "transactional producer, a commit every 100 ms, and a read_committed consumer",
         consumers=1,

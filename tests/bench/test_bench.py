@@ -161,8 +161,8 @@ def test_every_scenario_and_metric_of_the_report_is_there() -> None:
         "partitions-5000", "partitions-1000", "append-read-1m", "append-read-64k", "append-read-1k", "append-roll",
         "recovery-64k", "recovery-1k", "compaction-1k", "compaction-100b", "log-growth",
         "controlled-shutdown", "failover-6s", "failover-18s", "transactions-100ms", "transactions-10-records",
-        "transactions-10-records-many", "transactions-consumed", "transactions-consumed-paced", "groups-1000",
-        "operator", "partitions-10000-failover",
+        "transactions-10-records-many", "transactions-100ms-paced", "transactions-10-records-many-paced",
+        "transactions-consumed", "transactions-consumed-paced", "groups-1000", "operator", "partitions-10000-failover",
     ]  # fmt: skip
     named = [scenario.name for scenario in SCENARIOS if scenario.when_named]
     assert named == ["log-growth", "operator", "partitions-10000-failover"]
