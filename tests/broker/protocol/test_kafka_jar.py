@@ -66,6 +66,7 @@ HIGHEST_IN_3_9 = {
     "DescribeLogDirs": 4,
     "AlterPartitionReassignments": 0,
     "UpdateFeatures": 1,
+    "InitProducerId": 5,
     "WriteTxnMarkers": 1,
     "EndTxn": 4,
     "ListTransactions": 1,
@@ -78,9 +79,9 @@ HIGHEST_IN_3_9 = {
 
 ADDED_TO_RECORDS = {
     ("TransactionLogValue", f"record:{name}")
-    for name in ("PreviousProducerId", "NextProducerId", "ClientTransactionVersion")
+    for name in ("PreviousProducerId", "NextProducerId", "ClientTransactionVersion", "NextProducerEpoch")
 }
-"""Tagged fields that Apache Kafka 4.0 has added to a version that 3.9.1 describes; it skips them."""
+"""Tagged fields that Apache Kafka 4 has added to a version that 3.9.1 describes; it skips them."""
 
 
 @pytest.fixture(scope="module")

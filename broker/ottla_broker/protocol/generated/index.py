@@ -26,7 +26,7 @@ APIS: tuple[tuple[int, str, str, int, int, int | None], ...] = (
     (19, "CreateTopics", "create_topics", 0, 7, 5),
     (20, "DeleteTopics", "delete_topics", 0, 6, 4),
     (21, "DeleteRecords", "delete_records", 0, 2, 2),
-    (22, "InitProducerId", "init_producer_id", 0, 5, 2),
+    (22, "InitProducerId", "init_producer_id", 0, 6, 2),
     (23, "OffsetForLeaderEpoch", "offset_for_leader_epoch", 0, 4, 4),
     (24, "AddPartitionsToTxn", "add_partitions_to_txn", 0, 5, 3),
     (25, "AddOffsetsToTxn", "add_offsets_to_txn", 0, 4, 3),

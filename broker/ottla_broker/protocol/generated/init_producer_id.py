@@ -7,13 +7,17 @@ Behaviour
   the transaction coordinator, which fences earlier producers, ends their open transaction and raises the
   epoch.
 - A producer that knows its id and epoch sends them (version 3 on) to continue after an error.
+- With Enable2Pc the transactions of the producer have no timeout: whoever decides over them is outside of Kafka. With
+  KeepPreparedTxn an open transaction is kept instead of aborted: the producer gets an id and epoch to end it with, and
+  in OngoingTxnProducerId and OngoingTxnProducerEpoch those that the transaction was written with, -1 for none (KIP-939).
 
 Errors, in the order of checking
-- TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53): the transactional id may not be written
+- TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53): the transactional id may not be written; Enable2Pc where
+  transaction.two.phase.commit.enable is false
 - CLUSTER_AUTHORIZATION_FAILED (31): neither idempotent writes nor any topic are allowed
-- INVALID_REQUEST (42): an empty transactional id, or only one of id and epoch
+- INVALID_REQUEST (42): an empty transactional id, only one of id and epoch, or KeepPreparedTxn with both
 - COORDINATOR_NOT_AVAILABLE (15): the broker is starting or stopping
-- INVALID_TRANSACTION_TIMEOUT (50): not positive, or above transaction.max.timeout.ms
+- INVALID_TRANSACTION_TIMEOUT (50): not positive, or above transaction.max.timeout.ms; never with Enable2Pc
 - NOT_COORDINATOR (16): another broker coordinates the transactional id
 - COORDINATOR_LOAD_IN_PROGRESS (14): transactions are being loaded
 - CONCURRENT_TRANSACTIONS (51): an earlier transaction is being ended: try again
@@ -26,6 +30,7 @@ Versions
 3  ProducerId and ProducerEpoch in the request (KIP-360).
 4  PRODUCER_FENCED may be returned (KIP-588).
 5  TRANSACTION_ABORTABLE may be returned (KIP-890).
+6  Enable2Pc and KeepPreparedTxn, OngoingTxnProducerId and OngoingTxnProducerEpoch (KIP-939).
 """
 
 from __future__ import annotations
@@ -58,25 +63,32 @@ R_i = Struct(">i").unpack_from
 R_iB = Struct(">iB").unpack_from
 R_ihqh = Struct(">ihqh").unpack_from
 R_ihqhB = Struct(">ihqhB").unpack_from
+R_ihqhqhB = Struct(">ihqhqhB").unpack_from
+R_iqhttB = Struct(">iqh??B").unpack_from
 R_iqhB = Struct(">iqhB").unpack_from
 W_h = Struct(">h").pack
 W_hi = Struct(">hi").pack
 W_i = Struct(">i").pack
 W_ihqh = Struct(">ihqh").pack
+W_ihqhqhx = Struct(">ihqhqhx").pack
 W_ihqhx = Struct(">ihqhx").pack
 W_iqh = Struct(">iqh").pack
+W_iqhtt = Struct(">iqh??").pack
 W_xi = Struct(">xi").pack
 W_xiqh = Struct(">xiqh").pack
+W_xiqhtt = Struct(">xiqh??").pack
 
 
 class InitProducerIdRequest:
-    """InitProducerIdRequest, versions 0-5."""
+    """InitProducerIdRequest, versions 0-6."""
 
-    __slots__ = ("transactional_id", "transaction_timeout_ms", "producer_id", "producer_epoch")
+    __slots__ = ("transactional_id", "transaction_timeout_ms", "producer_id", "producer_epoch", "enable2_pc", "keep_prepared_txn")
     transactional_id: str | None  # v0+, null v0+
     transaction_timeout_ms: int  # v0+
     producer_id: int  # v3+
     producer_epoch: int  # v3+
+    enable2_pc: bool  # v6+
+    keep_prepared_txn: bool  # v6+
 
     def __init__(
         self,
@@ -85,31 +97,37 @@ class InitProducerIdRequest:
         transaction_timeout_ms: int = 0,
         producer_id: int = -1,
         producer_epoch: int = -1,
+        enable2_pc: bool = False,
+        keep_prepared_txn: bool = False,
     ) -> None:
         self.transactional_id = transactional_id
         self.transaction_timeout_ms = transaction_timeout_ms
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
+        self.enable2_pc = enable2_pc
+        self.keep_prepared_txn = keep_prepared_txn
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not InitProducerIdRequest:
             return NotImplemented
-        return self.transactional_id == other.transactional_id and self.transaction_timeout_ms == other.transaction_timeout_ms and self.producer_id == other.producer_id and self.producer_epoch == other.producer_epoch
+        return self.transactional_id == other.transactional_id and self.transaction_timeout_ms == other.transaction_timeout_ms and self.producer_id == other.producer_id and self.producer_epoch == other.producer_epoch and self.enable2_pc == other.enable2_pc and self.keep_prepared_txn == other.keep_prepared_txn
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"InitProducerIdRequest(transactional_id={self.transactional_id!r}, transaction_timeout_ms={self.transaction_timeout_ms!r}, producer_id={self.producer_id!r}, producer_epoch={self.producer_epoch!r})"
+        return f"InitProducerIdRequest(transactional_id={self.transactional_id!r}, transaction_timeout_ms={self.transaction_timeout_ms!r}, producer_id={self.producer_id!r}, producer_epoch={self.producer_epoch!r}, enable2_pc={self.enable2_pc!r}, keep_prepared_txn={self.keep_prepared_txn!r})"
 
 
 class InitProducerIdResponse:
-    """InitProducerIdResponse, versions 0-5."""
+    """InitProducerIdResponse, versions 0-6."""
 
-    __slots__ = ("throttle_time_ms", "error_code", "producer_id", "producer_epoch")
+    __slots__ = ("throttle_time_ms", "error_code", "producer_id", "producer_epoch", "ongoing_txn_producer_id", "ongoing_txn_producer_epoch")
     throttle_time_ms: int  # v0+
     error_code: int  # v0+
     producer_id: int  # v0+
     producer_epoch: int  # v0+
+    ongoing_txn_producer_id: int  # v6+
+    ongoing_txn_producer_epoch: int  # v6+
 
     def __init__(
         self,
@@ -118,21 +136,25 @@ class InitProducerIdResponse:
         error_code: int = 0,
         producer_id: int = -1,
         producer_epoch: int = 0,
+        ongoing_txn_producer_id: int = -1,
+        ongoing_txn_producer_epoch: int = -1,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
+        self.ongoing_txn_producer_id = ongoing_txn_producer_id
+        self.ongoing_txn_producer_epoch = ongoing_txn_producer_epoch
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not InitProducerIdResponse:
             return NotImplemented
-        return self.throttle_time_ms == other.throttle_time_ms and self.error_code == other.error_code and self.producer_id == other.producer_id and self.producer_epoch == other.producer_epoch
+        return self.throttle_time_ms == other.throttle_time_ms and self.error_code == other.error_code and self.producer_id == other.producer_id and self.producer_epoch == other.producer_epoch and self.ongoing_txn_producer_id == other.ongoing_txn_producer_id and self.ongoing_txn_producer_epoch == other.ongoing_txn_producer_epoch
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"InitProducerIdResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, producer_id={self.producer_id!r}, producer_epoch={self.producer_epoch!r})"
+        return f"InitProducerIdResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, producer_id={self.producer_id!r}, producer_epoch={self.producer_epoch!r}, ongoing_txn_producer_id={self.ongoing_txn_producer_id!r}, ongoing_txn_producer_epoch={self.ongoing_txn_producer_epoch!r})"
 
 
 def _read_request_0(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
@@ -150,6 +172,8 @@ def _read_request_0(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
         negative_length('transactional_id', n0)
     m.producer_id = -1
     m.producer_epoch = -1
+    m.enable2_pc = False
+    m.keep_prepared_txn = False
     m.transaction_timeout_ms, = R_i(b, o)
     o += 4
     if o > end:
@@ -163,6 +187,10 @@ def _write_request_0(m: InitProducerIdRequest, parts: list, chunks: list) -> Non
         not_in_version('producer_id', m.producer_id)
     if m.producer_epoch != -1:
         not_in_version('producer_epoch', m.producer_epoch)
+    if m.enable2_pc:
+        not_in_version('enable2_pc', m.enable2_pc)
+    if m.keep_prepared_txn:
+        not_in_version('keep_prepared_txn', m.keep_prepared_txn)
     s0 = m.transactional_id
     if s0 is None:
         add(W_hi(-1, m.transaction_timeout_ms))
@@ -190,6 +218,8 @@ def _read_request_2(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
         m.transactional_id = None
     m.producer_id = -1
     m.producer_epoch = -1
+    m.enable2_pc = False
+    m.keep_prepared_txn = False
     m.transaction_timeout_ms, t0 = R_iB(b, o)
     o += 5
     if t0 > 127:
@@ -207,6 +237,10 @@ def _write_request_2(m: InitProducerIdRequest, parts: list, chunks: list) -> Non
         not_in_version('producer_id', m.producer_id)
     if m.producer_epoch != -1:
         not_in_version('producer_epoch', m.producer_epoch)
+    if m.enable2_pc:
+        not_in_version('enable2_pc', m.enable2_pc)
+    if m.keep_prepared_txn:
+        not_in_version('keep_prepared_txn', m.keep_prepared_txn)
     s0 = m.transactional_id
     if s0 is None:
         add(W_xi(m.transaction_timeout_ms))
@@ -234,6 +268,8 @@ def _read_request_3(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
         o = e0
     else:
         m.transactional_id = None
+    m.enable2_pc = False
+    m.keep_prepared_txn = False
     m.transaction_timeout_ms, m.producer_id, m.producer_epoch, t0 = R_iqhB(b, o)
     o += 15
     if t0 > 127:
@@ -247,6 +283,10 @@ def _read_request_3(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
 
 def _write_request_3(m: InitProducerIdRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.enable2_pc:
+        not_in_version('enable2_pc', m.enable2_pc)
+    if m.keep_prepared_txn:
+        not_in_version('keep_prepared_txn', m.keep_prepared_txn)
     s0 = m.transactional_id
     if s0 is None:
         add(W_xiqh(m.transaction_timeout_ms, m.producer_id, m.producer_epoch))
@@ -259,13 +299,53 @@ def _write_request_3(m: InitProducerIdRequest, parts: list, chunks: list) -> Non
     add(b"\0")
 
 
-_REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2, _read_request_3, _read_request_3, _read_request_3,)
-_REQUEST_WRITERS = (_write_request_0, _write_request_0, _write_request_2, _write_request_3, _write_request_3, _write_request_3,)
+def _read_request_6(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
+    end = len(b)
+    m = new(InitProducerIdRequest)
+    n0 = b[o]
+    o += 1
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('transactional_id', n0 - 1)
+    if n0:
+        e0 = o + n0 - 1
+        m.transactional_id = b[o:e0].tobytes().decode()
+        o = e0
+    else:
+        m.transactional_id = None
+    m.transaction_timeout_ms, m.producer_id, m.producer_epoch, m.enable2_pc, m.keep_prepared_txn, t0 = R_iqhttB(b, o)
+    o += 17
+    if t0 > 127:
+        t0, o = read_uvarint_rest(b, o, t0)
+    if t0:
+        o = skip_tags(b, o, t0)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_request_6(m: InitProducerIdRequest, parts: list, chunks: list) -> None:
+    add = parts.append
+    s0 = m.transactional_id
+    if s0 is None:
+        add(W_xiqhtt(m.transaction_timeout_ms, m.producer_id, m.producer_epoch, m.enable2_pc, m.keep_prepared_txn))
+    else:
+        s1 = s0.encode()
+        n0 = len(s1) + 1
+        add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'transactional_id'))
+        add(s1)
+        add(W_iqhtt(m.transaction_timeout_ms, m.producer_id, m.producer_epoch, m.enable2_pc, m.keep_prepared_txn))
+    add(b"\0")
+
+
+_REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2, _read_request_3, _read_request_3, _read_request_3, _read_request_6,)
+_REQUEST_WRITERS = (_write_request_0, _write_request_0, _write_request_2, _write_request_3, _write_request_3, _write_request_3, _write_request_6,)
 
 
 def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[InitProducerIdRequest, int]:
     """Read InitProducerIdRequest at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 5:
+    if not 0 <= version <= 6:
         raise UnsupportedVersionError(22, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -277,7 +357,7 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> InitProducerIdRequest:
     """Read InitProducerIdRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 5:
+    if not 0 <= version <= 6:
         raise UnsupportedVersionError(22, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -289,7 +369,7 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> InitProdu
 
 def write_request(version: int, request: InitProducerIdRequest) -> list[Chunk]:
     """Chunks of InitProducerIdRequest in `version`. Raises EncodeError."""
-    if not 0 <= version <= 5:
+    if not 0 <= version <= 6:
         raise UnsupportedVersionError(22, version)
     parts: list = []
     chunks: list = []
@@ -305,6 +385,8 @@ def write_request(version: int, request: InitProducerIdRequest) -> list[Chunk]:
 def _read_response_0(b: memoryview, o: int) -> tuple[InitProducerIdResponse, int]:
     end = len(b)
     m = new(InitProducerIdResponse)
+    m.ongoing_txn_producer_id = -1
+    m.ongoing_txn_producer_epoch = -1
     m.throttle_time_ms, m.error_code, m.producer_id, m.producer_epoch = R_ihqh(b, o)
     o += 16
     if o > end:
@@ -314,12 +396,18 @@ def _read_response_0(b: memoryview, o: int) -> tuple[InitProducerIdResponse, int
 
 def _write_response_0(m: InitProducerIdResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.ongoing_txn_producer_id != -1:
+        not_in_version('ongoing_txn_producer_id', m.ongoing_txn_producer_id)
+    if m.ongoing_txn_producer_epoch != -1:
+        not_in_version('ongoing_txn_producer_epoch', m.ongoing_txn_producer_epoch)
     add(W_ihqh(m.throttle_time_ms, m.error_code, m.producer_id, m.producer_epoch))
 
 
 def _read_response_2(b: memoryview, o: int) -> tuple[InitProducerIdResponse, int]:
     end = len(b)
     m = new(InitProducerIdResponse)
+    m.ongoing_txn_producer_id = -1
+    m.ongoing_txn_producer_epoch = -1
     m.throttle_time_ms, m.error_code, m.producer_id, m.producer_epoch, t0 = R_ihqhB(b, o)
     o += 17
     if t0 > 127:
@@ -333,16 +421,39 @@ def _read_response_2(b: memoryview, o: int) -> tuple[InitProducerIdResponse, int
 
 def _write_response_2(m: InitProducerIdResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.ongoing_txn_producer_id != -1:
+        not_in_version('ongoing_txn_producer_id', m.ongoing_txn_producer_id)
+    if m.ongoing_txn_producer_epoch != -1:
+        not_in_version('ongoing_txn_producer_epoch', m.ongoing_txn_producer_epoch)
     add(W_ihqhx(m.throttle_time_ms, m.error_code, m.producer_id, m.producer_epoch))
 
 
-_RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2, _read_response_2, _read_response_2, _read_response_2,)
-_RESPONSE_WRITERS = (_write_response_0, _write_response_0, _write_response_2, _write_response_2, _write_response_2, _write_response_2,)
+def _read_response_6(b: memoryview, o: int) -> tuple[InitProducerIdResponse, int]:
+    end = len(b)
+    m = new(InitProducerIdResponse)
+    m.throttle_time_ms, m.error_code, m.producer_id, m.producer_epoch, m.ongoing_txn_producer_id, m.ongoing_txn_producer_epoch, t0 = R_ihqhqhB(b, o)
+    o += 27
+    if t0 > 127:
+        t0, o = read_uvarint_rest(b, o, t0)
+    if t0:
+        o = skip_tags(b, o, t0)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    return m, o
+
+
+def _write_response_6(m: InitProducerIdResponse, parts: list, chunks: list) -> None:
+    add = parts.append
+    add(W_ihqhqhx(m.throttle_time_ms, m.error_code, m.producer_id, m.producer_epoch, m.ongoing_txn_producer_id, m.ongoing_txn_producer_epoch))
+
+
+_RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2, _read_response_2, _read_response_2, _read_response_2, _read_response_6,)
+_RESPONSE_WRITERS = (_write_response_0, _write_response_0, _write_response_2, _write_response_2, _write_response_2, _write_response_2, _write_response_6,)
 
 
 def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[InitProducerIdResponse, int]:
     """Read InitProducerIdResponse at `offset`: (message, offset behind it). Raises DecodeError."""
-    if not 0 <= version <= 5:
+    if not 0 <= version <= 6:
         raise UnsupportedVersionError(22, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -354,7 +465,7 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> InitProducerIdResponse:
     """Read InitProducerIdResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    if not 0 <= version <= 5:
+    if not 0 <= version <= 6:
         raise UnsupportedVersionError(22, version)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
@@ -366,7 +477,7 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> InitProd
 
 def write_response(version: int, response: InitProducerIdResponse) -> list[Chunk]:
     """Chunks of InitProducerIdResponse in `version`. Raises EncodeError."""
-    if not 0 <= version <= 5:
+    if not 0 <= version <= 6:
         raise UnsupportedVersionError(22, version)
     parts: list = []
     chunks: list = []

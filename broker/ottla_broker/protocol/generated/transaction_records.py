@@ -5,7 +5,7 @@
 Key and value are preceded by their version as an int16, which is not part of the schema. A null value is a tombstone.
 
 TransactionLogValue: 0 is what is written while transaction.version is 0. 1 is flexible, from transaction.version 1 on;
-its tagged fields are those of Apache Kafka 4 (KIP-890).
+its tagged fields are those of Apache Kafka 4 (KIP-890, KIP-939). Apache Kafka 3.9 skips them.
 
 The official descriptions are in kafka-transaction-coordinator.jar; a test compares these with them.
 """
@@ -116,7 +116,7 @@ class PartitionsSchema:
 class TransactionLogValue:
     """TransactionLogValue, versions 0-1."""
 
-    __slots__ = ("producer_id", "producer_epoch", "transaction_timeout_ms", "transaction_status", "transaction_partitions", "transaction_last_update_timestamp_ms", "transaction_start_timestamp_ms", "previous_producer_id", "next_producer_id", "client_transaction_version")
+    __slots__ = ("producer_id", "producer_epoch", "transaction_timeout_ms", "transaction_status", "transaction_partitions", "transaction_last_update_timestamp_ms", "transaction_start_timestamp_ms", "previous_producer_id", "next_producer_id", "client_transaction_version", "next_producer_epoch")
     producer_id: int  # v0+
     producer_epoch: int  # v0+
     transaction_timeout_ms: int  # v0+
@@ -127,6 +127,7 @@ class TransactionLogValue:
     previous_producer_id: int  # v1+, tag 0
     next_producer_id: int  # v1+, tag 1
     client_transaction_version: int  # v1+, tag 2
+    next_producer_epoch: int  # v1+, tag 3
 
     def __init__(
         self,
@@ -141,6 +142,7 @@ class TransactionLogValue:
         previous_producer_id: int = -1,
         next_producer_id: int = -1,
         client_transaction_version: int = 0,
+        next_producer_epoch: int = -1,
     ) -> None:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
@@ -152,16 +154,17 @@ class TransactionLogValue:
         self.previous_producer_id = previous_producer_id
         self.next_producer_id = next_producer_id
         self.client_transaction_version = client_transaction_version
+        self.next_producer_epoch = next_producer_epoch
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not TransactionLogValue:
             return NotImplemented
-        return self.producer_id == other.producer_id and self.producer_epoch == other.producer_epoch and self.transaction_timeout_ms == other.transaction_timeout_ms and self.transaction_status == other.transaction_status and self.transaction_partitions == other.transaction_partitions and self.transaction_last_update_timestamp_ms == other.transaction_last_update_timestamp_ms and self.transaction_start_timestamp_ms == other.transaction_start_timestamp_ms and self.previous_producer_id == other.previous_producer_id and self.next_producer_id == other.next_producer_id and self.client_transaction_version == other.client_transaction_version
+        return self.producer_id == other.producer_id and self.producer_epoch == other.producer_epoch and self.transaction_timeout_ms == other.transaction_timeout_ms and self.transaction_status == other.transaction_status and self.transaction_partitions == other.transaction_partitions and self.transaction_last_update_timestamp_ms == other.transaction_last_update_timestamp_ms and self.transaction_start_timestamp_ms == other.transaction_start_timestamp_ms and self.previous_producer_id == other.previous_producer_id and self.next_producer_id == other.next_producer_id and self.client_transaction_version == other.client_transaction_version and self.next_producer_epoch == other.next_producer_epoch
 
     __hash__ = None
 
     def __repr__(self) -> str:
-        return f"TransactionLogValue(producer_id={self.producer_id!r}, producer_epoch={self.producer_epoch!r}, transaction_timeout_ms={self.transaction_timeout_ms!r}, transaction_status={self.transaction_status!r}, transaction_partitions={self.transaction_partitions!r}, transaction_last_update_timestamp_ms={self.transaction_last_update_timestamp_ms!r}, transaction_start_timestamp_ms={self.transaction_start_timestamp_ms!r}, previous_producer_id={self.previous_producer_id!r}, next_producer_id={self.next_producer_id!r}, client_transaction_version={self.client_transaction_version!r})"
+        return f"TransactionLogValue(producer_id={self.producer_id!r}, producer_epoch={self.producer_epoch!r}, transaction_timeout_ms={self.transaction_timeout_ms!r}, transaction_status={self.transaction_status!r}, transaction_partitions={self.transaction_partitions!r}, transaction_last_update_timestamp_ms={self.transaction_last_update_timestamp_ms!r}, transaction_start_timestamp_ms={self.transaction_start_timestamp_ms!r}, previous_producer_id={self.previous_producer_id!r}, next_producer_id={self.next_producer_id!r}, client_transaction_version={self.client_transaction_version!r}, next_producer_epoch={self.next_producer_epoch!r})"
 
 
 def _read_transaction_log_key_0(b: memoryview, o: int) -> tuple[TransactionLogKey, int]:
@@ -268,6 +271,7 @@ def _read_transaction_log_value_0(b: memoryview, o: int) -> tuple[TransactionLog
     m.previous_producer_id = -1
     m.next_producer_id = -1
     m.client_transaction_version = 0
+    m.next_producer_epoch = -1
     m.transaction_last_update_timestamp_ms, m.transaction_start_timestamp_ms = R_qq(b, o)
     o += 16
     if o > end:
@@ -283,6 +287,8 @@ def _write_transaction_log_value_0(m: TransactionLogValue, parts: list, chunks: 
         not_in_version('next_producer_id', m.next_producer_id)
     if m.client_transaction_version:
         not_in_version('client_transaction_version', m.client_transaction_version)
+    if m.next_producer_epoch != -1:
+        not_in_version('next_producer_epoch', m.next_producer_epoch)
     s0 = m.transaction_partitions
     if s0 is None:
         add(W_qhibiqq(m.producer_id, m.producer_epoch, m.transaction_timeout_ms, m.transaction_status, -1, m.transaction_last_update_timestamp_ms, m.transaction_start_timestamp_ms))
@@ -354,6 +360,7 @@ def _read_transaction_log_value_1(b: memoryview, o: int) -> tuple[TransactionLog
     m.previous_producer_id = -1
     m.next_producer_id = -1
     m.client_transaction_version = 0
+    m.next_producer_epoch = -1
     m.transaction_last_update_timestamp_ms, m.transaction_start_timestamp_ms, t1 = R_qqB(b, o)
     o += 17
     if t1 > 127:
@@ -378,6 +385,11 @@ def _read_transaction_log_value_1(b: memoryview, o: int) -> tuple[TransactionLog
                 o += 2
                 if o != e1:
                     wrong_tag_size('client_transaction_version')
+            elif g0 == 3:
+                m.next_producer_epoch, = R_h(b, o)
+                o += 2
+                if o != e1:
+                    wrong_tag_size('next_producer_epoch')
             else:
                 o = e1
     if o > end:
@@ -409,7 +421,7 @@ def _write_transaction_log_value_1(m: TransactionLogValue, parts: list, chunks: 
             add(COMPACT_INT32S[n2](n2 + 1, *s3) if n2 < INT32S_BELOW else write_int32s(s3, True))
             add(b"\0")
         add(W_qq(m.transaction_last_update_timestamp_ms, m.transaction_start_timestamp_ms))
-    if m.previous_producer_id != -1 or m.next_producer_id != -1 or m.client_transaction_version:
+    if m.previous_producer_id != -1 or m.next_producer_id != -1 or m.client_transaction_version or m.next_producer_epoch != -1:
         t0 = []
         if m.previous_producer_id != -1:
             p0 = []
@@ -423,6 +435,10 @@ def _write_transaction_log_value_1(m: TransactionLogValue, parts: list, chunks: 
             p2 = []
             p2.append(W_h(m.client_transaction_version))
             t0.append(tagged(2, b"".join(p2)))
+        if m.next_producer_epoch != -1:
+            p3 = []
+            p3.append(W_h(m.next_producer_epoch))
+            t0.append(tagged(3, b"".join(p3)))
         add(write_uvarint(len(t0)))
         add(b"".join(t0))
     else:
