@@ -133,6 +133,7 @@ class BrokerValues:
     transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
+    transaction_two_phase_commit_enable: bool
     transactional_id_expiration_ms: int
     # Ottla's own keys, and keys that only a dynamic update sets.
     follower_replication_throttled_rate: int

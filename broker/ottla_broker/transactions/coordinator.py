@@ -41,6 +41,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.transactions.decisions import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    NO_TIMEOUT_MS,
     Answer,
     Decision,
     NeedsProducerId,
@@ -87,6 +88,7 @@ class TransactionConfig:
     transaction_remove_expired_transaction_cleanup_interval_ms: int
     transactional_id_expiration_ms: int
     transaction_state_log_num_partitions: int
+    transaction_two_phase_commit_enable: bool
     request_timeout_ms: int
 
     @staticmethod
@@ -98,16 +100,27 @@ class TransactionConfig:
             config.transaction_remove_expired_transaction_cleanup_interval_ms,
             config.transactional_id_expiration_ms,
             config.transaction_state_log_num_partitions,
+            config.transaction_two_phase_commit_enable,
             config.request_timeout_ms,
         )
 
 
 class ProducerAnswer(NamedTuple):
-    """Of InitProducerId and of EndTxn 5; with an error there is neither id nor epoch."""
+    """Of EndTxn 5; with an error there is neither id nor epoch."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+class InitializeAnswer(NamedTuple):
+    """Of InitProducerId; with an error there is neither id nor epoch."""
+
+    error: ErrorCode
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    ongoing: ProducerIdAndEpoch = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+    """Of the transaction that was kept (KIP-939)."""
 
 
 class TransactionListing(NamedTuple):
@@ -240,28 +253,51 @@ class TransactionCoordinator:
     # Requests
 
     async def initialize(
-        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
-    ) -> ProducerAnswer:
-        """InitProducerId. Errors in order: INVALID_REQUEST (empty id), INVALID_TRANSACTION_TIMEOUT,
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdAndEpoch | None,
+        *,
+        has_two_phases: bool = False,
+        keeps_transaction: bool = False,
+    ) -> InitializeAnswer:
+        """InitProducerId. Errors in order: INVALID_REQUEST (empty id; `expected` with `keeps_transaction`),
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED (transaction.two.phase.commit.enable), INVALID_TRANSACTION_TIMEOUT,
         UNKNOWN_SERVER_ERROR (an id that fits no record), COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, those of
         `Transaction.initialize`; CONCURRENT_TRANSACTIONS when an open transaction had to be aborted first;
-        COORDINATOR_NOT_AVAILABLE when the record is not committed."""
-        if not transactional_id:
-            return ProducerAnswer(ErrorCode.INVALID_REQUEST)
-        if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
-            return ProducerAnswer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        COORDINATOR_NOT_AVAILABLE when the record is not committed.
+
+        Args:
+            timeout_ms: the transaction timeout; of no account with `has_two_phases`.
+            has_two_phases: Enable2Pc: the transactions of the producer have no timeout (KIP-939).
+            keeps_transaction: KeepPreparedTxn.
+        """
+        if not transactional_id or (keeps_transaction and expected is not None):
+            return InitializeAnswer(ErrorCode.INVALID_REQUEST)
+        if has_two_phases:
+            if not self._config.transaction_two_phase_commit_enable:
+                return InitializeAnswer(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            timeout_ms = NO_TIMEOUT_MS
+        elif not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
+            return InitializeAnswer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         if not fits_a_record(transactional_id):
-            return ProducerAnswer(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return InitializeAnswer(ErrorCode.UNKNOWN_SERVER_ERROR)
         try:
-            owned, transaction, decision = await self._decide_initialize(transactional_id, timeout_ms, expected)
+            owned, transaction, decision = await self._decide_initialize(
+                transactional_id, timeout_ms, expected, keeps_transaction
+            )
             error = await self._carry_out(owned, transaction, decision)
         except KafkaError as failure:
-            return ProducerAnswer(failure.code)
+            return InitializeAnswer(failure.code)
         if error is not ErrorCode.NONE:
-            return ProducerAnswer(error)
+            return InitializeAnswer(error)
         if not isinstance(decision, Transition) or decision.is_fence:
-            return ProducerAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)
-        return ProducerAnswer(ErrorCode.NONE, decision.metadata.producer_id, decision.metadata.producer_epoch)
+            return InitializeAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        metadata = decision.metadata
+        if metadata.state is TransactionState.ONGOING:
+            ongoing = ProducerIdAndEpoch(metadata.producer_id, metadata.producer_epoch)
+            return InitializeAnswer(ErrorCode.NONE, *metadata.producer, ongoing)
+        return InitializeAnswer(ErrorCode.NONE, *metadata.producer)
 
     async def add_partitions(
         self,
@@ -435,7 +471,7 @@ class TransactionCoordinator:
         return owned, transaction
 
     async def _decide_initialize(
-        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None, keeps_transaction: bool
     ) -> tuple[_OwnedPartition, Transaction, Decision]:
         """Decides, anew each time after a producer id had to be awaited: everything may have changed meanwhile."""
         producer_id: int | None = None
@@ -447,7 +483,9 @@ class TransactionCoordinator:
                 transaction = Transaction.created(transactional_id, producer_id, timeout_ms, now_ms)
                 owned.transactions[transactional_id] = transaction
             if transaction is not None:
-                decision = transaction.initialize(timeout_ms, expected, now_ms, producer_id)
+                decision = transaction.initialize(
+                    timeout_ms, expected, now_ms, producer_id, keeps_transaction=keeps_transaction
+                )
                 if not isinstance(decision, NeedsProducerId):
                     return owned, transaction, decision
             producer_id = await self._next_producer_id()
@@ -518,7 +556,9 @@ class TransactionCoordinator:
         self, owned: _OwnedPartition, transactional_id: str, metadata: TransactionMetadata
     ) -> ErrorCode:
         record = transaction_record(transactional_id, metadata, self._finalized_version())
-        return (await self._append(owned, [record], metadata.timeout_ms)).error
+        # A transaction without timeout does not have its producer wait for weeks.
+        timeout_ms = min(metadata.timeout_ms, self._config.transaction_max_timeout_ms)
+        return (await self._append(owned, [record], timeout_ms)).error
 
     def _append(
         self, owned: _OwnedPartition, records: Sequence[StateRecord], timeout_ms: int

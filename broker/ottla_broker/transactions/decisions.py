@@ -17,6 +17,9 @@ FIRST_VERSION_WITH_EPOCHS: Final = 2
 """The level of transaction.version from which on every transaction ends with a raised epoch (KIP-890)."""
 LAST_GIVEN_EPOCH: Final = MAX_PRODUCER_EPOCH - 1
 """The highest epoch that a producer gets: its transaction can still be aborted with the one above."""
+NO_TIMEOUT_MS: Final = 2**31 - 1
+"""The transaction timeout of a producer with Enable2Pc: its transactions are ended by itself, or by a producer that
+initializes (KIP-939)."""
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -46,15 +49,36 @@ class TransactionMetadata:
     the request again (KIP-360, KIP-890). The epoch is not stored: after a failover InitProducerId gives another epoch,
     or PRODUCER_FENCED; EndTxn needs only the producer id, which a record of version 1 has."""
     next_producer_id: int = NO_PRODUCER_ID
-    """What the producer gets with epoch 0 when the markers are written: the epochs of `producer_id` are used up."""
+    """What the producer gets when the markers are written, with epoch 0 unless there is a `next_producer_epoch`: the
+    epochs of `producer_id` are used up."""
     transaction_version: int = 0
     """The level of transaction.version that the producer uses for this transaction (ClientTransactionVersion)."""
+    next_producer_epoch: int = NO_PRODUCER_EPOCH
+    """Once a producer has kept the transaction (KeepPreparedTxn): it and `next_producer_id` are what that producer has,
+    the other two what the records and the markers of the transaction have."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the transaction is another one's than its records say (KIP-939)."""
+        return self.next_producer_epoch != NO_PRODUCER_EPOCH
+
+    @property
+    def has_no_timeout(self) -> bool:
+        """Whether only producers end its transactions (Enable2Pc)."""
+        return self.timeout_ms >= NO_TIMEOUT_MS
+
+    @property
+    def producer(self) -> ProducerIdAndEpoch:
+        """Whose requests are taken: the newest producer id and epoch that were given, or those of a fence."""
+        if self.is_kept:
+            return ProducerIdAndEpoch(self.next_producer_id, self.next_producer_epoch)
+        return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     @property
     def producer_after(self) -> ProducerIdAndEpoch:
         """What the producer has after the transaction that is being ended."""
         if self.next_producer_id != NO_PRODUCER_ID:
-            return ProducerIdAndEpoch(self.next_producer_id, 0)
+            return ProducerIdAndEpoch(self.next_producer_id, self.next_producer_epoch if self.is_kept else 0)
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
 

@@ -8,6 +8,10 @@ Rules
   CONCURRENT_TRANSACTIONS. The metadata change when the record is committed, never before.
 - The exception is the epoch of a fence: it counts from the decision on, so that the producer that is fenced cannot
   commit meanwhile. If the record cannot be stored, the next fence uses the same epoch: no producer ever had it.
+- A producer that keeps the open transaction (KIP-939) gets an epoch of its own and may only end it. Records and markers
+  go on with the producer id and epoch that the transaction was begun with.
+- A transaction without timeout, or one that was kept, is ended by its producer, or aborted by one that initializes and
+  keeps nothing; never by time, and never by a producer that has been fenced.
 - A producer epoch never falls within a producer id. A producer gets at most LAST_GIVEN_EPOCH; the next
   InitProducerId, or EndTxn of version 2, gives another producer id.
 - With transaction.version 2 each end of a transaction raises the epoch (KIP-890): markers have the raised one, so no
@@ -33,7 +37,17 @@ Example: one producer with transaction.version 2
     EndTxn 7/0 (commit, sent again)     CompleteCommit   NONE, producer id 7, epoch 1
     EndTxn 7/1 (abort)                  PrepareAbort     NONE, producer id 7, epoch 2
 
-Source: TransactionMetadata and the decisions of TransactionCoordinator of Apache Kafka, 4.1 for transaction.version 2.
+Example: two-phase commit with transaction.version 2, the producer is killed when it has prepared
+
+    in                                  state            out
+    Produce 7/0 {t-0}                   Ongoing          NONE; the producer stores 7/0 where the decision is made
+    InitProducerId (keeps)              Ongoing          producer id 7, epoch 1, and 7/0 for the open transaction
+    EndTxn 7/0 (abort)                  Ongoing          PRODUCER_FENCED
+    EndTxn 7/1 (commit)                 PrepareCommit    NONE, producer id 7, epoch 2; markers of epoch 1 are written
+    markers are written                 CompleteCommit
+
+Source: TransactionMetadata and the decisions of TransactionCoordinator of Apache Kafka, 4.1 for transaction.version 2;
+KIP-939, and for what a producer that keeps is given the change that is proposed there.
 """
 
 from __future__ import annotations
@@ -81,7 +95,8 @@ class Transaction:
         self.metadata = metadata
         self.pending: TransactionState | None = None
         """The state of the transition that is on its way to the log."""
-        self._has_failed_fence = False
+        self._fence: ProducerIdAndEpoch | None = None
+        """What a fence has taken that is not stored: no producer has it."""
 
     @staticmethod
     def created(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
@@ -97,16 +112,20 @@ class Transaction:
         expected: ProducerIdAndEpoch | None,
         now_ms: int,
         new_producer_id: int | None = None,
+        *,
+        keeps_transaction: bool = False,
     ) -> Decision | NeedsProducerId:
         """InitProducerId. Errors in order: CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
 
         Args:
-            timeout_ms: the transaction timeout of the producer.
+            timeout_ms: the transaction timeout of the producer; NO_TIMEOUT_MS with Enable2Pc.
             expected: what the producer has, when it continues after an error (KIP-360); None for a new one.
             new_producer_id: one that no producer has, where the last decision was NeedsProducerId.
+            keeps_transaction: an open transaction stays open (KeepPreparedTxn, KIP-939).
 
         Returns:
-            A transition that is a fence answers CONCURRENT_TRANSACTIONS once it is stored.
+            A transition that is a fence answers CONCURRENT_TRANSACTIONS once it is stored. One to ONGOING keeps the
+            transaction: `TransactionMetadata.producer` is for the producer.
         """
         metadata = self.metadata
         if self.pending is not None:
@@ -117,7 +136,13 @@ class Transaction:
         if action is InitAction.WAIT:
             return _concurrent(metadata.state)
         if action is InitAction.FENCE:
-            return self._fence(now_ms, "a producer initializes")
+            if keeps_transaction:
+                return self._keep(timeout_ms, now_ms, new_producer_id)
+            is_decided_elsewhere = metadata.has_no_timeout or metadata.is_kept
+            if expected is not None and is_decided_elsewhere and expected != self._producer:
+                # One that was fenced itself, and does not know it, would abort what its successor has prepared.
+                return Answer(ErrorCode.PRODUCER_FENCED, f"the producer is {self._producer}")
+            return self._fence_producer(now_ms, "a producer initializes")
         return self._next_epoch(timeout_ms, expected, now_ms, new_producer_id)
 
     def add_partitions(
@@ -129,7 +154,7 @@ class Transaction:
         transaction_version: int = 0,
     ) -> Decision:
         """AddPartitionsToTxn and AddOffsetsToTxn. Errors in order: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
-        CONCURRENT_TRANSACTIONS.
+        CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE (the producer has kept the transaction).
 
         `transaction_version`: 2 where the leader of a partition adds it for a producer that does not (KIP-890).
         """
@@ -139,8 +164,9 @@ class Transaction:
             return refusal
         if self.pending is not None:
             return _concurrent(self.pending)
-        if ADD_ANSWERS[metadata.state] is not ErrorCode.NONE:
-            return Answer(ADD_ANSWERS[metadata.state], f"the state is {STATE_NAMES[metadata.state]}")
+        if self._add_answer is not ErrorCode.NONE:
+            kept = ", kept" if metadata.is_kept else ""
+            return Answer(self._add_answer, f"the state is {STATE_NAMES[metadata.state]}{kept}")
         is_open = metadata.state is TransactionState.ONGOING
         added = frozenset(partitions)
         if is_open and added <= metadata.partitions:
@@ -162,13 +188,13 @@ class Transaction:
     ) -> dict[TopicPartition, ErrorCode]:
         """AddPartitionsToTxn with VerifyOnly (KIP-890): which partitions are in the open transaction.
 
-        Errors in order: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, per partition
-        TRANSACTION_ABORTABLE. A pending transition does not count: the leader of a partition checks again when it
-        appends.
+        Errors in order: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE (the
+        producer has kept the transaction), per partition TRANSACTION_ABORTABLE. A pending transition does not count:
+        the leader of a partition checks again when it appends.
         """
         metadata = self.metadata
         refusal = self._refuse_producer(producer_id, producer_epoch)
-        error = ADD_ANSWERS[metadata.state] if refusal is None else refusal.error
+        error = self._add_answer if refusal is None else refusal.error
         if error is not ErrorCode.NONE:
             return dict.fromkeys(partitions, error)
         return {
@@ -192,7 +218,7 @@ class Transaction:
                 replace(metadata, state=state, last_update_timestamp_ms=now_ms, transaction_version=0),
                 f"the producer {'commits' if is_commit else 'aborts'}",
             )
-        return _end_refused(answer, metadata)
+        return self._end_refused(answer)
 
     def end_with_next_epoch(
         self,
@@ -209,45 +235,51 @@ class Transaction:
 
         `new_producer_id`: one that no producer has, where the last decision was NeedsProducerId.
         """
-        metadata = self.metadata
+        metadata, producer = self.metadata, self._producer
         has_new_id = (
-            producer_id == metadata.last_producer_id != metadata.producer_id
+            producer_id == metadata.last_producer_id != producer.producer_id
             and producer_epoch == LAST_GIVEN_EPOCH
-            and metadata.producer_epoch == 0
-            and metadata.state in ENDING_STATES.values()
+            and producer.producer_epoch == 0
+            and (metadata.state in ENDING_STATES or metadata.state in ENDING_STATES.values())
         )
         if self._has_next_producer_id(producer_id, producer_epoch):
             return _concurrent(metadata.state)
-        if producer_id != metadata.producer_id and not has_new_id:
-            return Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"the producer id is {metadata.producer_id}")
+        if producer_id != producer.producer_id and not has_new_id:
+            return self._refuse_producer_id(producer_id)
         answers = (COMMIT_ANSWERS_2 if is_commit else ABORT_ANSWERS_2)[metadata.state]
-        if has_new_id or producer_epoch == metadata.producer_epoch - 1:
+        if has_new_id or producer_epoch == producer.producer_epoch - 1:
             answer = answers.repeated
-        elif producer_epoch == metadata.producer_epoch:
+        elif producer_epoch == producer.producer_epoch:
             answer = answers.current
         else:
             answer = EndAnswer.FENCED
-        if metadata.producer_epoch >= MAX_PRODUCER_EPOCH and answer in (EndAnswer.PREPARE, EndAnswer.REPEATED):
+        if producer.producer_epoch >= MAX_PRODUCER_EPOCH and answer in (EndAnswer.PREPARE, EndAnswer.REPEATED):
             # A fence has taken the epoch that no producer gets: only InitProducerId goes on from there.
             answer = EndAnswer.FENCED
         if answer is EndAnswer.FENCED:
-            return _end_refused(answer, metadata)
+            return self._end_refused(answer)
         if self.pending is not None:
             return _concurrent(self.pending)
         if answer is not EndAnswer.PREPARE:
-            return _end_refused(answer, metadata)
-        is_last_epoch = metadata.producer_epoch >= LAST_GIVEN_EPOCH
+            return self._end_refused(answer)
+        is_last_epoch = producer.producer_epoch >= LAST_GIVEN_EPOCH
         if is_last_epoch and new_producer_id is None:
-            return NeedsProducerId(f"epoch {metadata.producer_epoch} of producer id {producer_id} is the last")
+            return NeedsProducerId(f"epoch {producer.producer_epoch} of producer id {producer_id} is the last")
+        next_producer_id, next_producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+        if is_last_epoch and new_producer_id is not None:
+            next_producer_id, next_producer_epoch = new_producer_id, 0 if metadata.is_kept else NO_PRODUCER_EPOCH
+        elif metadata.is_kept:
+            next_producer_id, next_producer_epoch = producer.producer_id, producer.producer_epoch + 1
         is_open = metadata.state is TransactionState.ONGOING
         return self._prepare(
             replace(
                 metadata,
                 state=TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT,
                 producer_epoch=metadata.producer_epoch + 1,
-                last_producer_id=metadata.producer_id,
-                last_producer_epoch=metadata.producer_epoch,
-                next_producer_id=new_producer_id if is_last_epoch and new_producer_id is not None else NO_PRODUCER_ID,
+                last_producer_id=producer.producer_id,
+                last_producer_epoch=producer.producer_epoch,
+                next_producer_id=next_producer_id,
+                next_producer_epoch=next_producer_epoch,
                 start_timestamp_ms=metadata.start_timestamp_ms if is_open else now_ms,
                 last_update_timestamp_ms=now_ms,
                 transaction_version=FIRST_VERSION_WITH_EPOCHS,
@@ -260,11 +292,11 @@ class Transaction:
     def time_out(self, now_ms: int) -> Transition | None:
         """Aborts an open transaction that has taken longer than its timeout, with a raised epoch (KIP-588)."""
         metadata = self.metadata
-        if self.pending is not None or metadata.state is not TransactionState.ONGOING:
+        if self.pending is not None or metadata.state is not TransactionState.ONGOING or metadata.has_no_timeout:
             return None
         if metadata.start_timestamp_ms + metadata.timeout_ms >= now_ms:
             return None
-        return self._fence(now_ms, f"the transaction is open for longer than {metadata.timeout_ms} ms")
+        return self._fence_producer(now_ms, f"the transaction is open for longer than {metadata.timeout_ms} ms")
 
     def expire(self, now_ms: int, expiration_ms: int) -> Transition | None:
         """Ends a transactional id that nobody has used for `expiration_ms` (transactional.id.expiration.ms)."""
@@ -296,6 +328,7 @@ class Transaction:
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
             next_producer_id=NO_PRODUCER_ID,
+            next_producer_epoch=NO_PRODUCER_EPOCH,
             last_update_timestamp_ms=now_ms,
         )
         return replace(self._prepare(target, "all markers are written"), is_completion=True)
@@ -309,9 +342,7 @@ class Transaction:
         self.pending = None
         if error is ErrorCode.NONE:
             self.metadata = transition.metadata
-            self._has_failed_fence = False
-        elif transition.is_fence:
-            self._has_failed_fence = True
+            self._fence = None
 
     def __repr__(self) -> str:
         pending = "" if self.pending is None else f" -> {STATE_NAMES[self.pending]}"
@@ -319,31 +350,53 @@ class Transaction:
 
     # Parts
 
+    @property
+    def _producer(self) -> ProducerIdAndEpoch:
+        """Whose requests are taken."""
+        return self._fence or self.metadata.producer
+
+    @property
+    def _add_answer(self) -> ErrorCode:
+        """Whether partitions are added for the current producer, or verified."""
+        metadata = self.metadata
+        if metadata.is_kept and metadata.state is TransactionState.ONGOING:
+            return ErrorCode.INVALID_TXN_STATE
+        return ADD_ANSWERS[metadata.state]
+
     def _is_expected(self, expected: ProducerIdAndEpoch) -> bool:
         """The producer id is the current one; or the one before it, used up, whose response was lost; or there is none
         yet, and the coordinator has forgotten the transactional id. The epoch is compared later."""
         metadata = self.metadata
         if metadata.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_id == metadata.producer_id:
             return True
+        if metadata.is_kept and expected.producer_id == metadata.next_producer_id:
+            return True
         if self._has_next_producer_id(*expected):
             return True
         return expected.producer_id == metadata.last_producer_id and expected.producer_epoch >= LAST_GIVEN_EPOCH
 
     def _refuse_producer(self, producer_id: int, producer_epoch: int) -> Answer | None:
-        metadata = self.metadata
+        producer = self._producer
         if self._has_next_producer_id(producer_id, producer_epoch):
-            return _concurrent(metadata.state)
-        if producer_id != metadata.producer_id:
-            return Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"the producer id is {metadata.producer_id}")
-        if producer_epoch != metadata.producer_epoch:
-            return Answer(ErrorCode.PRODUCER_FENCED, f"the producer epoch is {metadata.producer_epoch}")
+            return _concurrent(self.metadata.state)
+        if producer_id != producer.producer_id:
+            return self._refuse_producer_id(producer_id)
+        if producer_epoch != producer.producer_epoch:
+            return Answer(ErrorCode.PRODUCER_FENCED, f"the producer epoch is {producer.producer_epoch}")
         return None
+
+    def _refuse_producer_id(self, producer_id: int) -> Answer:
+        """Of another producer, or of one that has begun the transaction before it was kept with a new producer id."""
+        has_begun_it = self.metadata.is_kept and producer_id == self.metadata.producer_id
+        error = ErrorCode.PRODUCER_FENCED if has_begun_it else ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return Answer(error, f"the producer id is {self._producer.producer_id}")
 
     def _has_next_producer_id(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether the producer goes on with the producer id from the answer to its EndTxn, before that transaction has
         its markers."""
         metadata = self.metadata
-        return metadata.next_producer_id != NO_PRODUCER_ID and metadata.producer_after == (producer_id, producer_epoch)
+        has_next = metadata.next_producer_id != NO_PRODUCER_ID and metadata.state in ENDING_STATES
+        return has_next and metadata.producer_after == (producer_id, producer_epoch)
 
     def _next_epoch(
         self, timeout_ms: int, expected: ProducerIdAndEpoch | None, now_ms: int, new_producer_id: int | None
@@ -381,33 +434,61 @@ class Transaction:
             reason,
         )
 
-    def _fence(self, now_ms: int, reason: str) -> Transition:
-        metadata = self.metadata
-        epoch = metadata.producer_epoch if self._has_failed_fence else metadata.producer_epoch + 1
-        assert epoch <= MAX_PRODUCER_EPOCH, epoch
+    def _keep(self, timeout_ms: int, now_ms: int, new_producer_id: int | None) -> Decision | NeedsProducerId:
+        """The next epoch is for the producer alone: no former one may send a request again. The longer timeout counts:
+        what was prepared is never given less time than it had."""
+        metadata, producer = self.metadata, self._producer
+        if producer.producer_epoch < LAST_GIVEN_EPOCH:
+            following = ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch + 1)
+        elif new_producer_id is None:
+            return NeedsProducerId(f"epoch {producer.producer_epoch} of producer id {producer.producer_id} is the last")
+        else:
+            following = ProducerIdAndEpoch(new_producer_id, 0)
+        target = replace(
+            metadata,
+            timeout_ms=max(metadata.timeout_ms, timeout_ms),
+            next_producer_id=following.producer_id,
+            next_producer_epoch=following.producer_epoch,
+            last_producer_id=NO_PRODUCER_ID,
+            last_producer_epoch=NO_PRODUCER_EPOCH,
+            last_update_timestamp_ms=now_ms,
+        )
+        return self._prepare(target, "a producer initializes and keeps the transaction")
+
+    def _fence_producer(self, now_ms: int, reason: str) -> Transition:
+        metadata, producer = self.metadata, self._producer
+        fence = self._fence or ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch + 1)
+        assert fence.producer_epoch <= MAX_PRODUCER_EPOCH, fence
         assert can_enter(TransactionState.PREPARE_EPOCH_FENCE, metadata.state), metadata.state
-        self.metadata = replace(metadata, producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
+        self._fence = fence
         self.pending = TransactionState.PREPARE_ABORT
-        target = replace(self.metadata, state=TransactionState.PREPARE_ABORT, last_update_timestamp_ms=now_ms)
+        target = replace(
+            metadata,
+            state=TransactionState.PREPARE_ABORT,
+            producer_epoch=metadata.producer_epoch + 1,
+            next_producer_epoch=fence.producer_epoch if metadata.is_kept else NO_PRODUCER_EPOCH,
+            last_producer_epoch=NO_PRODUCER_EPOCH,
+            last_update_timestamp_ms=now_ms,
+        )
         return Transition(target, reason, is_fence=True)
+
+    def _end_refused(self, answer: EndAnswer) -> Answer:
+        """What an EndTxn hears that stores nothing."""
+        state = self.metadata.state
+        if answer is EndAnswer.REPEATED:
+            return Answer(ErrorCode.NONE, f"the state is {STATE_NAMES[state]} already")
+        if answer is EndAnswer.IN_PROGRESS:
+            return _concurrent(state)
+        if answer is EndAnswer.FENCED:
+            text = f"the producer epoch is {self._producer.producer_epoch} in state {STATE_NAMES[state]}"
+            return Answer(ErrorCode.PRODUCER_FENCED, text)
+        return Answer(ErrorCode.INVALID_TXN_STATE, f"the state is {STATE_NAMES[state]}")
 
     def _prepare(self, target: TransactionMetadata, reason: str) -> Transition:
         assert self.pending is None, self
         assert can_enter(target.state, self.metadata.state), (self.metadata.state, target.state)
         self.pending = target.state
         return Transition(target, reason)
-
-
-def _end_refused(answer: EndAnswer, metadata: TransactionMetadata) -> Answer:
-    """What an EndTxn hears that stores nothing."""
-    name = STATE_NAMES[metadata.state]
-    if answer is EndAnswer.REPEATED:
-        return Answer(ErrorCode.NONE, f"the state is {name} already")
-    if answer is EndAnswer.IN_PROGRESS:
-        return _concurrent(metadata.state)
-    if answer is EndAnswer.FENCED:
-        return Answer(ErrorCode.PRODUCER_FENCED, f"the producer epoch is {metadata.producer_epoch} in state {name}")
-    return Answer(ErrorCode.INVALID_TXN_STATE, f"the state is {name}")
 
 
 def _concurrent(state: TransactionState) -> Answer:

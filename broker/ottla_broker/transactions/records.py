@@ -1,9 +1,9 @@
 """The records of `__transaction_state`, byte for byte as Apache Kafka writes them.
 
 Key and value begin with an int16 version. Keys have version 0. Values have version 0 while transaction.version is 0,
-else version 1, whose tagged fields are those of Apache Kafka 4; a transaction of version 2 is always written as version
-1, which Apache Kafka 3.9 reads too. A record without a value is a tombstone. Pure; batches around the records are the
-log's matter.
+else version 1, whose tagged fields are those of Apache Kafka 4; a transaction of version 2, or one that a producer has
+kept (KIP-939), is always written as version 1, which Apache Kafka 3.9 reads too. A record without a value is a
+tombstone. Pure; batches around the records are the log's matter.
 
 Source: kafka.coordinator.transaction.TransactionLog.
 """
@@ -56,7 +56,7 @@ def transaction_record(
     `transaction_version`: the finalized level. What version 0 cannot hold is left out.
     """
     level = max(transaction_version, metadata.transaction_version)
-    version = FLEXIBLE_VALUE_VERSION if level >= 1 else 0
+    version = FLEXIBLE_VALUE_VERSION if level >= 1 or metadata.is_kept else 0
     is_empty = metadata.state is TransactionState.EMPTY
     value = schema.TransactionLogValue(
         producer_id=metadata.producer_id,
@@ -72,6 +72,7 @@ def transaction_record(
         value.previous_producer_id = metadata.last_producer_id
         value.next_producer_id = metadata.next_producer_id
         value.client_transaction_version = metadata.transaction_version
+        value.next_producer_epoch = metadata.next_producer_epoch
     return StateRecord(
         transaction_key(transactional_id),
         _with_version(version, schema.write_transaction_log_value(version, value)),
@@ -121,6 +122,7 @@ def read_value(value: Buffer) -> TransactionMetadata:
         last_producer_id=found.previous_producer_id,
         next_producer_id=found.next_producer_id,
         transaction_version=found.client_transaction_version,
+        next_producer_epoch=found.next_producer_epoch,
     )
 
 

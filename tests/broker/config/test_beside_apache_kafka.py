@@ -48,7 +48,7 @@ def described(system: System, resource_type: int, name: str) -> dict[str, tuple[
     }
 
 
-SINCE_3_9 = ("cordoned.log.dirs",)
+SINCE_3_9 = ("cordoned.log.dirs", "transaction.two.phase.commit.enable")
 """Keys of later releases that are served here too."""
 
 

@@ -178,7 +178,7 @@ class Broker:
         partitions: int = 4,
         epoch: int = 0,
         first_producer_id: int = 1000,
-        **config: int,
+        **config: int,  # bool among them
     ) -> None:
         self.clock = clock
         self.log = log or MemoryLog(clock)
@@ -192,7 +192,9 @@ class Broker:
             leaders=self.leaders,
             markers_here=here,
             metrics=self.metrics,
-            config=BrokerConfig.from_mapping({name.replace("__", "."): str(value) for name, value in config.items()}),
+            config=BrokerConfig.from_mapping(
+                {name.replace("__", "."): str(value).lower() for name, value in config.items()}
+            ),
             next_producer_id=self.next_producer_id,
             partition_count=lambda: partitions,
             finalized_version=lambda: self.finalized_version,
@@ -228,7 +230,7 @@ class Broker:
         while True:
             answer = await self.coordinator.initialize(transactional_id, timeout_ms, expected)
             if answer.error is not ErrorCode.CONCURRENT_TRANSACTIONS:
-                return answer
+                return ProducerAnswer(*answer[:3])
             await self.clock.sleep(0.02)
 
     async def begin(self, transactional_id: str, *partitions: TopicPartition) -> ProducerIdAndEpoch:

@@ -4,6 +4,9 @@ Three coordinators take turns in leading the only partition of `__transaction_st
 committed, and the first few of the other records by chance: the rest is lost. Appends fail, requests with markers get
 lost before or after they are carried out, partitions change their leader. Nothing is delivered late to a partition:
 that a marker may end a later transaction of the same epoch is what transaction.version 2 is for.
+
+The decision over transactions in two phases (KIP-939) is made outside, when they are prepared: they have that outcome,
+however often their producer dies before it has ended them.
 """
 
 from __future__ import annotations
@@ -37,6 +40,21 @@ RETRIABLE = (
 
 class FencedProducer(Exception):
     """The producer has to initialize again."""
+
+
+@dataclass
+class Decisions:
+    """What is decided outside over the transactions of one transactional id, and outlives its producers."""
+
+    prepared: ProducerIdAndEpoch | None = None
+    """Of the last transaction whose decision is to commit."""
+    number: int = 0
+    """Of that transaction."""
+    latest: int = 0
+    """Of the last transaction that was begun."""
+    outcomes: dict[int, bool] = field(default_factory=dict)
+    """By transaction: whether it has to be committed. Decided once, before anybody ends it."""
+    kept_count: int = 0
 
 
 @dataclass
@@ -123,6 +141,7 @@ class Fleet:
                 epoch=-1,
                 first_producer_id=1_000 * (1 + number),
                 transaction__abort__timed__out__transaction__cleanup__interval__ms=500,
+                transaction__two__phase__commit__enable=True,
             )
             for number in range(COORDINATORS)
         ]
@@ -132,6 +151,8 @@ class Fleet:
         self.number = 0
         self.answered: dict[int, bool] = {}
         """By transaction, what its producer was told: committed or aborted."""
+        self.decisions: dict[str, Decisions] = {}
+        """By transactional id of two phases."""
 
     def fail_over(self, leader: int) -> None:
         """The next leader has every committed record and the first few of the others."""
@@ -175,6 +196,75 @@ class Fleet:
                 await self.transact(transactional_id, producer)
             except FencedProducer:
                 producer = None
+
+    async def produce_in_two_phases(self, transactional_id: str) -> None:
+        """One producer after the other, each of which ends what the one before it has left."""
+        known = self.decisions[transactional_id] = Decisions()
+        while self.data.faults:
+            producer = await self.recover(transactional_id, known)
+            try:
+                while self.data.faults:
+                    producer = await self.prepare(transactional_id, producer, known)
+            except FencedProducer:
+                pass  # it was killed
+        await self.recover(transactional_id, known)
+
+    async def recover(self, transactional_id: str, known: Decisions) -> ProducerIdAndEpoch:
+        while True:
+            answer = await self.coordinator.coordinator.initialize(
+                transactional_id, 0, None, has_two_phases=True, keeps_transaction=True
+            )
+            if answer.error is ErrorCode.NONE:
+                if self.draw.random() < 0.7:
+                    break
+            else:
+                assert answer.error in RETRIABLE, answer  # else it is killed again, and begins with the next epoch
+            await self.clock.sleep(0.02)
+        producer = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
+        if answer.ongoing.producer_id < 0:
+            return producer
+        known.kept_count += 1
+        is_commit = answer.ongoing == known.prepared
+        number = known.number if is_commit else known.latest
+        assert known.outcomes.setdefault(number, False) is is_commit, "the open transaction is another one"
+        return await self.decide(transactional_id, producer, is_commit=is_commit)
+
+    async def prepare(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, known: Decisions
+    ) -> ProducerIdAndEpoch:
+        self.number += 1
+        number = known.latest = self.number
+        chosen = self.draw.sample(PARTITIONS, self.draw.randint(1, 3))
+        while True:
+            added = await self.coordinator.coordinator.add_partitions(transactional_id, *producer, chosen, 2)
+            if added is ErrorCode.NONE:
+                break
+            assert added in RETRIABLE, added
+            await self.clock.sleep(0.02)
+        for partition in chosen:
+            self.data.write(partition, producer, number)
+        if self.draw.random() < 0.2:
+            raise FencedProducer
+        if self.draw.random() < 0.3:
+            await self.clock.sleep(3 * TIMEOUT_MS / 1000)
+        known.outcomes[number] = is_commit = self.draw.random() < 0.7
+        if is_commit:
+            known.prepared, known.number = producer, number
+        if self.draw.random() < 0.3:
+            raise FencedProducer
+        return await self.decide(transactional_id, producer, is_commit=is_commit)
+
+    async def decide(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool
+    ) -> ProducerIdAndEpoch:
+        while True:
+            answer = await self.coordinator.coordinator.end_with_next_epoch(
+                transactional_id, *producer, is_commit=is_commit
+            )
+            if answer.error is ErrorCode.NONE:
+                return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
+            assert answer.error in RETRIABLE, answer
+            await self.clock.sleep(0.02)
 
     async def initialize(self, transactional_id: str) -> ProducerIdAndEpoch:
         while True:
@@ -237,5 +327,25 @@ def test_every_transaction_has_the_outcome_that_its_producer_was_told(seed: int)
             number: fleet.data.outcomes[number] for number in told
         }
         assert sum(told.values()) > 3, "transactions are committed all the same"
+
+    in_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_transaction_in_two_phases_has_the_outcome_that_was_decided(seed: int) -> None:
+    async def scenario(clock: Clock) -> None:
+        fleet = Fleet(clock, seed)
+        producers = [clock.spawn(fleet.produce_in_two_phases(name), name=name) for name in ("a", "b")]
+        await fleet.break_things()
+        for producer in producers:
+            await producer
+        await clock.sleep(1.0)
+        assert all(not partition.open for partition in fleet.data.partitions.values()), "a transaction is never ended"
+        decided: dict[int, bool] = {}
+        for known in fleet.decisions.values():
+            decided |= known.outcomes
+        assert {number: {decided[number]} for number in fleet.data.outcomes} == fleet.data.outcomes
+        assert {number for number, is_commit in decided.items() if is_commit} <= fleet.data.outcomes.keys()
+        assert sum(known.kept_count for known in fleet.decisions.values()) > 0, "transactions are kept"
 
     in_virtual_time(scenario)

@@ -20,13 +20,13 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import add_partitions_to_txn as add
 from ottla_broker.protocol.generated import update_metadata as um
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.server.edge.dispatch import listed
+from ottla_broker.server.edge.dispatch import served as served_listings
 from ottla_broker.transactions.states import TransactionState
 from tests.broker.groups.surroundings import in_virtual_time
 from tests.broker.transactions.surroundings import T0, Broker, started
 
 PARTITIONS = 4
-LISTINGS = {listing.api_key: listing for listing in listed({}, fleet_is_ours=True)}
+LISTINGS = {listing.api_key: listing for listing in served_listings({})}
 
 
 class Server:
@@ -98,9 +98,9 @@ class Server:
         }
 
 
-def served(scenario: Callable[[Server], Coroutine[Any, Any, None]]) -> None:
+def served(scenario: Callable[[Server], Coroutine[Any, Any, None]], **config: int) -> None:
     async def run(clock: Clock) -> None:
-        await scenario(Server(await started(clock, partitions=PARTITIONS)))
+        await scenario(Server(await started(clock, partitions=PARTITIONS, **config)))
 
     in_virtual_time(run)
 
@@ -129,6 +129,35 @@ def test_init_producer_id_raises_the_epoch_of_a_transactional_id(version: int) -
         assert answer.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
         answer = await server.call(ApiKey.INIT_PRODUCER_ID, version, transactional_id="", transaction_timeout_ms=1)
         assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+    served(scenario)
+
+
+@versions(ApiKey.INIT_PRODUCER_ID, 6)
+def test_init_producer_id_keeps_a_transaction(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        fields = {"transactional_id": "id", "transaction_timeout_ms": 10**9, "enable2_pc": True}
+        answer = await server.call(ApiKey.INIT_PRODUCER_ID, version, **fields, keep_prepared_txn=True)
+        assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 1000, 0)
+        assert (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch) == (-1, -1)
+        assert await server.broker.coordinator.add_partitions("id", 1000, 0, [T0]) == 0
+        answer = await server.call(ApiKey.INIT_PRODUCER_ID, version, **fields, keep_prepared_txn=True)
+        assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 1000, 1)
+        assert (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch) == (1000, 0)
+        answer = await server.call(ApiKey.INIT_PRODUCER_ID, version, **fields)
+        assert answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+        assert (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch) == (-1, -1)
+
+    served(scenario, transaction__two__phase__commit__enable=True)
+
+
+@versions(ApiKey.INIT_PRODUCER_ID, 6)
+def test_init_producer_id_refuses_two_phases_unless_they_are_enabled(version: int) -> None:
+    async def scenario(server: Server) -> None:
+        fields = {"transactional_id": "id", "transaction_timeout_ms": 1_000, "enable2_pc": True}
+        answer = await server.call(ApiKey.INIT_PRODUCER_ID, version, **fields)
+        assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
 
     served(scenario)
 

@@ -4,7 +4,9 @@ The model knows the log: which records are committed and which may be lost. It h
 - one outcome for each transaction: markers of both kinds are never written for one;
 - the decision is committed before the first marker;
 - a producer epoch never falls within a producer id, and no two InitProducerIds give the same one;
-- only the newest producer changes anything.
+- only the newest producer changes anything;
+- markers have the producer id of the transaction, and its epoch or the one after it, whoever has kept it;
+- what was prepared (KIP-939) is aborted by its newest producer, or by one that initializes and keeps nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.transactions.decisions import (
     LAST_GIVEN_EPOCH,
+    NO_TIMEOUT_MS,
     Answer,
     Decision,
     NeedsProducerId,
@@ -58,33 +61,51 @@ class Lives(RuleBasedStateMachine):
         self.outcomes: dict[int, set[TransactionState]] = {}
         self.given = {(7, epoch)}
         self.highest: dict[int, int] = {7: epoch}
+        self.refused: set[ProducerIdAndEpoch] = set()
+        """Producers that this coordinator has decided to fence."""
 
     # Requests
 
-    @rule(who=st.integers(0, 1), continues=st.booleans())
-    def initialize_producer(self, who: int, continues: bool) -> None:
-        producer = self.producers[who]
-        expected = ProducerIdAndEpoch(producer.id, producer.epoch) if continues and producer.id >= 0 else None
-        decision = self.transaction.initialize(TIMEOUT_MS, expected, self.now_ms)
+    @rule(
+        who=st.integers(0, 1),
+        continues=st.booleans(),
+        keeps=st.booleans(),
+        timeout_ms=st.sampled_from([TIMEOUT_MS, NO_TIMEOUT_MS]),
+    )
+    def initialize_producer(self, who: int, continues: bool, keeps: bool, timeout_ms: int) -> None:
+        producer, before = self.producers[who], self.transaction.metadata
+        continues = continues and producer.id >= 0 and not keeps
+        expected = ProducerIdAndEpoch(producer.id, producer.epoch) if continues else None
+        decision = self.transaction.initialize(timeout_ms, expected, self.now_ms, keeps_transaction=keeps)
         if isinstance(decision, NeedsProducerId):
-            decision = self.transaction.initialize(TIMEOUT_MS, expected, self.now_ms, self.next_producer_id)
+            decision = self.transaction.initialize(
+                timeout_ms, expected, self.now_ms, self.next_producer_id, keeps_transaction=keeps
+            )
             self.next_producer_id += 1
-        if self.append(decision) and self.written is not None and not self.written.is_fence:
+        if not self.append(decision) or self.written is None:
+            return
+        if not self.written.is_fence:
             self.on_commit = producer
+            return
+        assert not keeps
+        if expected is not None and (before.has_no_timeout or before.is_kept):
+            assert expected == before.producer and expected not in self.refused, "it was fenced itself"
+        self.refused.add(before.producer)
 
     @rule(who=st.integers(0, 1), partitions=st.sets(st.sampled_from(PARTITIONS), min_size=1))
     def add_partitions(self, who: int, partitions: set[TopicPartition]) -> None:
         producer, before = self.producers[who], self.transaction.metadata
         appended = self.append(self.transaction.add_partitions(producer.id, producer.epoch, partitions, self.now_ms))
         if appended:
-            assert (producer.id, producer.epoch) == (before.producer_id, before.producer_epoch)
+            self.may_append(producer, before)
+            assert not before.is_kept
 
     @rule(who=st.integers(0, 1), is_commit=st.booleans())
     def end(self, who: int, is_commit: bool) -> None:
         producer, before = self.producers[who], self.transaction.metadata
         decision = self.transaction.end(producer.id, producer.epoch, is_commit=is_commit, now_ms=self.now_ms)
         if self.append(decision):
-            assert (producer.id, producer.epoch) == (before.producer_id, before.producer_epoch)
+            self.may_append(producer, before)
 
     @rule(who=st.integers(0, 1), is_commit=st.booleans())
     def end_with_next_epoch(self, who: int, is_commit: bool) -> None:
@@ -101,7 +122,7 @@ class Lives(RuleBasedStateMachine):
             )
             self.next_producer_id += 1
         if self.append(decision):
-            assert (producer.id, producer.epoch) == (before.producer_id, before.producer_epoch)
+            self.may_append(producer, before)
             self.on_commit = producer
         elif isinstance(decision, Answer) and decision.error is ErrorCode.NONE:
             assert before.state is (TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT)
@@ -111,8 +132,10 @@ class Lives(RuleBasedStateMachine):
     @rule(passed_ms=st.sampled_from([1, 2 * TIMEOUT_MS]))
     def time_passes(self, passed_ms: int) -> None:
         self.now_ms += passed_ms
-        timed_out = self.transaction.time_out(self.now_ms)
+        timed_out, before = self.transaction.time_out(self.now_ms), self.transaction.metadata
         if timed_out is not None:
+            assert not before.has_no_timeout
+            self.refused.add(before.producer)
             self.append(timed_out)
 
     # Markers
@@ -124,6 +147,10 @@ class Lives(RuleBasedStateMachine):
         decided = [one.state for one in self.log[: self.committed] if one.state in ENDING_STATES]
         assert decided and decided[-1] is metadata.state, "a marker before its decision is committed"
         done = sorted(metadata.partitions)[:count]
+        if done:
+            begun = next(one for one in reversed(self.log) if one.state is TransactionState.ONGOING)
+            assert metadata.producer_id == begun.producer_id
+            assert metadata.producer_epoch - begun.producer_epoch in (0, 1)
         if done:
             self.outcomes.setdefault(self.number, set()).add(metadata.state)
         self.transaction.markers_written(done)
@@ -155,15 +182,15 @@ class Lives(RuleBasedStateMachine):
         """Another broker has the committed records and may have the others; it serves once they are committed."""
         if not survives:
             del self.log[self.committed :]
+        self.refused.clear()
         self.committed = len(self.log)
         self.written, self.on_commit = None, None
         last = self.log[-1]
         value = transaction_record("id", last).value
         assert value is not None
         self.transaction = Transaction("id", read_value(value))
-        self.highest[last.producer_id] = max(
-            (epoch for id_, epoch in self.given if id_ == last.producer_id), default=-1
-        )
+        latest = last.producer.producer_id
+        self.highest[latest] = max((epoch for id_, epoch in self.given if id_ == latest), default=-1)
 
     # Parts
 
@@ -176,6 +203,10 @@ class Lives(RuleBasedStateMachine):
         self.written = decision
         self.log.append(target)
         return True
+
+    def may_append(self, producer: Producer, before: TransactionMetadata) -> None:
+        assert (producer.id, producer.epoch) == before.producer
+        assert before.producer not in self.refused, "it was fenced"
 
     def give(self, producer: Producer, metadata: TransactionMetadata) -> None:
         given = metadata.producer_after
@@ -192,9 +223,9 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def an_epoch_never_falls(self) -> None:
         if hasattr(self, "transaction"):
-            metadata = self.transaction.metadata
-            assert metadata.producer_epoch >= self.highest.get(metadata.producer_id, -1)
-            self.highest[metadata.producer_id] = metadata.producer_epoch
+            producer = self.transaction.metadata.producer
+            assert producer.producer_epoch >= self.highest.get(producer.producer_id, -1)
+            self.highest[producer.producer_id] = producer.producer_epoch
 
     @invariant()
     def only_a_transaction_has_partitions(self) -> None:

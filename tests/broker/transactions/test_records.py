@@ -15,7 +15,7 @@ from ottla_broker.local.jars import find_java, kafka_class_path
 from ottla_broker.protocol.codec import DecodeError, EncodeError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import build_batch, build_records
-from ottla_broker.transactions.decisions import TransactionMetadata
+from ottla_broker.transactions.decisions import NO_TIMEOUT_MS, ProducerIdAndEpoch, TransactionMetadata
 from ottla_broker.transactions.records import (
     UnreadableValue,
     fits_a_record,
@@ -62,16 +62,18 @@ def test_a_tombstone_has_a_key_alone() -> None:
 
 
 def test_a_value_of_version_1_has_the_tagged_fields_of_apache_kafka_4() -> None:
-    """PreviousProducerId, NextProducerId, ClientTransactionVersion; a later field is skipped."""
+    """PreviousProducerId, NextProducerId, ClientTransactionVersion, NextProducerEpoch; a later field is skipped."""
     value = b"\x00\x01" + struct.pack(">qhib", 7, 2, 60_000, 1) + b"\x02"
     value += b"\x07orders" + b"\x02" + struct.pack(">i", 3) + b"\x00" + struct.pack(">qq", STARTED_MS, STARTED_MS)
     tags = b"\x00\x08" + struct.pack(">q", 6) + b"\x01\x08" + struct.pack(">q", 9) + b"\x02\x02\x00\x02"
-    found = read_value(value + b"\x03" + tags)
+    tags += b"\x03\x02\x00\x05"
+    found = read_value(value + b"\x04" + tags)
     assert (found.producer_id, found.producer_epoch, found.partitions) == (7, 2, {TopicPartition("orders", 3)})
     assert (found.last_producer_id, found.next_producer_id, found.transaction_version) == (6, 9, 2)
-    assert transaction_record("payments", found).value == value + b"\x03" + tags
-    assert read_value(value + b"\x04" + tags + b"\x09\x01\x00") == found
-    untagged = replace(found, last_producer_id=-1, next_producer_id=-1, transaction_version=0)
+    assert found.next_producer_epoch == 5
+    assert transaction_record("payments", found).value == value + b"\x04" + tags
+    assert read_value(value + b"\x05" + tags + b"\x09\x01\x00") == found
+    untagged = replace(found, last_producer_id=-1, next_producer_id=-1, next_producer_epoch=-1, transaction_version=0)
     assert read_value(value + b"\x00") == untagged
     assert transaction_record("payments", untagged, 1).value == value + b"\x00"
 
@@ -113,11 +115,23 @@ def test_any_metadata_survive_the_round_trip(transactional_id: str, metadata: Tr
     assert read_value(record.value) == metadata
 
 
-@given(METADATA, st.integers(-1, 2**40), st.integers(-1, 2**40), st.integers(1, 2), st.integers(0, 2))
+@given(
+    METADATA,
+    st.integers(-1, 2**40),
+    st.builds(ProducerIdAndEpoch, st.integers(-1, 2**40), st.integers(-1, 2**15 - 1)),
+    st.integers(1, 2),
+    st.integers(0, 2),
+)
 def test_version_1_keeps_the_other_producer_ids_and_the_transaction_version(
-    metadata: TransactionMetadata, last: int, following: int, finalized: int, version: int
+    metadata: TransactionMetadata, last: int, following: ProducerIdAndEpoch, finalized: int, version: int
 ) -> None:
-    metadata = replace(metadata, last_producer_id=last, next_producer_id=following, transaction_version=version)
+    metadata = replace(
+        metadata,
+        last_producer_id=last,
+        next_producer_id=following.producer_id,
+        next_producer_epoch=following.producer_epoch,
+        transaction_version=version,
+    )
     record = transaction_record("id", metadata, finalized)
     assert record.value is not None
     assert read_value(record.value) == metadata
@@ -138,6 +152,12 @@ def test_apache_kafka_reads_our_segment(tmp_path: Path) -> None:
         transaction_record("payments", EMPTY),
         transaction_tombstone("payments"),
         transaction_record("payments", replace(ONGOING, last_producer_id=6, transaction_version=2)),
+        transaction_record(
+            "payments",
+            replace(
+                ONGOING, timeout_ms=NO_TIMEOUT_MS, next_producer_id=9, next_producer_epoch=5, transaction_version=2
+            ),
+        ),
     ]
     segment = tmp_path / "__transaction_state-0" / "00000000000000000000.log"
     segment.parent.mkdir()
@@ -158,3 +178,5 @@ def test_apache_kafka_reads_our_segment(tmp_path: Path) -> None:
     assert "producerId:8,producerEpoch:0,state=Empty,partitions=[]" in lines[1]
     assert lines[2].endswith("payload: <DELETE>")
     assert "producerId:7,producerEpoch:2,state=Ongoing" in lines[3]
+    assert "producerId:7,producerEpoch:2,state=Ongoing" in lines[4]
+    assert f"txnTimeoutMs={NO_TIMEOUT_MS}" in lines[4]

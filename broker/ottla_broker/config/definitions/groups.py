@@ -487,6 +487,14 @@ KEYS: tuple[ConfigKey, ...] = (
         at_least(1),
     ),
     key(
+        "transaction.two.phase.commit.enable",
+        BOOLEAN,
+        False,
+        LOW,
+        READ_ONLY,
+        "Whether producers may have transactions without a timeout, which somebody else decides over (KIP-939).",
+    ),
+    key(
         "transactional.id.expiration.ms",
         INT,
         604800000,

@@ -137,6 +137,7 @@ ABOVE_KAFKA_3_9: tuple[FleetListing, ...] = (
     FleetListing(Listing(ApiKey.LIST_TRANSACTIONS, 0, 2, "list_transactions")),
     FleetListing(Listing(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "describe_topic_partitions")),
     FleetListing(Listing(ApiKey.WRITE_TXN_MARKERS, 0, 2, "write_txn_markers", calls_back=True)),
+    FleetListing(Listing(ApiKey.INIT_PRODUCER_ID, 0, 6, "init_producer_id"), TRANSACTION_VERSION, 2, stays_served=True),
     FleetListing(Listing(ApiKey.END_TXN, 0, 5, "end_txn"), TRANSACTION_VERSION, 2, stays_served=True),
     FleetListing(
         Listing(ApiKey.TXN_OFFSET_COMMIT, 0, 5, "txn_offset_commit"), TRANSACTION_VERSION, 2, stays_served=True

@@ -5,15 +5,18 @@ Behaviour
     former one (KIP-360). With a transactional id the transaction coordinator answers: the producer id of the
     transactional id with a raised epoch, which fences every other producer that uses the transactional id. An open
     transaction is aborted first; until its markers are written the producer gets CONCURRENT_TRANSACTIONS.
+    From v6 on (KIP-939): with Enable2Pc the transactions of the producer have no timeout. With KeepPreparedTxn an open
+    transaction stays open: the producer may end it, and is told with which producer id and epoch it was begun.
 Errors, in this order
-    INVALID_REQUEST (producer id without epoch or the other way round; an empty transactional id),
-    INVALID_TRANSACTION_TIMEOUT, UNKNOWN_SERVER_ERROR (a transactional id of more than 32767 bytes),
-    COORDINATOR_LOAD_IN_PROGRESS (the partition is loading, or no producer ids can be allocated from ZooKeeper at the
-    moment), NOT_COORDINATOR, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, COORDINATOR_NOT_AVAILABLE (the record is not
-    committed).
+    INVALID_REQUEST (producer id without epoch or the other way round; an empty transactional id; KeepPreparedTxn with a
+    producer id), TRANSACTIONAL_ID_AUTHORIZATION_FAILED (Enable2Pc without transaction.two.phase.commit.enable),
+    INVALID_TRANSACTION_TIMEOUT (not with Enable2Pc), UNKNOWN_SERVER_ERROR (a transactional id of more than 32767
+    bytes), COORDINATOR_LOAD_IN_PROGRESS (the partition is loading, or no producer ids can be allocated from ZooKeeper
+    at the moment), NOT_COORDINATOR, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, COORDINATOR_NOT_AVAILABLE (the record is
+    not committed).
 Versions
     1: throttling before the response. 2: flexible. 3: producer id and epoch (KIP-360). 4: PRODUCER_FENCED, which is
-    INVALID_PRODUCER_EPOCH before (KIP-588). 5: TRANSACTION_ABORTABLE (KIP-890).
+    INVALID_PRODUCER_EPOCH before (KIP-588). 5: TRANSACTION_ABORTABLE (KIP-890). 6: two-phase commit (KIP-939).
 """
 
 from __future__ import annotations
@@ -41,12 +44,20 @@ async def handle(services: Services, context: RequestContext, request: InitProdu
     if request.producer_id != NO_PRODUCER_ID:
         expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     answer = await services.transaction_coordinator.initialize(
-        request.transactional_id, request.transaction_timeout_ms, expected
+        request.transactional_id,
+        request.transaction_timeout_ms,
+        expected,
+        has_two_phases=request.enable2_pc,
+        keeps_transaction=request.keep_prepared_txn,
     )
     if context.api_version < 4 and answer.error is ErrorCode.PRODUCER_FENCED:
         return _failed(ErrorCode.INVALID_PRODUCER_EPOCH)
     return InitProducerIdResponse(
-        error_code=int(answer.error), producer_id=answer.producer_id, producer_epoch=answer.producer_epoch
+        error_code=int(answer.error),
+        producer_id=answer.producer_id,
+        producer_epoch=answer.producer_epoch,
+        ongoing_txn_producer_id=answer.ongoing.producer_id,
+        ongoing_txn_producer_epoch=answer.ongoing.producer_epoch,
     )
 
 
