@@ -53,6 +53,7 @@ from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.producers import ProducerStates
 from ottla_broker.storage.log.verification import Verifications
 from ottla_broker.storage.log_dirs.loading import DirectoryLoader
+from ottla_broker.transactions import coordinator as transaction_coordinator
 from ottla_broker.transactions.coordinator import TransactionCoordinator
 from ottla_broker.transactions.decisions import Transition
 from ottla_broker.transactions.machine import Transaction
@@ -258,6 +259,22 @@ async def _committed_already(self: Any, partition: int, leader_epoch: int) -> No
 
 def _any_producer(self: Transaction, producer_id: int, producer_epoch: int) -> None:
     return None
+
+
+_keep = Transaction._keep
+
+
+def _keep_for_everybody(self: Transaction, timeout_ms: int, now_ms: int, new_producer_id: int | None) -> Any:
+    former = self.metadata.producer
+    decision = _keep(self, timeout_ms, now_ms, new_producer_id)
+    if not isinstance(decision, Transition):
+        return decision
+    target = replace(decision.metadata, next_producer_id=former.producer_id, next_producer_epoch=former.producer_epoch)
+    return replace(decision, metadata=target)
+
+
+def _keep_nothing(self: Transaction, timeout_ms: int, now_ms: int, new_producer_id: int | None) -> Any:
+    return self._fence_producer(now_ms, "a producer initializes")
 
 
 def _verified_already(self: Verifications, *arguments: Any) -> None:
@@ -675,6 +692,27 @@ MUTANTS = (
         20,
         ((Transaction, "_refuse_producer", _any_producer),),
         is_quick=True,
+    ),
+    Mutant(
+        "a prepared transaction times out",
+        "transactional_fleet",
+        20,
+        ((transaction_coordinator, "NO_TIMEOUT_MS", 1500),),
+        is_quick=True,
+    ),
+    Mutant(
+        "a prepared transaction is aborted when its producer comes back",
+        "transactional_fleet",
+        20,
+        ((Transaction, "_keep", _keep_nothing),),
+        is_quick=True,
+    ),
+    Mutant(
+        "a producer that keeps a transaction does not fence the former one",
+        "transactional_fleet",
+        20,
+        ((Transaction, "_keep", _keep_for_everybody),),
+        first_seed=50,
     ),
     Mutant(
         "a transaction is appended without verification",

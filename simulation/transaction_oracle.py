@@ -66,6 +66,7 @@ class TransactionOracle:
         self.aborted_count = 0
         self.acknowledged_count = 0
         self.delivered_count = 0
+        self.kept_count = 0
 
     # -- what producers tell ----------------------------------------------------------------------------------------
 
@@ -130,6 +131,17 @@ class TransactionOracle:
         for transaction in self._transactions.get(transactional_id, ()):
             if transaction.producer_epoch < producer_epoch and transaction.outcome is TransactionOutcome.OPEN:
                 self.aborted(transaction, f"producer epoch {producer_epoch} has fenced it")
+
+    def kept(self, transactional_id: str, producer_epoch: int, *, is_commit: bool) -> None:
+        """A producer was given an open transaction of that epoch to end; what is decided is committed in the oracle."""
+        known = self._transactions.get(transactional_id, ())
+        found = [one for one in known if one.producer_epoch == producer_epoch]
+        if not found:
+            raise Violation(f"an open transaction of epoch {producer_epoch} was kept, nobody has begun it")
+        self.kept_count += 1
+        decided = [one for one in found if one.outcome is TransactionOutcome.COMMITTED]
+        if decided and not is_commit:
+            raise Violation(f"{decided[0]} is to be aborted, and was committed ({decided[0].why})")
 
     # -- what others see --------------------------------------------------------------------------------------------
 

@@ -5,7 +5,10 @@ some die in the middle of a transaction, and some are paused, so that they come 
 at work. What they did and were told is in the `TransactionOracle`. An answer that the official client would take for a
 mistake of the broker is a `Violation`.
 
-Source: org.apache.kafka.clients.producer.internals.TransactionManager (KIP-98, KIP-360, KIP-447, KIP-588).
+With a `Checkpoint` its transactions have two phases (KIP-939) and are of transaction.version 2: what the checkpoint has
+is decided, and the next producer ends what the one before it has left as the checkpoint says.
+
+Source: org.apache.kafka.clients.producer.internals.TransactionManager (KIP-98, KIP-360, KIP-447, KIP-588, KIP-890).
 """
 
 from __future__ import annotations
@@ -65,6 +68,28 @@ class _DeadError(Exception):
     """The application of the producer has died."""
 
 
+class Checkpoint:
+    """Where an application decides over its transactions: outside of the brokers, durable, with one owner at a time."""
+
+    def __init__(self) -> None:
+        self._owner: object = None
+        self._prepared: tuple[int, int] | None = None
+        """Producer id and epoch of the last transaction that is decided to commit."""
+
+    def own(self, owner: object) -> None:
+        """A new application takes over: nothing that the former one prepares is decided any more."""
+        self._owner = owner
+
+    def store(self, owner: object, prepared: tuple[int, int]) -> None:
+        """Decides that the transaction commits. Raises FencedError."""
+        if self._owner is not owner:
+            raise FencedError
+        self._prepared = prepared
+
+    def has(self, prepared: tuple[int, int]) -> bool:
+        return self._prepared == prepared
+
+
 class TransactionalClient:
     """One producer, from InitProducerId until it is fenced, dies or has done its work."""
 
@@ -77,6 +102,7 @@ class TransactionalClient:
         partitions: Sequence[Partition],
         draw: random.Random,
         next_offset: Callable[[], int],
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         """`next_offset` gives the offset to commit for the group in a transaction."""
         self._workload = workload
@@ -87,6 +113,9 @@ class TransactionalClient:
         self._partitions = partitions
         self._random = draw
         self._next_offset = next_offset
+        self._checkpoint = checkpoint
+        self._has_leaders_add = checkpoint is not None and draw.random() < 0.5
+        """The leaders of partitions and of the group have them added to the transaction (KIP-890)."""
         self._current_one_answered = True
         """The last answer came from a coordinator that had not been replaced."""
         self._asked = 0
@@ -110,7 +139,7 @@ class TransactionalClient:
             await self._read_group_offset()
             while not (only_initialize or self._workload.is_stopping):
                 await self._run_transaction()
-                if self._has_given_up:
+                if self._has_given_up and self._checkpoint is None:
                     # The official client goes on in its epoch, and a late EndTxn ends its next transaction: what
                     # transaction.version 2 is for (KIP-890). An epoch for itself refuses it with version 0 as well.
                     await self._initialize()
@@ -139,7 +168,7 @@ class TransactionalClient:
             for _ in range(draw.choice((1, 1, 2, 4))):
                 partitions = draw.sample(self._partitions, draw.randint(1, min(3, len(self._partitions))))
                 fresh = [one for one in partitions if one not in added]
-                if fresh:
+                if fresh and not self._has_leaders_add:
                     await self._add_partitions(fresh)
                     added.update(fresh)
                 for partition in partitions:
@@ -151,18 +180,33 @@ class TransactionalClient:
             if draw.random() < 0.7:
                 await self._commit_offset(transaction, self._next_offset())
             if draw.random() < 0.8:
+                await self._prepare(transaction)
                 await self._end(transaction, is_commit=True)
                 return
         except AbortableError:
             await self._end(transaction, is_commit=False)
+            if self._checkpoint is not None:
+                return  # in the next epoch already
             if draw.random() < 0.5:  # what it sent may arrive now, and nobody writes behind it
                 await asyncio.sleep(draw.choice((1.0, 4.0)) * draw.random())
             await self._initialize()
             return
         await self._end(transaction, is_commit=False)
 
+    async def _prepare(self, transaction: ProducerTransaction) -> None:
+        """In two phases: the checkpoint has it, so it is committed whoever ends it, and whenever."""
+        if self._checkpoint is not None:
+            await self._step()
+            self._checkpoint.store(self, (self._producer_id, self._epoch))
+            self._oracle.committed(transaction, "its checkpoint has it")
+            if self._random.random() < 0.3:
+                await asyncio.sleep(self._random.choice((0.5, 4.0, 20.0)) * self._random.random())
+
     async def _initialize(self) -> None:
         """A new epoch; a producer that has one names it, and is refused when another one has fenced it (KIP-360)."""
+        if self._checkpoint is not None:
+            await self._recover(self._checkpoint)
+            return
         init = codec.module(ApiKey.INIT_PRODUCER_ID)
         is_known = self._producer_id >= 0
         self._asked = self._oracle.asks_for_an_epoch(self._id)
@@ -178,6 +222,31 @@ class TransactionalClient:
         answer = await self._coordinated(
             TRANSACTION, ApiKey.INIT_PRODUCER_ID, range(3 if is_known else 0, 6), body, lambda one: [one.error_code]
         )
+        self._take_epoch(answer)
+
+    async def _recover(self, checkpoint: Checkpoint) -> None:
+        """Keeps what the producer before this one has left open, and ends it as the checkpoint says."""
+        init = codec.module(ApiKey.INIT_PRODUCER_ID)
+        checkpoint.own(self)
+        self._asked = self._oracle.asks_for_an_epoch(self._id)
+        named = init.InitProducerIdRequest(
+            transactional_id=self._id,
+            transaction_timeout_ms=self._timeout_ms,
+            enable2_pc=True,
+            keep_prepared_txn=True,
+        )
+        answer = await self._coordinated(
+            TRANSACTION, ApiKey.INIT_PRODUCER_ID, range(6, 7), lambda version: named, lambda one: [one.error_code]
+        )
+        self._take_epoch(answer)
+        ongoing = (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
+        if ongoing != (-1, -1):
+            self._oracle.kept(self._id, ongoing[1], is_commit=checkpoint.has(ongoing))
+            await self._step()
+            self._take_epoch(await self._ask_to_end(is_commit=checkpoint.has(ongoing)))
+
+    def _take_epoch(self, answer: Any) -> None:
+        """From here on the producer has what the coordinator has given it."""
         self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
         self._sequences.clear()
         self._has_given_up = False
@@ -226,7 +295,7 @@ class TransactionalClient:
         data = produce.PartitionProduceData(index=partition[1], records=batch)
         topic = produce.TopicProduceData(name=partition[0], partition_data=[data])
         body = produce.ProduceRequest(transactional_id=self._id, acks=-1, timeout_ms=3000, topic_data=[topic])
-        version = self._random.choice((3, 5, 7, 8, 9, 10, 11))
+        version = 12 if self._has_leaders_add else self._random.choice((3, 5, 7, 8, 9, 10, 11))
         for _ in range(self._attempts):
             await self._step()
             try:
@@ -262,9 +331,10 @@ class TransactionalClient:
             producer_epoch=self._epoch,
             group_id=self._group,
         )
-        await self._coordinated(
-            TRANSACTION, ApiKey.ADD_OFFSETS_TO_TXN, range(5), lambda version: named, lambda one: [one.error_code]
-        )
+        if not self._has_leaders_add:
+            await self._coordinated(
+                TRANSACTION, ApiKey.ADD_OFFSETS_TO_TXN, range(5), lambda version: named, lambda one: [one.error_code]
+            )
         topic, number = self._partitions[0]
         transaction.group_offset = offset
 
@@ -283,29 +353,35 @@ class TransactionalClient:
         await self._coordinated(
             GROUP,
             ApiKey.TXN_OFFSET_COMMIT,
-            range(5),
+            range(5, 6) if self._has_leaders_add else range(5),
             body,
             lambda answer: [part.error_code for one in answer.topics for part in one.partitions],
         )
 
     async def _end(self, transaction: ProducerTransaction, *, is_commit: bool) -> None:
-        end = codec.module(ApiKey.END_TXN)
         await self._step()
         if is_commit:
             self._oracle.commit_asked(transaction)
         else:
             self._oracle.aborted(transaction, "its producer aborts it")
+        answer = await self._ask_to_end(is_commit=is_commit)
+        if is_commit:
+            self._oracle.committed(transaction, "EndTxn was answered")
+        if self._checkpoint is not None:
+            self._take_epoch(answer)
+
+    async def _ask_to_end(self, *, is_commit: bool) -> Any:
+        end = codec.module(ApiKey.END_TXN)
         body = end.EndTxnRequest(
             transactional_id=self._id,
             producer_id=self._producer_id,
             producer_epoch=self._epoch,
             committed=is_commit,
         )
-        await self._coordinated(
-            TRANSACTION, ApiKey.END_TXN, range(5), lambda version: body, lambda one: [one.error_code]
+        versions = range(5) if self._checkpoint is None else range(5, 6)
+        return await self._coordinated(
+            TRANSACTION, ApiKey.END_TXN, versions, lambda version: body, lambda one: [one.error_code]
         )
-        if is_commit:
-            self._oracle.committed(transaction, "EndTxn was answered")
 
     # -- the group --------------------------------------------------------------------------------------------------
 
@@ -388,7 +464,8 @@ class TransactionalClient:
     def _is_being_fenced(self) -> bool:
         """Whether another producer has asked for an epoch, or the transaction has timed out."""
         lasted_s = self._workload.world.loop.time() - self._began_s
-        return not self._oracle.is_latest(self._id, self._asked) or lasted_s >= self._timeout_ms / 1000
+        has_timed_out = self._checkpoint is None and lasted_s >= self._timeout_ms / 1000
+        return not self._oracle.is_latest(self._id, self._asked) or has_timed_out
 
     def _all_are_current(self) -> bool:
         """Whether no broker believes to lead what another one leads by now."""
@@ -422,12 +499,14 @@ class TransactionalId:
         client: Client,
         transactional_id: str,
         partitions: Sequence[Partition],
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         self._workload = workload
         self._oracle = oracle
         self._client = client
         self._id = transactional_id
         self._partitions = partitions
+        self._checkpoint = checkpoint
         self._random = workload.world.stream(f"transactional id/{transactional_id}")
         self._producers = 0
         self._offset = 0
@@ -468,6 +547,7 @@ class TransactionalId:
             self._partitions,
             self._workload.world.stream(f"producer {self._producers} of {self._id}"),
             self._next_offset,
+            self._checkpoint,
         )
 
     def _next_offset(self) -> int:

@@ -4,6 +4,9 @@ Half of the seeds set flush.messages=1 and have losses of power; in the others b
 acknowledged may be lost in any of them, and what transactions promise is checked exactly (`transaction_oracle`): no
 committed record is missing, no aborted one visible, none is both, offsets are committed with their records, and when
 the faults are healed no open transaction holds back the last stable offset.
+
+In half of the seeds one more transactional id has transactions in two phases (KIP-939): what its checkpoint has decided
+is committed, whoever ends it and however often its application dies before.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from simulation.scenarios.fleet import brokers_agree, checked, heal, watch
 from simulation.scenarios.replicated import all_in_sync, all_is_committed, replicas_are_equal
 from simulation.scenarios.single import SETTLE_S, broker_settings, verify
 from simulation.transaction_oracle import TransactionOracle
-from simulation.transactional_clients import CommittedReader, TransactionalId
+from simulation.transactional_clients import Checkpoint, CommittedReader, TransactionalId
 from simulation.workload import Workload, create_topic
 from simulation.world import World
 
@@ -61,6 +64,8 @@ async def run(world: World) -> Checker:
         TransactionalId(workload, transactions, draw.choice(clients), f"id{number}", partitions)
         for number in range(draw.choice((1, 2, 3)))
     ]
+    if world.stream("two phases").random() < 0.5:
+        ids.append(TransactionalId(workload, transactions, clients[0], f"id{len(ids)}", partitions, Checkpoint()))
     for number, one in enumerate(ids):
         workload.add_work(one.run(), f"transactional id {number}")
     for partition in partitions:
@@ -92,6 +97,7 @@ async def run(world: World) -> Checker:
     world.tallies = {
         "transactions committed": transactions.committed_count,
         "transactions aborted": transactions.aborted_count,
+        "transactions kept": transactions.kept_count,
     }
     world.note(", ".join(f"{count} {what}" for what, count in world.tallies.items()))
     return checker
@@ -106,6 +112,7 @@ def _settings(draw: random.Random, *, flushed: bool) -> dict[str, str]:
         "transaction.state.log.replication.factor": "3",
         "transaction.state.log.min.isr": "2",
         "transaction.state.log.num.partitions": str(draw.choice((1, 2, 3))),
+        "transaction.two.phase.commit.enable": "true",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": str(draw.choice((300, 2000))),
         "replica.lag.time.max.ms": str(draw.choice((1000, 3000))),
         "replica.fetch.wait.max.ms": str(draw.choice((50, 500))),
