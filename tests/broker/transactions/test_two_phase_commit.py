@@ -156,7 +156,7 @@ def test_a_transaction_that_was_kept_is_only_ended() -> None:
 
 
 def test_a_producer_that_keeps_nothing_aborts_what_was_kept() -> None:
-    """kafka-transactions.sh --forceTerminateTransaction, and every client that does not know of two phases."""
+    """Admin.fenceProducers, kafka-transactions.sh forceTerminateTransaction, every client that knows nothing of it."""
     transaction = prepared()
     kept(transaction)
     kept(transaction)

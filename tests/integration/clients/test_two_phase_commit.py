@@ -130,7 +130,7 @@ def test_the_former_producer_is_fenced_and_the_new_one_only_ends(fleet: RunningC
 
 
 def test_a_producer_that_knows_nothing_of_it_aborts_what_was_prepared(fleet: RunningCluster) -> None:
-    """Also kafka-transactions.sh --forceTerminateTransaction: InitProducerId that keeps nothing."""
+    """InitProducerId that keeps nothing, as Admin.fenceProducers and forceTerminateTransaction send it."""
     former = prepared(fleet, "terminated")
     current = kept(fleet, "terminated", former)
     assert (state_of(fleet, "terminated"), producer_of(fleet, "terminated")) == ("Ongoing", former)
