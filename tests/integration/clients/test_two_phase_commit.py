@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
+from ottla_broker.internal_topics.partitioning import partition_for
 from ottla_broker.local.jars import find_java, kafka_class_path
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
@@ -127,6 +128,52 @@ def test_the_former_producer_is_fenced_and_the_new_one_only_ends(fleet: RunningC
     assert produce(fleet, "fenced", 0, following) == NONE, "the next transaction"
     assert end(fleet, "fenced", following, True)[0] == NONE
     await_that(lambda: len(read_committed(fleet.bootstrap, "fenced", PARTITIONS)) == 2, "it is committed too")
+
+
+def commit_offset(fleet: RunningCluster, topic: str, group: str, producer: tuple[int, int]) -> int:
+    """By TxnOffsetCommit 5: the coordinator of the group has its partition added to the transaction."""
+    find, api = codec.module(ApiKey.FIND_COORDINATOR), codec.module(ApiKey.TXN_OFFSET_COMMIT)
+    part = api.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
+    request = api.TxnOffsetCommitRequest(
+        transactional_id=topic,
+        group_id=group,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        topics=[api.TxnOffsetCommitRequestTopic(name=topic, partitions=[part])],
+    )
+    errors: list[int] = []
+
+    def is_answered() -> bool:
+        with Wire(fleet.address(fleet.running[0])) as wire:
+            found = wire.ask(ApiKey.FIND_COORDINATOR, 2, find.FindCoordinatorRequest(key=group, key_type=0))
+        if found.error_code:
+            return False
+        with Wire(fleet.address(found.node_id)) as wire:
+            (answer,) = wire.ask(ApiKey.TXN_OFFSET_COMMIT, 5, request).topics
+        errors.append(answer.partitions[0].error_code)
+        return not ErrorCode.of(errors[-1]).retriable or errors[-1] == NONE
+
+    await_that(is_answered, "the group has a coordinator")
+    return errors[-1]
+
+
+def test_offsets_of_a_group_are_committed_by_whoever_keeps_the_transaction(fleet: RunningCluster) -> None:
+    former = prepared(fleet, "offsets")
+    assert commit_offset(fleet, "offsets", "group-0", former) == NONE
+    current = kept(fleet, "offsets", former)
+    # A group of another partition of __consumer_offsets: of one that is in the transaction nobody is asked.
+    others = [
+        f"group-{number}"
+        for number in range(1, 30)
+        if partition_for(f"group-{number}", 4) != partition_for("group-0", 4)
+    ]
+    assert commit_offset(fleet, "offsets", others[0], former) in (FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+    assert commit_offset(fleet, "offsets", others[0], current) == ErrorCode.INVALID_TXN_STATE
+    assert end(fleet, "offsets", current, True)[0] == NONE
+    consumer = Consumer({"bootstrap.servers": fleet.bootstrap, "group.id": "group-0"})
+    (committed,) = consumer.committed([TopicPartition("offsets", 0)], LIMIT_S)
+    consumer.close()
+    assert committed.offset == 7
 
 
 def test_a_producer_that_knows_nothing_of_it_aborts_what_was_prepared(fleet: RunningCluster) -> None:
