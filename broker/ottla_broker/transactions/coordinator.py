@@ -183,8 +183,10 @@ class TransactionCoordinator:
         self._is_active = False
         self._timers: dict[str, Timer] = {}
         self._append_retries = 0
+        self._oldest_start_ms: int | None = None
+        """When the oldest transaction began that has not ended, as the last search for timed out ones has found it."""
         self._metrics = TransactionMetrics(
-            metrics, lambda: self._sender.without_leader_count, lambda: self._append_retries
+            metrics, lambda: self._sender.without_leader_count, lambda: self._append_retries, self._longest_open_ms
         )
 
     # Life
@@ -424,11 +426,20 @@ class TransactionCoordinator:
 
     async def abort_timed_out(self) -> None:
         """Aborts every transaction that is open for longer than its timeout, and fences its producer."""
+        oldest_ms: int | None = None
         async for owned, transaction in self._turns():
+            metadata = transaction.metadata
+            if metadata.state is TransactionState.ONGOING or metadata.state in ENDING_STATES:
+                began_ms = metadata.start_timestamp_ms
+                oldest_ms = began_ms if oldest_ms is None else min(oldest_ms, began_ms)
             decision = transaction.time_out(self._clock.now_ms())
             if decision is not None:
                 name = f"abort {transaction.transactional_id}"
                 self._clock.spawn(self._store(owned, transaction, decision), name=name)
+        self._oldest_start_ms = oldest_ms
+
+    def _longest_open_ms(self) -> float:
+        return 0 if self._oldest_start_ms is None else self._clock.now_ms() - self._oldest_start_ms
 
     async def remove_expired(self) -> None:
         """Removes the transactional ids that were not used for transactional.id.expiration.ms."""

@@ -14,7 +14,11 @@ class TransactionMetrics:
     """The coordinator observes loads; gauges are read when somebody looks."""
 
     def __init__(
-        self, metrics: Metrics, without_leader_count: Callable[[], float], append_retry_count: Callable[[], float]
+        self,
+        metrics: Metrics,
+        without_leader_count: Callable[[], float],
+        append_retry_count: Callable[[], float],
+        longest_open_ms: Callable[[], float],
     ) -> None:
         self.partition_load = metrics.histogram(
             "kafka_server_transaction_coordinator_metrics_partition_load_time_seconds",
@@ -30,4 +34,9 @@ class TransactionMetrics:
             f"{_MARKERS}_logappendretryqueuesize",
             "Transactions whose completion is being appended to __transaction_state again.",
             append_retry_count,
+        )
+        metrics.gauge(
+            "kafka_server_transaction_coordinator_metrics_active_transaction_open_time_max",
+            "How long the oldest transaction that has not ended is open, in milliseconds (KIP-939).",
+            longest_open_ms,
         )

@@ -307,6 +307,12 @@ async def begin(broker: Broker) -> ProducerIdAndEpoch:
     return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
 
 
+def open_time_max(broker: Broker) -> float:
+    name = "kafka_server_transaction_coordinator_metrics_active_transaction_open_time_max "
+    (line,) = (line for line in broker.exposed().splitlines() if line.startswith(name))
+    return float(line.removeprefix(name))
+
+
 @virtual
 async def test_two_phases_are_refused_unless_the_broker_is_configured_for_them(clock: Clock) -> None:
     broker = await started(clock)
@@ -333,8 +339,10 @@ async def test_a_prepared_transaction_waits_for_its_decision(clock: Clock) -> No
     producer = await begin(broker)
     error, metadata = broker.coordinator.describe("id")
     assert error is NONE and metadata is not None and metadata.timeout_ms == NO_TIMEOUT_MS
-    await clock.sleep(30 * 24 * 3600)
+    month_s = 30 * 24 * 3600
+    await clock.sleep(month_s)
     assert broker.state("id") is S.ONGOING
+    assert month_s * 1000 <= open_time_max(broker) < month_s * 1000 + 1000
     answer = await broker.coordinator.initialize("id", -1, None, has_two_phases=True, keeps_transaction=True)
     assert answer == (NONE, producer.producer_id, 1, producer)
     assert [one.producer_id for one in broker.coordinator.list((), None, -1)[1]] == [producer.producer_id]
@@ -342,6 +350,8 @@ async def test_a_prepared_transaction_waits_for_its_decision(clock: Clock) -> No
     assert ended == (NONE, producer.producer_id, 2)
     await broker.reaches("id", S.COMPLETE_COMMIT)
     assert broker.leaders.written == {T0: [(producer.producer_id, 1, True)], T1: [(producer.producer_id, 1, True)]}
+    await broker.coordinator.abort_timed_out()
+    assert open_time_max(broker) == 0
 
 
 @virtual
