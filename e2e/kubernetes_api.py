@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from ottla_operator.effects.kubernetes_api import path_of
 DEPLOYMENT = ResourceKind("apps/v1", "Deployment", "deployments")
 VOLUME = ResourceKind("v1", "PersistentVolume", "persistentvolumes", namespaced=False)
 POLL_S = 0.5
+WATCH_S = 3600.0
+"""How long a watch may be silent."""
 LIMIT_S = 300.0
 """The limit for waiting: nothing that works takes longer, on a busy machine either."""
 
@@ -57,6 +59,26 @@ class Kubernetes:
     def list(self, kind: ResourceKind, namespace: str | None = "default", selector: str = "") -> Sequence[Obj]:
         query = f"?labelSelector={selector}" if selector else ""
         return list(self.request("GET", path_of(kind, namespace, None) + query)["items"])
+
+    def changes(
+        self, kind: ResourceKind, namespace: str | None = "default", selector: str = ""
+    ) -> Iterator[tuple[str, Obj]]:
+        """The objects, as ADDED, and then each event of a watch, as it comes. Ends when the API server ends the watch,
+        or raises Refused; whoever asks again gets all objects again, but not those that were deleted meanwhile."""
+        path = path_of(kind, namespace, None)
+        found = self.request("GET", f"{path}?labelSelector={selector}")
+        for item in found["items"]:
+            yield "ADDED", {"kind": kind.kind, **item}
+        version = found["metadata"]["resourceVersion"]
+        query = f"?watch=1&labelSelector={selector}&resourceVersion={version}"
+        try:
+            for line in self._ask("GET", path + query, timeout_s=WATCH_S).response:
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise Refused(int(event["object"].get("code") or 0), str(event["object"].get("message")))
+                yield event["type"], event["object"]
+        except HTTPError as error:
+            raise Refused(0, f"watch of {path}: {error}") from error
 
     def create(self, obj: Obj) -> Obj:
         kind = KINDS[obj["kind"]]
@@ -162,22 +184,28 @@ class Kubernetes:
         return dict(self.there(KAFKA_CLUSTER, name, namespace)["status"])
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Obj:
-        headers = {"Accept": "application/json", "Content-Type": content_type}
-        url = f"{self._client.configuration.host}{path}"
-        # update_params_for_auth, so that tokens and exec plugins of a kubeconfig work too
-        queries: list[tuple[str, str]] = []
-        self._client.update_params_for_auth(headers, queries, ["BearerToken"], path, method, body)
         try:
-            response = self._client.call_api(method, url, headers, body, _request_timeout=120)
+            response = self._ask(method, path, body, content_type)
             text = response.read()  # type: ignore[no-untyped-call]
-        except client.ApiException as error:
-            raise Refused(int(error.status or 0), str(error.body)) from error
         except HTTPError as error:  # no answer in time, or its end is missing
             raise Refused(0, f"{method} {path}: {error}") from error
         answer = json.loads(text) if text else {}
         if response.status >= 400:
             raise Refused(response.status, str(answer.get("message", text[:300])))
         return dict(answer)
+
+    def _ask(
+        self, method: str, path: str, body: Any = None, content_type: str = "application/json", timeout_s: float = 120
+    ) -> client.rest.RESTResponse:
+        headers = {"Accept": "application/json", "Content-Type": content_type}
+        url = f"{self._client.configuration.host}{path}"
+        # update_params_for_auth, so that tokens and exec plugins of a kubeconfig work too
+        queries: list[tuple[str, str]] = []
+        self._client.update_params_for_auth(headers, queries, ["BearerToken"], path, method, body)
+        try:
+            return self._client.call_api(method, url, headers, body, _request_timeout=timeout_s)
+        except client.ApiException as error:
+            raise Refused(int(error.status or 0), str(error.body)) from error
 
 
 def condition_of(obj: Obj, kind: str) -> Obj:

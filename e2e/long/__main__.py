@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 import traceback
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -99,7 +101,7 @@ def run(
 ) -> ScenarioResult:
     """One scenario. What it raises is a fault of it; the next one begins all the same."""
     found = Findings()
-    began = time.monotonic()
+    began, at, average = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds"), os.getloadavg()[0]
     say = progress.of(scenario.name)
     try:
         say(f"begins with {scenario.size}")
@@ -115,7 +117,7 @@ def run(
         found.faults.append(traceback.format_exc())
     for fault in found.faults:
         say(f"wrong: {fault}")
-    return ScenarioResult(scenario, round(time.monotonic() - began, 1), found)
+    return ScenarioResult(scenario, round(time.monotonic() - began, 1), found, at, round(average, 1))
 
 
 class Lines:

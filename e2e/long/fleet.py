@@ -13,6 +13,7 @@ import yaml
 
 from e2e.installation import Helm, OperatorDeployment, manifests
 from e2e.kubernetes_api import Kubernetes, Refused, condition_of, is_ready
+from e2e.long.timeline import ChangeLog, FleetChange
 from e2e.long.watch import Observation, Watch
 from e2e.machine import CommandFailed, kill_and_wait
 from e2e.nodes import processes_of_pod
@@ -129,6 +130,17 @@ class OperatedFleet:
             yield found
         finally:
             found += watch.stop()
+
+    @contextmanager
+    def followed(self) -> Iterator[list[FleetChange]]:
+        """Fills the list with every change, at the end."""
+        found: list[FleetChange] = []
+        log = ChangeLog(self.kubernetes, NAME, BROKERS, BROKER_ID)
+        log.start()
+        try:
+            yield found
+        finally:
+            found += log.stop()
 
     def kill_operator(self) -> None:
         """SIGKILL to its processes, as when it runs out of memory; and another pod, without the kubelet's back-off."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,11 +19,13 @@ _SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class ScenarioResult:
-    """What one scenario found, and how long it took."""
+    """What one scenario found, how long it took, when it began (ISO 8601) and what the load average was then."""
 
     scenario: FleetScenario
     seconds: float
     found: Findings
+    began: str = ""
+    load: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ def report(results: Sequence[ScenarioResult], whole: Whole, events: Sequence[Eve
     scenarios = [_scenario(result, events) for result in results]
     has_faults = any(scenario["faults"] for scenario in scenarios)
     return {
+        "machine": {"cores": os.cpu_count() or 1},
         "good": not (has_faults or whole.findings or whole.errors),
         "scenarios": scenarios,
         "findings": whole.findings,
@@ -55,7 +59,11 @@ def _scenario(result: ScenarioResult, events: Sequence[Event]) -> dict[str, Any]
     return {
         "name": result.scenario.name,
         "seconds": result.seconds,
+        "began": result.began,
+        "load": result.load,
+        "brokers": result.scenario.size.brokers,
         "figures": result.found.figures,
+        "timelines": result.found.timelines,
         "windows": {name: asdict(one) for name, one in seen.items()},
         "faults": [*result.found.faults, *faults],
     }
@@ -69,6 +77,8 @@ def show(found: dict[str, Any], console: Console) -> None:
         rows = [("all of it", f"{scenario['seconds']:.0f} s"), *scenario["figures"].items()]
         for name, window in scenario["windows"].items():
             rows += _rows(name, window)
+        for name, timeline in scenario["timelines"].items():
+            rows += [(f"{name}: {phase}", f"{seconds:.1f} s") for phase, seconds in timeline.items()]
         for number, (figure, value) in enumerate(rows):
             table.add_row(scenario["name"] if number == 0 else "", figure, str(value))
         for fault in scenario["faults"]:

@@ -5,25 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from e2e.long.fleet import NAME
+from e2e.long.load import PARTITIONS
 from e2e.long.scenario import FleetScenario, ScenarioStage
+from e2e.long.timeline import phases
 from e2e.long.watch import RestartedBatch
 from e2e.providers.processes import ProcessProvider
 from ottla_operator.api.objects import KAFKA_CLUSTER, dig
 
 KEY = "log.retention.hours"
 KILLS = 5
+ONE_BY_ONE, IN_BATCHES = "one by one", "in batches"
+RATIO = "time in batches, to one by one"
 
 
 def roll_six(stage: ScenarioStage) -> None:
     """One broker at a time, then in batches."""
-    one_by_one = _roll(stage, "one by one", {"maxBatch": 1})
-    in_batches = _roll(stage, "in batches", {"maxBatch": None})
+    one_by_one = _roll(stage, ONE_BY_ONE, {"maxBatch": 1})
+    in_batches = _roll(stage, IN_BATCHES, {"maxBatch": None})
     found = stage.found
-    seconds = [batches[-1].ended - batches[0].began for batches in (one_by_one, in_batches) if batches]
+    found.figures |= {"racks": len(set(stage.fleet.racks().values())), "partitions under load": PARTITIONS}
     found.figures |= {"batches": len(in_batches), "batches of one": len(one_by_one)}
-    found.figures["first to last batch, seconds"] = " and ".join(f"{took:.0f}" for took in reversed(seconds))
-    if len(seconds) == 2:
-        found.figures["time in batches, to one by one"] = round(seconds[1] / seconds[0], 2)
+    seconds = {name: sum(found.timelines[name].values()) for name in (ONE_BY_ONE, IN_BATCHES)}
+    found.figures |= {f"{name}: first to last batch, seconds": round(took, 1) for name, took in seconds.items()}
+    if seconds[ONE_BY_ONE]:
+        found.figures[RATIO] = round(seconds[IN_BATCHES] / seconds[ONE_BY_ONE], 3)
     found.expect(len(one_by_one) == 6, f"with maxBatch 1 there were {len(one_by_one)} batches: {one_by_one}")
     found.expect(len(in_batches) == 3, f"six brokers in three racks took {len(in_batches)} batches: {in_batches}")
 
@@ -73,10 +78,11 @@ def _roll(stage: ScenarioStage, name: str, rolling: Mapping[str, object]) -> lis
     stage.say(f"a roll {name}")
     fleet.patch({"rolling": dict(rolling)})
     fleet.until_ready()
-    with stage.window(name) as batches:
+    with stage.window(name) as batches, fleet.followed() as changes:
         fleet.configure({KEY: next_value(stage)})
         fleet.until(lambda: fleet.uids() != before, "the first pod is replaced")
         fleet.until_ready()
+    stage.found.timelines[name] = phases(changes)
     expect_restarted(stage, before)
     return batches
 

@@ -21,11 +21,12 @@ SIX = Size(brokers=6, servers=3)
 @dataclass(slots=True)
 class Findings:
     """`figures` by name. `windows` are the spans whose traffic is looked at when all is over. `faults`: goals that hold
-    at any speed, and were missed."""
+    at any speed, and were missed. `timelines`: where the seconds of a roll went, by window and phase (`timeline`)."""
 
     figures: dict[str, Value] = field(default_factory=dict)
     windows: list[Window] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    timelines: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def expect(self, holds: bool, what: str) -> None:
         """`what` is what is wrong otherwise."""
