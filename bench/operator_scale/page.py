@@ -1,12 +1,23 @@
-"""docs/reference/scale.md: what one operator serves, as it was measured, and the command that measures it."""
+"""docs/reference/scale.md: what one operator serves, as it was measured, and the commands that measure it.
+
+The page has two sections, each as the last run of its own command wrote it: `write` replaces one and leaves the other.
+"""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.operator_scale.measurement import BROKERS, REPLICAS, PassTimes, ScaleFigures
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "scale.md"
+TITLE = """# Scale
+
+Figures of the operator. Each section is as the last run of its command wrote it.
+"""
+TOPICS_TITLE, ROLL_TITLE = "Many topics", "A roll of a fleet"
+TITLES = (TOPICS_TITLE, ROLL_TITLE)
+"""Of the sections, in their order."""
 TOPICS = 10_000
 TARGETS = {"ready_s": 300.0, "rss_mib": 200.0, "pass_ms": 200.0, "writes_at_rest": 0}
 
@@ -30,8 +41,30 @@ def missed(figures: ScaleFigures, times: PassTimes) -> list[str]:
     return [name for name, most in TARGETS.items() if found[name] > most]
 
 
+def write(title: str, text: str) -> None:
+    """Replaces one section of the page."""
+    PAGE.write_text(with_section(PAGE.read_text(encoding="utf-8"), title, text), encoding="utf-8")
+
+
+def with_section(page: str, title: str, text: str) -> str:
+    """The page with another text in one of its sections.
+
+    >>> print(with_section(with_section("", ROLL_TITLE, "fast"), TOPICS_TITLE, "many").removeprefix(TITLE).strip())
+    ## Many topics
+    <BLANKLINE>
+    many
+    <BLANKLINE>
+    ## A roll of a fleet
+    <BLANKLINE>
+    fast
+    """
+    sections = dict(part.split("\n", 1) for part in page.split("\n## ")[1:])
+    sections[title] = text
+    return TITLE + "".join(f"\n## {name}\n\n{sections[name].strip()}\n" for name in TITLES if name in sections)
+
+
 def text(figures: ScaleFigures, times: PassTimes) -> str:
-    """The page."""
+    """The section of many topics."""
     topics = f"{figures.topics:,}".replace(",", " ")
     cpu = figures.cpu_s
     total = sum(cpu.values())
@@ -58,14 +91,13 @@ def text(figures: ScaleFigures, times: PassTimes) -> str:
          f"{times.median_ms:.0f} ms ({times.worst_ms:.0f} ms, {times.cpu_ms:.0f} ms)", "200 ms"),
     ]  # fmt: skip
     lines = [
-        "# Scale",
-        "",
         f"What one operator serves: {topics} KafkaTopics of one partition and {REPLICAS} replicas, {BROKERS} brokers.",
-        "`python -m bench.operator_scale --page` writes this page; so does `python -m bench --scenario operator`. The",
-        "API server, etcd, ZooKeeper, brokers and operator are processes of one machine; the operator is the",
-        "product's, but for the addresses of the brokers.",
+        "`python -m bench.operator_scale --page` measures it and writes this section; so does",
+        "`python -m bench --scenario operator`. The API server, etcd, ZooKeeper, brokers and operator are processes of",
+        "one machine; the operator is the product's, but for the addresses of the brokers.",
         "",
-        f"Measured on {figures.cores} cores whose load average was {figures.load:.0f} when the run began. "
+        f"Measured on {datetime.now(UTC):%Y-%m-%d} on {figures.cores} cores whose load average was "
+        f"{figures.load:.0f} when the run began. "
         + (
             "Other programs used them then: the times may be longer than on an idle machine, the processor times, the "
             "memory and the counts are not."

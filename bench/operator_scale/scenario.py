@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.java import LoadFailed
-from bench.operator_scale import page
+from bench.operator_scale import page, roll
 from bench.operator_scale.measurement import measure, measure_passes
 from bench.scenarios import OPERATOR as NAME
 from bench.spark_read import SparkReadResults
@@ -18,7 +18,8 @@ FEW_TOPICS, SHORT_REST_S = 200, 20.0
 
 
 def run(work: Path, is_full: bool, measured: SparkReadResults) -> None:
-    """Measures with 10 000 topics and ten minutes at rest, and writes docs/reference/scale.md; or a little of it.
+    """Measures with 10 000 topics and ten minutes at rest, and a roll as root, and writes docs/reference/scale.md; or
+    measures a little of it.
 
     Raises:
         LoadFailed: nothing was measured.
@@ -30,7 +31,8 @@ def run(work: Path, is_full: bool, measured: SparkReadResults) -> None:
     except (CommandFailed, NotInTime) as error:
         raise LoadFailed(f"the operator was not measured: {error}") from error
     if is_full:
-        page.PAGE.write_text(page.text(figures, times), encoding="utf-8")
+        page.write(page.TOPICS_TITLE, page.text(figures, times))
+        roll.measure_where_possible()
     for metric, value in (
         ("writes_at_rest", figures.writes_at_rest),
         ("rss_mb", figures.rss_mib * 1.048576),
