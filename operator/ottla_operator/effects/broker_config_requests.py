@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, KafkaAdminClient
-from kafka.errors import for_code
+from kafka.errors import KafkaError as ClientError
+from kafka.errors import UnknownBrokerIdError, for_code
 
 from ottla_operator.api.fleet import SECRET, BrokerValue, BrokerValues, ConfigChanges
 
@@ -19,26 +20,45 @@ OWN = "DYNAMIC_BROKER_CONFIG"
 
 
 def describe_brokers(client: KafkaAdminClient, broker_ids: Sequence[int]) -> Mapping[int, BrokerValues]:
-    """Where brokers have their values from. Only for keys with a dynamic value every place is asked for."""
-    if not broker_ids:
-        return {}
-    resources = [ConfigResource(ConfigResourceType.BROKER, str(broker_id)) for broker_id in broker_ids]
-    # The client takes values of all brokers for defaults, so its own filter would drop them.
-    described = client.describe_configs(resources, config_filter="all").get("broker", {})
+    """Where those brokers that answer have their values from; for keys with a dynamic value every place.
+
+    Raises:
+        ClientError: none answers.
+    """
     found: dict[int, dict[str, BrokerValue]] = {}
-    asked: list[ConfigResource] = []
-    for name, items in described.items():
-        found[int(name)] = {
-            key: BrokerValue(file=_shown(item))
-            for key, item in sorted(items.items())
-            if item["config_source"] == STATIC and not item["read_only"]
-        }
-        if dynamic := [key for key, item in items.items() if item["config_source"] in (OWN, OF_ALL)]:
-            asked.append(ConfigResource(ConfigResourceType.BROKER, name, dict.fromkeys(dynamic)))
-    if asked:
-        for name, items in client.describe_configs(asked, True, config_filter="all").get("broker", {}).items():
-            found[int(name)] |= {key: _places(key, item) for key, item in sorted(items.items())}
+    for broker_id in broker_ids:
+        try:
+            found[broker_id] = _describe(client, broker_id)
+        except ClientError:  # it stops, or has not started yet: the others are wanted all the same
+            if broker_id == broker_ids[-1] and not found:
+                raise
     return found
+
+
+def _describe(client: KafkaAdminClient, broker_id: int) -> dict[str, BrokerValue]:
+    name = str(broker_id)
+    items = _ask(client, ConfigResource(ConfigResourceType.BROKER, name), has_places=False)
+    found = {
+        key: BrokerValue(file=_shown(item))
+        for key, item in sorted(items.items())
+        if item["config_source"] == STATIC and not item["read_only"]
+    }
+    if dynamic := [key for key, item in items.items() if item["config_source"] in (OWN, OF_ALL)]:
+        asked = ConfigResource(ConfigResourceType.BROKER, name, dict.fromkeys(dynamic))
+        places = _ask(client, asked, has_places=True)
+        found |= {key: _places(key, item) for key, item in sorted(places.items())}
+    return found
+
+
+def _ask(client: KafkaAdminClient, resource: ConfigResource, *, has_places: bool) -> dict[str, Any]:
+    # The client takes values of all brokers for defaults, so its own filter would drop them.
+    try:
+        answer = client.describe_configs([resource], has_places, config_filter="all")
+    except UnknownBrokerIdError:
+        # The client's own metadata is from while the broker was away, and is refreshed only after five minutes.
+        client._manager.run(client._manager.cluster.refresh_metadata)
+        answer = client.describe_configs([resource], has_places, config_filter="all")
+    return dict(answer.get("broker", {}).get(resource.name, {}))
 
 
 def _places(key: str, item: Mapping[str, Any]) -> BrokerValue:

@@ -132,7 +132,7 @@ class KafkaAdmin(Protocol):
         ...
 
     async def broker_values(self, broker_ids: Sequence[int]) -> Mapping[int, BrokerValues]:
-        """Where each of these brokers has its values from."""
+        """Where each of these brokers that answers has its values from."""
         ...
 
     async def log_dirs(self, brokers: Sequence[int]) -> Mapping[int, Sequence[LogDirContents]]:

@@ -234,19 +234,25 @@ class ClusterObserver:
         return snapshot
 
     async def broker_values_now(self, snapshot: Snapshot) -> Mapping[int, BrokerValues] | None:
-        """Asks the registered brokers where they have their values from; of the others the last answer counts."""
+        """Asks the registered brokers where they have their values from; of the others the last answer counts, and of
+        those whose pod ends or is gone: a request to them waits for an answer that does not come."""
         ids = snapshot.broker_ids()
         client = self._kafka.client
         if client is None or snapshot.kafka is None:
             return self._broker_values
+        asked = [number for number in ids if number in snapshot.kafka.brokers and self._stays(snapshot, number)]
         try:
-            answered = await client.broker_values([number for number in ids if number in snapshot.kafka.brokers])
+            answered = await client.broker_values(asked)
         except KafkaUnavailable as error:
             self._log.info("no broker reports its configuration: %s", error)
             return self._broker_values
         known = self._broker_values or {}
         self._broker_values = {number: values for number, values in {**known, **answered}.items() if number in ids}
         return self._broker_values
+
+    def _stays(self, snapshot: Snapshot, broker_id: int) -> bool:
+        pod = snapshot.pod(names.pod_of(names.broker_name(self._key[1], broker_id)))
+        return pod is not None and not is_terminating(pod)
 
     async def _read_features(self, snapshot: Snapshot, kafka: ClusterMetadata | None) -> Mapping[str, int] | None:
         """The finalized features, while spec.version is too low. Asks for none at rest."""
@@ -370,18 +376,20 @@ class ClusterObserver:
             pod = snapshot.get(POD, names.pod_of(names.broker_name(self._key[1], broker_id)))
             if pod is not None and dig(pod, "status", "podIP") and not is_terminating(pod):
                 pods[broker_id] = pod
-        answers = await asyncio.gather(*(self._environment.broker_report(pod) for pod in pods.values()))
-        reports = {broker_id: report for broker_id, report in zip(pods, answers, strict=True) if report is not None}
-        ready = [broker_id for broker_id, pod in pods.items() if has_condition(pod, "Ready")]
-        if not ready:
-            return reports, None
+        asked = asyncio.gather(*(self._environment.broker_report(pod) for pod in pods.values()))
+        metadata, answers = await asyncio.gather(self._metadata(snapshot, pods), asked)
+        return {number: report for number, report in zip(pods, answers, strict=True) if report is not None}, metadata
+
+    async def _metadata(self, snapshot: Snapshot, pods: Mapping[int, Obj]) -> ClusterMetadata | None:
+        if not any(has_condition(pod, "Ready") for pod in pods.values()):
+            return None
         bootstrap = tuple(internal_address(snapshot.cluster, broker_id) for broker_id in snapshot.broker_ids())
         try:
             client = await self._kafka.to(bootstrap)
-            return reports, await client.view()
+            return await client.view()
         except KafkaUnavailable as error:
             self._log.info("no broker answers: %s", error)
-            return reports, None
+            return None
 
 
 def leader_pod(snapshot: Snapshot, servers: Mapping[int, ServerReport]) -> Obj | None:

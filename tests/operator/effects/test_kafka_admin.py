@@ -92,6 +92,13 @@ async def test_values_of_a_broker_are_returned_with_every_place_that_they_come_f
     assert await values_after({1: nothing, None: nothing}, None) == before
 
 
+async def test_a_broker_that_does_not_answer_hides_the_values_of_no_other(admin: KafkaPythonAdmin) -> None:
+    found = await admin.broker_values([0, 9, 1])
+    assert found.keys() == {0, 1} and all(found.values())
+    with pytest.raises(KafkaUnavailable):
+        await admin.broker_values([9])
+
+
 async def test_a_refused_value_of_a_broker_has_its_own_error_and_stops_no_other(admin: KafkaPythonAdmin) -> None:
     wanted = {"num.io.threads": "1000", "log.cleaner.backoff.ms": "14000", "num.partitions": "3"}
     errors = await admin.alter_broker_configs({1: wanted})
