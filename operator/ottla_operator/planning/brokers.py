@@ -165,7 +165,7 @@ def build_stateful_set(
             {"name": "tmp", "mountPath": "/tmp"},
             *({"name": claim.disk, "mountPath": mount_path(claim.disk)} for claim in claims),
         ],
-        "startupProbe": _probe("/livez", period=2, failures=60),
+        "startupProbe": _probe("/livez", period=1, failures=120),  # the members of a batch wait for the last one
         "livenessProbe": _probe("/livez", period=10, failures=6),
         "readinessProbe": _probe("/readyz", period=1, failures=2),  # how soon its Service drops it: config.SERVE_MS
         "resources": resource_requirements(pool.resources),
