@@ -11,12 +11,16 @@ otherwise for all (`planning.preferred_leaders`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 
 from ottla_operator.api.fleet import ClusterMetadata, PartitionReport
 
-ELECTIONS_PER_STEP = 200
-"""How many partitions one request names. Each election costs the clients of its partition a metadata refresh."""
+ELECTIONS_PER_BROKER = 200
+"""How many partitions of one preferred replica a request names. Each election costs the clients of its partition a
+metadata refresh. The brokers of a batch get theirs back in the same requests."""
+ELECTIONS_PER_STEP = 1000
+"""How many in all."""
 
 PartitionId = tuple[str, int]
 
@@ -46,5 +50,12 @@ def restorable(
 
 
 def step(partitions: Collection[PartitionReport]) -> tuple[PartitionId, ...]:
-    """The first partitions, as many as one request names."""
-    return tuple((partition.topic, partition.index) for partition in list(partitions)[:ELECTIONS_PER_STEP])
+    """The first partitions of each preferred replica, as many as one request names."""
+    found: list[PartitionId] = []
+    of_broker: Counter[int] = Counter()
+    for partition in partitions:
+        preferred = partition.replicas[0]
+        if of_broker[preferred] < ELECTIONS_PER_BROKER and len(found) < ELECTIONS_PER_STEP:
+            of_broker[preferred] += 1
+            found.append((partition.topic, partition.index))
+    return tuple(found)

@@ -1,7 +1,7 @@
 """Which leaderships leave a batch before its brokers stop, and how: another replica is preferred for a moment.
 
 Kafka elects only the preferred replica on request (ElectLeaders, KIP-460): the first of the assignment. So for up to
-`MOVES_PER_STEP` partitions at a time the operator
+`MOVES_PER_BROKER` partitions of each broker of the batch at a time, `MOVES_PER_STEP` in all, the operator
 
     1  records the moves, with the original orders of replicas, in status.roll.moving
     2  puts the replica that is to lead first        AlterPartitionReassignments (KIP-455), the same replicas
@@ -17,6 +17,7 @@ by somebody else and is left alone, as are partitions that are being reassigned.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,8 +25,11 @@ from typing import Any
 from ottla_operator.api.fleet import ClusterMetadata, PartitionReport
 from ottla_operator.roller.leader_elections import PartitionId
 
-MOVES_PER_STEP = 100
-"""How many partitions one step moves; their orders stand in status meanwhile (about 100 bytes each)."""
+MOVES_PER_BROKER = 100
+"""How many partitions one step moves away from one broker: the clients of these refresh their metadata. The brokers of
+a batch are left in the same steps, or a batch would take as many steps as its brokers one by one."""
+MOVES_PER_STEP = 1000
+"""How many in all: their orders stand in status meanwhile (about 100 bytes each)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +89,23 @@ def movable(
 def next_moves(
     view: ClusterMetadata, batch: Collection[int], partitions: Iterable[PartitionReport]
 ) -> tuple[LeaderMove, ...]:
-    """The moves of the first of these partitions: to the replica that controlled shutdown would choose."""
+    """The moves of the first of these partitions of each broker: to the replica that controlled shutdown would choose.
+
+    >>> orders = [(1, 0, 2), (1, 0, 2), (3, 0, 2)]
+    >>> led = [PartitionReport("t", number, order[0], order, order) for number, order in enumerate(orders)]
+    >>> [(move.index, move.leader) for move in next_moves(ClusterMetadata("c", 0, (0, 1, 2, 3), ()), (1, 3), led)]
+    [(0, 0), (1, 0), (2, 0)]
+    """
     found: list[LeaderMove] = []
+    of_broker: Counter[int] = Counter()
     for partition in partitions:
         leader = _next_leader(partition, view, batch)
-        if leader is not None and len(found) < MOVES_PER_STEP:
-            found.append(LeaderMove(partition.topic, partition.index, partition.replicas, leader))
+        if leader is None or of_broker[partition.leader] >= MOVES_PER_BROKER:
+            continue
+        of_broker[partition.leader] += 1
+        found.append(LeaderMove(partition.topic, partition.index, partition.replicas, leader))
+        if len(found) == MOVES_PER_STEP:
+            break
     return tuple(found)
 
 

@@ -70,6 +70,8 @@ from ottla_operator.roller.state import PlannedMember, Roll, Step, Waiting
 
 REQUEUE_S = 2.0
 RESTORE_REQUEUE_S = 0.5
+LEADERS_SEEN_S = 0.1
+"""When to look whether leaderships have moved: brokers show what the controller did a moment later."""
 TURN_REQUEUE_S = 5.0
 LEADERSHIP_TIMEOUT_S = 60.0
 PROGRESS_DEADLINE_S = 600.0
@@ -398,7 +400,10 @@ def _apply(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> RollDec
     if outdated := _outdated(batch):
         moves = facts.has_partitions and facts.restores_leaders
         leads = moves and facts.kafka is not None and movable(facts.kafka, running(batch), facts.refused_moves)
-        return _to(facts, roll, "MoveLeaders" if leads else "DeletePod", pods=outdated)
+        if not leads or facts.kafka is None:
+            return _to(facts, roll, "DeletePod", pods=outdated)
+        first = roll.moving or next_moves(facts.kafka, running(batch), leads)
+        return _to(facts, roll, "MoveLeaders", pods=outdated, moving=first)
     return _restarted(facts, roll)
 
 
@@ -435,13 +440,18 @@ def _move_leaders(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) -> 
     wanted = movable(facts.kafka, stopping, facts.refused_moves)
     if left:
         message = f"broker {', '.join(map(str, stopping))} leads {len(wanted)} partitions that others can lead"
-        return replace(_stay(roll, [message], moves=left), requeue_after_s=RESTORE_REQUEUE_S)
+        return replace(_stay(roll, [message], moves=left), requeue_after_s=_soon(roll, message))
     if not wanted:
         return _to(facts, roll, "DeletePod", moving=())
     if roll.moving:  # these are over: the next ones are recorded in a status without them, so none is taken for another
         return replace(_stay(replace(roll, moving=())), requeue_after_s=RESTORE_REQUEUE_S)
     moving = next_moves(facts.kafka, stopping, wanted)
     return replace(_stay(replace(roll, moving=moving)), requeue_after_s=0.0)
+
+
+def _soon(roll: Roll, message: str) -> float:
+    """When to look at what was asked for: at once, but not again and again when the last time had no effect."""
+    return RESTORE_REQUEUE_S if message in roll.blocked_by else LEADERS_SEEN_S
 
 
 def _outdated(batch: Sequence[RollMember]) -> dict[int, str]:
@@ -541,7 +551,9 @@ def _restore_leaders(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) 
         waits = [f"broker {number} is ready since a moment ago: clients may not reach it yet" for number in new]
         return replace(_stay(roll, waits), requeue_after_s=RESTORE_REQUEUE_S)
     message = f"{len(wanted)} partitions that prefer broker {', '.join(map(str, settled))} are led by others"
-    return replace(_stay(roll, [message], elect=step(wanted)), requeue_after_s=RESTORE_REQUEUE_S)
+    some = step(wanted)
+    soon = _soon(roll, message) if len(some) == len(wanted) else RESTORE_REQUEUE_S
+    return replace(_stay(roll, [message], elect=some), requeue_after_s=soon)
 
 
 def _next(roll: Roll, facts: RollFacts) -> RollDecision:

@@ -9,7 +9,7 @@ import pytest
 
 from ottla_operator.api.objects import POD
 from ottla_operator.planning.pods import REACHABLE_AFTER_S
-from ottla_operator.roller.leader_elections import ELECTIONS_PER_STEP
+from ottla_operator.roller.leader_elections import ELECTIONS_PER_BROKER
 from ottla_operator.roller.machine import LEADERSHIP_TIMEOUT_S
 from tests.operator.fleet import CLUSTER, Fleet
 
@@ -93,7 +93,7 @@ async def test_many_elections_are_asked_for_in_bounded_steps() -> None:
     fleet.kubernetes.remove(POD, "orders-broker-1-0")
     for _ in range(8):
         await fleet.step()
-    assert [len(asked) for asked in fleet.kafka.elections] == [ELECTIONS_PER_STEP, ELECTIONS_PER_STEP, 50]
+    assert [len(asked) for asked in fleet.kafka.elections] == [ELECTIONS_PER_BROKER, ELECTIONS_PER_BROKER, 50]
     assert fleet.kafka.leads() == {0: 450, 1: 450, 2: 450}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -9,8 +10,10 @@ from hypothesis import strategies as st
 
 from ottla_operator.api.fleet import ClusterMetadata, PartitionReport
 from ottla_operator.roller.batches import needed_in_sync
-from ottla_operator.roller.leader_moves import LeaderMove
+from ottla_operator.roller.leader_moves import MOVES_PER_BROKER, LeaderMove
 from ottla_operator.roller.machine import (
+    LEADERS_SEEN_S,
+    RESTORE_REQUEUE_S,
     MemberPod,
     RollDecision,
     RollFacts,
@@ -240,10 +243,9 @@ def _with_leaders(*partitions: PartitionReport, now: str = NOW) -> RollFacts:
 
 
 def test_leaderships_are_recorded_before_they_move_and_the_pod_goes_when_nothing_is_led() -> None:
-    moving = decide(Roll("r1", "broker", "ApplyTemplate", NOW, (1,)), _with_leaders(_leading(1, 0, 2))).roll
-    assert moving is not None and (moving.step, moving.pods) == ("MoveLeaders", {1: "u1"})
-    recorded = decide(moving, _with_leaders(_leading(1, 0, 2)))
-    assert recorded.roll is not None and recorded.roll.moving == (MOVE,) and recorded.moves == ()
+    recorded = decide(Roll("r1", "broker", "ApplyTemplate", NOW, (1,)), _with_leaders(_leading(1, 0, 2)))
+    assert recorded.roll is not None and (recorded.roll.step, recorded.roll.pods) == ("MoveLeaders", {1: "u1"})
+    assert recorded.roll.moving == (MOVE,) and recorded.moves == ()
     assert from_status(recorded.roll.to_status()) == recorded.roll
     acts = decide(recorded.roll, _with_leaders(_leading(1, 0, 2)))
     assert acts.moves == (MOVE,) and not acts.only_restore and acts.delete == ()
@@ -285,6 +287,33 @@ def test_a_leadership_that_comes_back_is_moved_again_and_recorded_again() -> Non
     assert over.moves == () and over.roll is not None and (over.roll.step, over.roll.moving) == ("MoveLeaders", ())
     again = decide(over.roll, replace(back, restored_moves=())).roll
     assert again is not None and again.moving == (MOVE,)
+
+
+def test_moves_that_a_status_still_has_from_before_are_not_taken_for_new_ones() -> None:
+    left_over = Roll("r1", "broker", "ApplyTemplate", NOW, (1,), moving=(MOVE,))
+    confirmed = replace(_with_leaders(_leading(1, 0, 2)), restored_moves=(MOVE,))
+    begun = decide(left_over, confirmed).roll
+    assert begun is not None and (begun.step, begun.moving) == ("MoveLeaders", (MOVE,))
+    cleared = decide(begun, confirmed).roll
+    assert cleared is not None and cleared.moving == (), "they are over, and count for nothing"
+
+
+def test_what_was_asked_for_is_looked_at_at_once_and_then_less_often() -> None:
+    roll = Roll("r1", "broker", "MoveLeaders", NOW, (1,), pods={1: "u1"}, moving=(MOVE,))
+    first = decide(roll, _with_leaders(_leading(1, 0, 2)))
+    assert first.roll is not None and first.moves == (MOVE,) and first.requeue_after_s == LEADERS_SEEN_S
+    again = decide(first.roll, _with_leaders(_leading(1, 0, 2)))
+    assert again.moves == (MOVE,) and again.requeue_after_s == RESTORE_REQUEUE_S
+
+
+def test_the_brokers_of_a_batch_are_left_in_the_same_steps_each_by_a_bounded_number() -> None:
+    led = [PartitionReport("t", n, n % 2, (n % 2, 2), (n % 2, 2), 1) for n in range(3 * MOVES_PER_BROKER)]
+    members = (*_racks("a", "a"), _member(2))
+    facts = replace(_facts(*members, partitions=tuple(led)), restores_leaders=True)
+    begun = decide(Roll("r1", "broker", "ApplyTemplate", NOW, (0, 1)), facts).roll
+    assert begun is not None and len(begun.moving) == 2 * MOVES_PER_BROKER
+    of_broker = Counter(move.replicas[0] for move in begun.moving)
+    assert of_broker == {0: MOVES_PER_BROKER, 1: MOVES_PER_BROKER}
 
 
 def test_a_batch_that_does_not_come_back_fails_the_roll_at_its_deadline_and_goes_on_when_it_does() -> None:

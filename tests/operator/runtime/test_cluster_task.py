@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ottla_operator.api import names
-from ottla_operator.api.fleet import ClusterMetadata, RecreationReport
+from ottla_operator.api.fleet import BrokerValues, ClusterMetadata, RecreationReport
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -31,7 +34,7 @@ from ottla_operator.api.objects import (
 )
 from ottla_operator.effects.ports import ApiError
 from ottla_operator.planning.progress import PATIENCE_S
-from ottla_operator.roller.leader_moves import MOVES_PER_STEP
+from ottla_operator.roller.leader_moves import MOVES_PER_BROKER
 from tests.operator.fleet import CLUSTER, Fleet
 from tests.operator.killed_operator import is_killed_after
 from tests.operator.kubernetes import Killed, node
@@ -217,7 +220,7 @@ async def test_a_roll_goes_on_and_restarts_each_broker_once_when_the_operator_is
 
 async def test_a_batch_leads_nothing_before_its_pods_are_deleted_and_every_replica_order_is_as_before() -> None:
     fleet = await _running(_changed("spec.brokers.replicas", 6))
-    orders = [("t", n, tuple((n + i) % 6 for i in range(3))) for n in range(400)]
+    orders = [("t", n, tuple((n + i) % 6 for i in range(3))) for n in range(1200)]
     fleet.kafka.partitions = list(orders)
     led: list[dict[int, int]] = []
     delete = fleet.kubernetes.delete
@@ -234,8 +237,33 @@ async def test_a_batch_leads_nothing_before_its_pods_are_deleted_and_every_repli
     for batch, leads in zip([(1, 4), (1, 4), (2, 5), (2, 5), (0, 3), (0, 3)], led, strict=True):
         assert not set(batch) & set(leads), f"{batch} leads nothing"
     assert fleet.kafka.partitions == orders
-    assert max(len(asked) for asked in fleet.kafka.reorders) == MOVES_PER_STEP
-    assert sum(fleet.kafka.leads().values()) == 400 and len(fleet.kafka.leads()) == 6, "and lead again"
+    assert max(len(asked) for asked in fleet.kafka.reorders) == 2 * MOVES_PER_BROKER, "of both brokers at once"
+    preferred = {(topic, index): replicas[0] for topic, index, replicas in orders}
+    of_broker = [Counter(preferred[partition] for partition in asked) for asked in fleet.kafka.reorders]
+    assert max(max(counts.values()) for counts in of_broker) == MOVES_PER_BROKER
+    assert sum(fleet.kafka.leads().values()) == 1200 and len(fleet.kafka.leads()) == 6, "and lead again"
+
+
+async def test_a_broker_whose_pod_ends_is_asked_for_nothing_though_kafka_still_lists_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = await _running()
+    view, values = fleet.kafka.view, fleet.kafka.broker_values
+    asked: list[list[int]] = []
+
+    async def with_all() -> ClusterMetadata:
+        return replace(await view(), brokers=(0, 1, 2))
+
+    async def note(broker_ids: Sequence[int]) -> Mapping[int, BrokerValues]:
+        asked.append(list(broker_ids))
+        return await values(broker_ids)
+
+    monkeypatch.setattr(fleet.kafka, "view", with_all)
+    monkeypatch.setattr(fleet.kafka, "broker_values", note)
+    pod = fleet.kubernetes.there(POD, "orders-broker-1-0")
+    fleet.kubernetes.put({**pod, "metadata": {**pod["metadata"], "deletionTimestamp": fleet.environment.now()}})
+    await fleet.task.reconcile_once()
+    assert asked and all(broker_ids == [0, 2] for broker_ids in asked)
 
 
 @pytest.mark.extended
