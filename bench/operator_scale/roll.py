@@ -21,6 +21,8 @@ from e2e.machine import CommandFailed
 
 REPORT = binaries.CHECKOUT / "build" / "e2e" / "long" / "report.json"
 COMMAND = ("-m", "e2e", "--long", "--only", ROLL_SIX.name)
+BUSY = 3
+"""A load average of so many processes for each core is more than a fleet of six brokers that has just started."""
 LONGEST_RATIO, LONGEST_P99_S = 0.5, 1.0
 _WINDOWS = (ONE_BY_ONE, IN_BATCHES)
 
@@ -80,6 +82,11 @@ def text(report: Mapping[str, Any]) -> str:
         "",
         f"Measured on {scenario['began'][:10]} on {cores} cores, which Kubernetes, ZooKeeper, brokers and clients",
         f"share. Their load average was {scenario['load']:.0f} when the run began.",
+        *(
+            ["Other programs used them then: the times are longer than on an idle machine."]
+            if scenario["load"] > BUSY * cores
+            else []
+        ),
         "",
         "| figure | one by one | in batches | target |",
         "|---|---|---|---|",
@@ -87,7 +94,8 @@ def text(report: Mapping[str, Any]) -> str:
         "",
         _verdict(report, figures, windows),
         "",
-        "Where the seconds of a batch go, on average:",
+        "Where the seconds of a batch go, on average. Steps are those of `status.roll`; while pods are replaced their",
+        "state counts, that of the slowest of the batch, and `DeletePod` and `WaitReady` are what the operator adds:",
         "",
         "| step | one broker | a batch |",
         "|---|---|---|",
