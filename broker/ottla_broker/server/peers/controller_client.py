@@ -50,6 +50,7 @@ class ControllerClient:
         self._listener = listener
         self._timeout_s = request_timeout_ms / 1000.0
         self._client: BrokerClient | None = None
+        self._connecting: set[asyncio.Future[None]] = set()
         metadata.add_listener(self._disconnect_former_controller)
 
     async def ask(self, api_key: int, version: int, request: Any, timeout_s: float | None = None) -> Any:
@@ -90,15 +91,26 @@ class ControllerClient:
         if self._client is not None:
             self._client.close()
             self._client = None
+        for connecting in self._connecting:  # the address of a pod that is gone answers nothing for as long as it may
+            connecting.cancel()
 
     def _left_s(self, deadline: float) -> float:
         return max(deadline - self._clock.monotonic(), _PAUSE_S)
 
     async def _connect(self, client: BrokerClient, limit_s: float) -> None:
+        connecting = asyncio.ensure_future(client.connect())
+        self._connecting.add(connecting)
         try:
-            await asyncio.wait_for(client.connect(), limit_s)
-        except TimeoutError:
-            raise BrokerDisconnected(f"{client.host}:{client.port} does not answer in time") from None
+            await asyncio.wait([connecting], timeout=limit_s)
+        finally:
+            self._connecting.discard(connecting)
+            if not connecting.done():
+                connecting.cancel()
+        if not connecting.done():
+            raise BrokerDisconnected(f"{client.host}:{client.port} does not answer in time")
+        if connecting.cancelled():
+            raise BrokerDisconnected(f"{client.host}:{client.port} is the controller no more")
+        connecting.result()
 
     def _disconnect_former_controller(self) -> None:
         """Requests in flight fail, and are sent again to the new one."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
+from contextlib import ExitStack, closing
+from types import SimpleNamespace
 
 import pytest
 
@@ -73,6 +76,32 @@ async def test_a_request_to_a_controller_that_hangs_goes_to_the_next_one(network
     name_controller(metadata, 1, hanging, next_one)
     await next_one.answer()
     assert (await answer).throttle_time_ms == 5  # type: ignore[attr-defined]
+    client.close()
+
+
+async def test_a_request_that_waits_for_a_controller_whose_pod_is_gone_goes_to_the_next_one(
+    network: SocketNetwork,
+) -> None:
+    """Nothing answers at its address, not even with a refusal: here, because its queue of connections is full."""
+    next_one = await start(network)
+    metadata = MetadataCache(7)
+    client = client_of(network, metadata)
+    with closing(socket.socket()) as gone, ExitStack() as queued:
+        gone.bind(("127.0.0.1", 0))
+        gone.listen(0)
+        for _ in range(3):
+            other = queued.enter_context(closing(socket.socket()))
+            other.setblocking(False)
+            other.connect_ex(gone.getsockname())
+        silent = Server()
+        silent.listener = SimpleNamespace(port=gone.getsockname()[1])  # type: ignore[assignment]
+        name_controller(metadata, 0, silent, next_one)
+        answer = ask(client, 5)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        name_controller(metadata, 1, silent, next_one)
+        await next_one.answer()
+        assert (await answer).throttle_time_ms == 5  # type: ignore[attr-defined]
     client.close()
 
 
