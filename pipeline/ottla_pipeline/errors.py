@@ -63,5 +63,9 @@ class ProducerFenced(TransactionFailed):
     """Another copy of the query has begun to write with the same transactional.id."""
 
 
+class SpoolError(PipelineError):
+    """A task cannot write its rows for the driver, or the driver does not find them as they were written."""
+
+
 class UnknownReplay(PipelineError):
     """A batch cannot be told from one that was written before."""

@@ -103,12 +103,14 @@ class RunFolder:
     def empty_spool(self) -> Path:
         """The folder for what tasks leave for the driver, without what the executors of another run have left.
 
-        The caller has the lock. RunFolderError when it cannot be made.
+        The caller has the lock. What cannot be deleted stays: the names of new files differ. RunFolderError when the
+        folder cannot be made.
         """
         try:
             self.spool.mkdir(exist_ok=True)
             for file in self.spool.iterdir():
-                file.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    file.unlink()
         except OSError as error:
             raise RunFolderError(f"{error.filename}: {error.strerror}") from None
         return self.spool.absolute()

@@ -4,14 +4,18 @@ Few bytes are in the task's message itself. More are in a file, where the driver
 machine, or in a directory that is shared (spoolDirectory). Without either all bytes are in the message, as many as
 Spark takes (spark.driver.maxResultSize).
 
+A file is whole or it is not sent: the message of its task says how long it is and what the checksum of each batch is.
+An attempt has a file of its own name, so that what a killed one has left is never taken for that of the next.
+
 A file is deleted with its batch. After a kill it stays; the next write on that machine deletes the files of processes
-that run no more.
+that run no more. In a shared directory, the machine may never come back: whoever commits the batch deletes what other
+attempts of it have left (`delete_left`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import mmap
+import hashlib
 import os
 import socket
 import tempfile
@@ -21,8 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from crc32c import crc32c
+
 from ottla_broker.records.compression import Codec
-from ottla_pipeline.errors import PipelineError
+from ottla_pipeline.errors import SpoolError
 from ottla_pipeline.sink.plain_batch import PlainBatch
 from ottla_pipeline.topic_partition import TopicPartition
 
@@ -30,10 +36,7 @@ INLINE_BYTES = 256 * 1024
 """So many bytes of a task are in its message."""
 
 _PREFIX = "ottla-sink"
-
-
-class SpoolLost(PipelineError):
-    """The driver cannot read what a task has spooled."""
+_UNSENT = "; the batch is not written; spoolDirectory has to be one that the driver and all executors share"
 
 
 class SpooledBatch(NamedTuple):
@@ -47,6 +50,8 @@ class SpooledBatch(NamedTuple):
     records: int
     base_timestamp: int
     max_timestamp: int
+    checksum: int
+    """CRC-32C of the payload in a file: a shared one may come otherwise than it was written. 0 in a message."""
 
 
 @dataclass(frozen=True)
@@ -65,75 +70,105 @@ class TaskOutput:
         return {TopicPartition(one.topic, one.partition) for one in self.batches}
 
     def read(self) -> Iterator[tuple[TopicPartition, PlainBatch]]:
-        """The batches. Their payloads are pieces of the mapped file. SpoolLost when there is no file."""
+        """The batches. SpoolError when the file is missing, cut short, or not what the task has written."""
         if self.path is None:
-            yield from self._from(memoryview(self.data))
+            data = memoryview(self.data)
+            for one in self.batches:
+                yield _plain(one, data[one.position : one.position + one.size])
             return
-        try:
-            with open(self.path, "rb") as file:
-                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except OSError as error:
-            raise SpoolLost(
-                f"the driver cannot read what a task has written: {error}; spoolDirectory must name a directory that"
-                " the driver and all executors share"
-            ) from error
-        yield from self._from(memoryview(content))
+        # Read and not mapped: of a file that becomes shorter, or a server that is gone, a mapping ends the process.
+        with _named(f"the driver cannot read {self.path}", _UNSENT), open(self.path, "rb") as file:
+            for one in self.batches:
+                payload = file.read(one.size)
+                if len(payload) < one.size:
+                    raise SpoolError(f"{self.path} is cut short at byte {one.position + len(payload)}{_UNSENT}")
+                if crc32c(payload) != one.checksum:
+                    raise SpoolError(
+                        f"{self.path} is not what the task has written, from byte {one.position} on{_UNSENT}"
+                    )
+                yield _plain(one, payload)
 
     def delete(self) -> None:
         """Deletes the file, if there is one."""
         if self.path is not None:
             Path(self.path).unlink(missing_ok=True)
 
-    def _from(self, data: memoryview) -> Iterator[tuple[TopicPartition, PlainBatch]]:
-        for one in self.batches:
-            payload = data[one.position : one.position + one.size]
-            batch = PlainBatch(payload, Codec(one.codec), one.records, one.base_timestamp, one.max_timestamp)
-            yield TopicPartition(one.topic, one.partition), batch
+
+def _plain(one: SpooledBatch, payload: bytes | memoryview) -> tuple[TopicPartition, PlainBatch]:
+    batch = PlainBatch(payload, Codec(one.codec), one.records, one.base_timestamp, one.max_timestamp)
+    return TopicPartition(one.topic, one.partition), batch
 
 
 class Spool:
     """Takes the batches of one task. Ends with `finish` or `discard`."""
 
-    def __init__(self, directory: str | None) -> None:
-        """`directory`: for the file; None keeps all bytes in the message."""
+    def __init__(self, directory: str | None, write: str) -> None:
+        """`directory`: for the file; None keeps all bytes in the message. `write`: of `write_name`."""
         self._directory = directory
+        self._write = write
         self._batches: list[SpooledBatch] = []
         self._inline: list[bytes | memoryview] = []
         self._file: IO[bytes] | None = None
         self._path: Path | None = None
         self._size = 0
 
+    @property
+    def has_file(self) -> bool:
+        """Whether its batches go into a file."""
+        return self._file is not None
+
     def add(self, partition: TopicPartition, batch: PlainBatch) -> None:
-        """Takes a batch. OSError when there is no room for it."""
+        """Takes a batch. SpoolError when the directory is missing or has no room for it."""
         size = len(batch.payload)
         if self._file is None and self._directory is not None and self._size + size > INLINE_BYTES:
-            self._path = Path(self._directory) / f"{_of_process(os.getppid())}-{uuid.uuid4().hex}"
-            self._file = open(self._path, "xb", opener=_private)  # noqa: SIM115 (`finish` or `discard` closes it)
-            self._file.writelines(self._inline)
+            with _named(f"spoolDirectory {self._directory}"):
+                self._path = Path(self._directory) / f"{_of_process(os.getppid())}-{self._write}-{uuid.uuid4().hex}"
+                self._file = open(self._path, "xb", opener=_private)  # noqa: SIM115 (`finish` or `discard` closes it)
+                self._file.writelines(self._inline)
+            self._batches = [
+                one._replace(checksum=crc32c(payload)) for one, payload in zip(self._batches, self._inline, strict=True)
+            ]
             self._inline = []
-        self._batches.append(
-            SpooledBatch(
-                partition.topic, partition.partition, self._size, size, int(batch.codec), batch.records,
-                batch.base_timestamp, batch.max_timestamp,
-            )
-        )  # fmt: skip
+        checksum = 0
         if self._file is None:
             self._inline.append(bytes(batch.payload))
         else:
-            self._file.write(batch.payload)
+            with _named(f"spoolDirectory {self._directory}"):
+                self._file.write(batch.payload)
+            checksum = crc32c(batch.payload)
+        self._batches.append(
+            SpooledBatch(
+                partition.topic, partition.partition, self._size, size, int(batch.codec), batch.records,
+                batch.base_timestamp, batch.max_timestamp, checksum,
+            )
+        )  # fmt: skip
         self._size += size
 
     def finish(self) -> TaskOutput:
-        """What was taken; the driver deletes the file."""
+        """What was taken; the driver deletes the file. SpoolError when the last bytes have no room."""
         if self._file is not None:
-            self._file.close()
+            with _named(f"spoolDirectory {self._directory}"):
+                self._file.close()
         return TaskOutput(self._batches, b"".join(self._inline), None if self._path is None else str(self._path))
 
     def discard(self) -> None:
         """Deletes the file of a task that has failed."""
         if self._file is not None and self._path is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # what is buffered may find no room either
+                self._file.close()
             self._path.unlink(missing_ok=True)
+
+
+def write_name(owner: str, number: int) -> str:
+    """Names a batch in the names of its files, the same for each attempt. `owner`: of the numbers, such as a query."""
+    return hashlib.sha256(f"{owner}/{number}".encode()).hexdigest()[:16]
+
+
+def delete_left(directory: str, write: str) -> None:
+    """Deletes the files of all attempts of a batch, once it has ended: those of tasks that were killed too."""
+    for found in Path(directory).glob(f"{_PREFIX}-*-{write}-*"):
+        with contextlib.suppress(OSError):
+            found.unlink()
 
 
 def spool_directory(option: str | None, driver_machine: str) -> str | None:
@@ -175,6 +210,15 @@ def _runs(process: int) -> bool:
 
 def _of_process(process: int) -> str:
     return f"{_PREFIX}-{socket.gethostname()}-{process}"
+
+
+@contextlib.contextmanager
+def _named(what: str, then: str = "") -> Iterator[None]:
+    """Errors of the file system say what they are about."""
+    try:
+        yield
+    except OSError as error:
+        raise SpoolError(f"{what}: {error.strerror or error}{then}") from error
 
 
 def _private(path: str, flags: int) -> int:

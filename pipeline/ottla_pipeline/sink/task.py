@@ -50,15 +50,19 @@ def send_rows(batches: Iterable[pa.RecordBatch], options: WriteOptions) -> int:
     return rows
 
 
-def spool_rows(batches: Iterable[pa.RecordBatch], options: WriteOptions, driver_machine: str) -> TaskOutput:
+def spool_rows(batches: Iterable[pa.RecordBatch], options: WriteOptions, driver_machine: str, write: str) -> TaskOutput:
     """Exactly once: makes batches of the rows of a task, for the driver to send. Writes nothing to a topic.
 
-    Raises ColumnError, RecordError, UnknownTopic, ClusterUnreachable, and OSError when there is no room.
+    Args:
+        driver_machine: what `spool.machine` is on the driver.
+        write: of `spool.write_name`, for the files.
+
+    Raises ColumnError, RecordError, UnknownTopic, ClusterUnreachable, and SpoolError when there is no room.
     """
     directory = spool_directory(options.spool_directory, driver_machine)
     if directory is not None:
         sweep(directory)
-    spool = Spool(directory)
+    spool = Spool(directory, write)
     rows = 0
     try:
         with Cluster(options.connecting) as cluster:
@@ -67,10 +71,10 @@ def spool_rows(batches: Iterable[pa.RecordBatch], options: WriteOptions, driver_
                 for partition, batch in batching.batches(*normalized(collected, options.topic, rows, _now_ms()), rows):
                     spool.add(partition, batch)
                 rows += len(collected)
+        return spool.finish()
     except BaseException:
         spool.discard()
         raise
-    return spool.finish()
 
 
 def _batching(options: WriteOptions, leaders: Leaders) -> Batching:

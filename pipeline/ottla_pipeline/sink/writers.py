@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from ottla_pipeline.errors import OptionError, UnknownReplay
 from ottla_pipeline.sink.column_types import check_columns
-from ottla_pipeline.sink.spool import TaskOutput, machine
+from ottla_pipeline.sink.spool import TaskOutput, delete_left, machine, write_name
 from ottla_pipeline.sink.write_options import Guarantee, WriteOptions, parse_write_options
 from ottla_pipeline.worker_memory import exempt_loaded_modules
 
@@ -65,10 +65,14 @@ class BatchWriter(DataSourceArrowWriter):
         self._machine = machine()
         self._transactional_id = options.transactional_id or f"ottla-sink-job-{uuid.uuid4()}"
         self._after = after
+        numbered = options.numbered
+        self._write = (
+            write_name(uuid.uuid4().hex, 0) if numbered is None else write_name(numbered.application, numbered.version)
+        )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """One task."""
-        return _written(iterator, self._options, self._machine, None)
+        return _written(iterator, self._options, self._machine, None, self._write)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks have ended well."""
@@ -82,7 +86,7 @@ class BatchWriter(DataSourceArrowWriter):
             commit_job(outputs, self._transactional_id, self._options, after)
         else:
             commit_batch(outputs, numbered.application, numbered.version, self._options, after)
-        _delete(outputs)
+        _delete(outputs, self._options.spool_directory, self._write)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """A task or the commit has failed: with exactly-once nothing is visible."""
@@ -101,7 +105,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """One task of a batch."""
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty("sql.streaming.queryId")
-        return _written(iterator, self._options, self._machine, query_id)
+        batch_id = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+        write = write_name(query_id or "", int(batch_id or 0))
+        return _written(iterator, self._options, self._machine, query_id, write)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """All tasks of the batch have ended well."""
@@ -115,7 +121,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if query_id is None:
             raise UnknownReplay(f"batch {batchId}: Spark does not say which query it belongs to")
         commit_batch(outputs, query_id, batchId, self._options, self._after or nothing)
-        _delete(outputs)
+        _delete(outputs, self._options.spool_directory, write_name(query_id, batchId))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """A task or the commit has failed; the next run of the query does the batch again."""
@@ -123,13 +129,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _written(
-    iterator: Iterator[pa.RecordBatch], options: WriteOptions, driver_machine: str, query_id: str | None
+    iterator: Iterator[pa.RecordBatch], options: WriteOptions, driver_machine: str, query_id: str | None, write: str
 ) -> TaskMessage:
     from ottla_pipeline.sink.task import send_rows, spool_rows
 
     output: TaskOutput | None = None
     if options.guarantee is Guarantee.EXACTLY_ONCE:
-        output = spool_rows(iterator, options, driver_machine)
+        output = spool_rows(iterator, options, driver_machine, write)
     else:
         send_rows(iterator, options)
     exempt_loaded_modules()
@@ -140,6 +146,9 @@ def _outputs(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutput]
     return [message.output for message in messages if isinstance(message, TaskMessage) and message.output is not None]
 
 
-def _delete(outputs: Sequence[TaskOutput]) -> None:
+def _delete(outputs: Sequence[TaskOutput], shared: str | None = None, write: str = "") -> None:
+    """Deletes the files of the tasks, and with `write` what other attempts have left in the `shared` directory."""
     for output in outputs:
         output.delete()
+    if shared is not None and write:
+        delete_left(shared, write)

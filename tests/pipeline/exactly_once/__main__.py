@@ -2,7 +2,8 @@
 
 A run writes three batches. In one of them, at one step, the JVM, a Python process of Spark, the leader of a partition
 or a coordinator is killed; in some runs the JVM is killed at a random moment instead. The program is started again,
-with another number of tasks, until it ends well. Then a reader of committed records must see each row once.
+with another number of tasks, until it ends well. Then a reader of committed records must see each row once, and the
+files that tasks have left for the driver must be gone.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from pathlib import Path
 from ottla_broker.testing import RunningCluster, cluster
 from ottla_pipeline.sink import marker
 from ottla_pipeline.sink.write_options import parse_write_options
-from tests.pipeline.exactly_once.killing import DONE, JVM, PLAN, WANTED
+from tests.pipeline.exactly_once.killing import DONE, JVM, PLAN, SPOOL, WANTED
 from tests.pipeline.sink.test_delivery import read_all, topic
 from tests.pipeline.sink.test_exactly_once import coordinator, leader
 
 ROWS, BATCHES, STARTS = 1200, 3, 6
 STEPS = ("begin", "look", "enlist", "send", "mark", "end")
 PLANS = [
-    *itertools.product(("task", *STEPS), ("jvm", "worker")),
+    *itertools.product(("task", "file", *STEPS), ("jvm", "worker")),
     *itertools.product(STEPS, ("leader", "transaction coordinator", "group coordinator")),
 ]
 
@@ -98,6 +99,7 @@ def carry_out(run: Run, fleet: RunningCluster, program: SparkProgram, folder: Pa
     """Whether each row is there once, and what there was instead."""
     name = topic(fleet, f"run-{run.number}")
     (folder / "source").mkdir()
+    (folder / SPOOL).mkdir()
     for number in range(BATCHES):
         file = folder / "source" / f"{number}.txt"
         file.write_text("\n".join(str(row) for row in range(ROWS * number, ROWS * (number + 1))))
@@ -117,6 +119,8 @@ def carry_out(run: Run, fleet: RunningCluster, program: SparkProgram, folder: Pa
     wanted = Counter(range(ROWS * BATCHES))
     what = ", ".join(["killed" if (folder / DONE).exists() else "not reached", *ends])
     missing, more = (wanted - found).total(), (found - wanted).total()
+    if left := len(list((folder / SPOOL).iterdir())):
+        return False, f"{left} files of tasks are left ({what})"
     return (True, what) if found == wanted else (False, f"{missing} rows missing, {more} too many ({what})")
 
 

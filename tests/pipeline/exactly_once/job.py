@@ -1,7 +1,8 @@
 """The Spark program of the runs: writes each file of a folder as one batch, split among some tasks.
 
 Reads one JSON object per line from standard input, {"folder", "bootstrap", "topic", "split"}, runs a query until it has
-written all files or has failed, and answers "ended" or "failed". A killed JVM ends this process with it.
+written all files or has failed, and answers "ended" or "failed". A killed JVM ends this process with it. Each task
+leaves a file for the driver, in a directory as executors share one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.pipeline.exactly_once.killing import JVM, KillingDataSource
+from tests.pipeline.exactly_once.killing import JVM, SPOOL, KillingDataSource
 
 
 def main() -> None:
@@ -43,9 +44,10 @@ def write(spark: Any, folder: str, bootstrap: str, topic: str, split: int) -> st
 
     rows = spark.readStream.schema("value string").option("maxFilesPerTrigger", 1).text(f"{folder}/source")
     query = (
-        rows.selectExpr("value as key", "rpad(value, 600, '.') as value").repartition(split)
+        rows.selectExpr("value as key", "rpad(value, 2000, '.') as value").repartition(split)
         .writeStream.format("killing").option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
         .option("folder", folder).option("checkpointLocation", f"{folder}/checkpoint")
+        .option("spoolDirectory", f"{folder}/{SPOOL}")
         .trigger(availableNow=True).start()
     )  # fmt: skip
     try:

@@ -1,7 +1,8 @@
 """A data source that is the product's, and kills something at a named step. Spark's processes import it.
 
 The plan of a run is a file, {"batch", "step", "victim"}; it is carried out once. Steps are those of `sink.commit`, and
-"task", in the middle of a task's rows. A broker is killed by the process of the run, which is asked by a file.
+"task", in the middle of a task's rows, and "file", in the middle of its file. A broker is killed by the process of the
+run, which is asked by a file.
 """
 
 from __future__ import annotations
@@ -14,15 +15,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
+from ottla_pipeline.sink.plain_batch import PlainBatch
+from ottla_pipeline.sink.spool import Spool
 from ottla_pipeline.sink.write_options import parse_write_options
 from ottla_pipeline.sink.writers import StreamWriter, TaskMessage
 from ottla_pipeline.source import OttlaDataSource
+from ottla_pipeline.topic_partition import TopicPartition
 
-PLAN, DONE, WANTED, JVM = "plan.json", "done", "wanted", "jvm"
+PLAN, DONE, WANTED, JVM, SPOOL = "plan.json", "done", "wanted", "jvm", "spool"
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,15 @@ class KillingWriter(StreamWriter):
                 if number == 1:
                     KillAt(self._folder, batch)("task")
 
-        return super().write(watched())
+        add = Spool.add
+
+        def watched_add(spool: Spool, partition: TopicPartition, rows: PlainBatch) -> None:
+            add(spool, partition, rows)
+            if spool.has_file:
+                KillAt(self._folder, batch)("file")
+
+        with mock.patch.object(Spool, "add", watched_add):
+            return super().write(watched())
 
     def commit(self, messages: Any, batchId: int) -> None:
         self._after = KillAt(self._folder, batchId)

@@ -85,6 +85,15 @@ def test_the_spool_is_empty_before_tasks_use_it(tmp_path: Path) -> None:
     assert folder.reset() == [spool]
 
 
+def test_what_cannot_be_deleted_from_the_spool_stays_and_ends_no_run(tmp_path: Path) -> None:
+    # As on NFS a file that an executor of this node still has open, or a folder of the volume's server.
+    folder = RunFolder(pipeline(tmp_path / "c"))
+    with folder.locked():
+        (folder.empty_spool() / ".snapshot").mkdir()
+        (folder.spool / "of-a-killed-executor").touch()
+        assert [file.name for file in folder.empty_spool().iterdir()] == [".snapshot"]
+
+
 def test_a_new_checkpoint_beside_files_of_another_one_is_told(tmp_path: Path) -> None:
     folder = RunFolder(pipeline(tmp_path / "c", parquet={"path": str(tmp_path / "out")}))
     assert folder.forgotten_files() is None

@@ -7,15 +7,17 @@ is run again, with its rows in other tasks.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ottla_broker.testing import RunningCluster, cluster
-from ottla_pipeline.errors import ProducerFenced, UnknownReplay
+from ottla_pipeline.errors import ProducerFenced, SpoolError, UnknownReplay
 
 pytest.importorskip("pyarrow")
 
@@ -25,7 +27,7 @@ from ottla_broker.protocol.generated.find_coordinator import FindCoordinatorRequ
 from ottla_pipeline.sink import marker
 from ottla_pipeline.sink.commit import commit_batch, commit_job, nothing
 from ottla_pipeline.sink.leaders import leaders_of
-from ottla_pipeline.sink.spool import TaskOutput, machine
+from ottla_pipeline.sink.spool import TaskOutput, machine, write_name
 from ottla_pipeline.sink.task import spool_rows
 from ottla_pipeline.sink.write_options import WriteOptions, parse_write_options
 from ottla_pipeline.topic_partition import TopicPartition
@@ -54,7 +56,8 @@ def tasks(batch_id: int, split: int, options: WriteOptions, size: int = 0) -> li
     """The rows of a batch, spooled by so many tasks."""
     first = ROWS * batch_id
     bounds = [first + ROWS * number // split for number in range(split + 1)]
-    return [spool_rows([rows(end - begin, begin, size)], options, machine()) for begin, end in pairwise(bounds)]
+    write = write_name("query", batch_id)
+    return [spool_rows([rows(end - begin, begin, size)], options, machine(), write) for begin, end in pairwise(bounds)]
 
 
 def at(step: str, act: Callable[[], None]) -> Callable[[str], None]:
@@ -145,10 +148,37 @@ def test_many_bytes_go_through_files_which_are_there_no_more_afterwards(fleet: R
     assert seen(fleet, name) == Counter(range(ROWS))
 
 
+def zeros_in(file: Path) -> None:
+    with file.open("r+b") as content:
+        content.seek(1000)
+        content.write(bytes(100))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [Path.unlink, lambda file: os.truncate(file, 0), lambda file: os.truncate(file, 300_000), zeros_in],
+    ids=["missing", "empty", "cut-short", "zeros"],
+)
+def test_a_batch_with_a_file_that_is_not_whole_is_not_seen_and_its_replay_is_there_once(
+    fleet: RunningCluster, tmp_path: Path, damage: Callable[[Path], None], request: pytest.FixtureRequest
+) -> None:
+    name = topic(fleet, f"damaged-{request.node.callspec.id}")
+    checked = options(fleet, name, spoolDirectory=str(tmp_path))
+    outputs = tasks(0, 2, checked, size=2000)
+    damaged = Path(str(outputs[1].path))  # the rows of the first task are sent before
+    damage(damaged)
+    with pytest.raises(SpoolError, match=str(damaged)):
+        commit_batch(outputs, f"query-{name}", 0, checked)
+    assert read_all(fleet, name) == []
+    replay = tasks(0, 3, checked, size=2000)
+    assert commit_batch(replay, f"query-{name}", 0, checked) is marker.Action.WRITE
+    assert seen(fleet, name) == Counter(range(ROWS))
+
+
 def test_a_task_on_another_machine_puts_its_bytes_into_its_message(fleet: RunningCluster) -> None:
     name = topic(fleet, "elsewhere")
     checked = options(fleet, name)
-    output = spool_rows([rows(ROWS, 0, 2000)], checked, "another machine")
+    output = spool_rows([rows(ROWS, 0, 2000)], checked, "another machine", "")
     assert output.path is None and len(output.data) > ROWS * 2000
     commit_batch([output], "query-elsewhere", 0, checked)
     assert seen(fleet, name) == Counter(range(ROWS))
