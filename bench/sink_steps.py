@@ -58,7 +58,7 @@ def main() -> None:
                 system.create_topic(topic, PARTITIONS, 1)
                 options = parse_write_options({"kafka.bootstrap.servers": system.bootstrap, "topic": topic})
                 times = [used()]
-                output = spool_rows(iter(batches), options, machine())
+                output = spool_rows(iter(batches), options, machine(), "")
                 times.append(used())
                 before = system.cpu_seconds()
                 commit_job([output], f"bench-{number}", options)

@@ -12,7 +12,7 @@ from ottla_operator.model.resources import Resources, parse_resources
 DEFAULT_EXECUTOR_RESOURCES = Resources({"cpu": "1", "memory": "2Gi"}, {})
 MOST_EXECUTORS = 1000
 LEAST_MEMORY = "1Gi"
-"""Spark starts no executor with a heap of less than 450 MiB (UnifiedMemoryManager)."""
+"""Spark starts neither driver nor executor with a heap of less than 450 MiB (UnifiedMemoryManager)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,15 @@ def parse_executors(spec: Fields) -> Executors | None:
     if requested and limit and quantity(requested) < quantity(limit):
         message = f"must be the limit {limit}, or left out: Spark gives an executor one amount of memory"
         fields.child("resources").problem("requests.memory", message)
+    check_memory(fields, resources)
+    fields.finish()
+    return Executors(instances, resources)
+
+
+def check_memory(parent: Fields, resources: Resources) -> None:
+    """Whether `resources` below `parent` have the memory that a process of Spark needs."""
+    requested, limit = resources.requests.get("memory"), resources.limits.get("memory")
     if (amount := limit or requested) and quantity(amount) < quantity(LEAST_MEMORY):
         kind = "limits" if limit else "requests"
         message = f"must be {LEAST_MEMORY} or more, not {amount}: half of it is the heap"
-        fields.child("resources").problem(f"{kind}.memory", message)
-    fields.finish()
-    return Executors(instances, resources)
+        parent.child("resources").problem(f"{kind}.memory", message)

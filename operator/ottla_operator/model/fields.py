@@ -117,15 +117,15 @@ class Fields:
         return found
 
     def child(self, name: str) -> Fields:
-        """A mapping below this one; empty when it is not written."""
+        """A mapping below this one; empty when it is not written, and without problems of its own when it is none."""
         self.known.add(name)
         value = self.values.get(name)
         path = f"{self.path}.{name}" if self.path else name
         if value is None:
-            value = {}
-        elif not isinstance(value, Mapping):
+            return Fields({}, path, self.problems)
+        if not isinstance(value, Mapping):
             self.problem(name, f"must be a mapping, not {value!r}")
-            value = {}
+            return Fields({}, path, [])
         return Fields(value, path, self.problems)
 
     def items(self, name: str) -> Iterator[Fields]:

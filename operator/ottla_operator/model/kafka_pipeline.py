@@ -12,17 +12,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla_operator.model.durations import FORM, duration_ms
-from ottla_operator.model.executors import Executors, parse_executors
+from ottla_operator.model.executors import Executors, check_memory, parse_executors
 from ottla_operator.model.fields import Fields, Problem
 from ottla_operator.model.kafka_cluster import IMAGE
 from ottla_operator.model.maintenance_windows import DEFAULT_TIME_ZONE, is_time_zone, wrong_schedule
-from ottla_operator.model.pipeline_sink import Sink, TopicSink, parse_dead_letters, parse_sink
-from ottla_operator.model.pipeline_source import Source, TopicSource, folder, parse_source
+from ottla_operator.model.pipeline_sink import FileSink, Sink, TopicSink, parse_dead_letters, parse_sink
+from ottla_operator.model.pipeline_source import (
+    FileSource,
+    Source,
+    TopicSource,
+    are_one_folder,
+    folder,
+    is_below,
+    parse_source,
+)
 from ottla_operator.model.pipeline_steps import SOURCE_VIEW, Step, Views, parse_steps
 from ottla_operator.model.resources import Resources, parse_resources
 from ottla_operator.model.topic_namespaces import NAMESPACE_NAME
 
 PIPELINE_NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+STORAGE_CLASS_LENGTH = 253
 STORAGE_CLASS = r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?"
 RESTART_POLICIES = ("OnFailure", "Never")
 DEFAULT_BACKOFF_LIMIT = 6
@@ -33,6 +42,7 @@ CLAIM_DELETION_POLICIES = ("Retain", "Delete")
 READ_WRITE_ONCE, READ_WRITE_MANY = "ReadWriteOnce", "ReadWriteMany"
 ACCESS_MODES = (READ_WRITE_ONCE, READ_WRITE_MANY)
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:,\[\]]+):(\d{1,5})")
+_WEEKDAYS = r"([0-6*/,-]|(?<=/)\d+|[A-Za-z]{3}(?=[,-]|$))+"
 _LONGEST_MS = 366 * 24 * 3600 * 1000
 
 
@@ -135,6 +145,7 @@ def parse_pipeline(document: Mapping[str, Any]) -> tuple[KafkaPipeline, list[Pro
         image=spec.text("image", "", pattern=IMAGE),
         claim=claim,
     )
+    check_memory(spec, pipeline.resources)
     _check_together(spec, pipeline)
     spec.finish()
     root.finish()
@@ -166,7 +177,9 @@ def _trigger(spec: Fields) -> Trigger:
         fields.problem("availableNow", "does not go with interval: one run reads what is there and ends")
     fields.finish()
     if spec.has("schedule"):
-        if isinstance(spec.values["schedule"], str) and (wrong := wrong_schedule(schedule)):
+        if isinstance(spec.values["schedule"], str) and (
+            wrong := wrong_schedule(schedule) or _not_of_cron_jobs(schedule)
+        ):
             spec.problem("schedule", f"{schedule!r} is no schedule of five fields as cron has them: {wrong}")
         if fields.has("interval"):
             spec.problem("schedule", "does not go with trigger.interval: each of its times reads what is there")
@@ -176,6 +189,21 @@ def _trigger(spec: Fields) -> Trigger:
     if spec.has("timeZone"):
         spec.problem("timeZone", "goes with schedule")
     return Trigger(interval_ms, is_available_now)
+
+
+def _not_of_cron_jobs(schedule: str) -> str:
+    """What a CronJob of Kubernetes does not take of a schedule that names some time.
+
+    Source: the parser of github.com/robfig/cron that its API server has.
+
+    >>> _not_of_cron_jobs("0 0 * * mon-fri"), _not_of_cron_jobs("0 0 L * *")[:19]
+    ('', 'CronJobs take no L ')
+    """
+    _, _, days, _, weekdays = schedule.split()
+    is_taken = re.fullmatch(r"[\d*/,-]+", days) and re.fullmatch(
+        r"([0-6*/,-]|(?<=/)\d+|[A-Za-z]{3}(?=[,-]|$))+", weekdays
+    )
+    return "" if is_taken else "CronJobs take no L and no #, and Sunday is 0 and not 7"
 
 
 def _duration(fields: Fields, name: str, default: int) -> int:
@@ -215,6 +243,8 @@ def _checkpoint(spec: Fields, name: str) -> tuple[str, CheckpointClaim]:
         access_modes=_access_modes(fields),
         deletion_policy=fields.choice("claimDeletionPolicy", CLAIM_DELETION_POLICIES, CLAIM_DELETION_POLICIES[0]),
     )
+    if len(claim.storage_class) > STORAGE_CLASS_LENGTH:
+        fields.problem("storageClassName", f"must have at most {STORAGE_CLASS_LENGTH} characters")
     fields.finish()
     return path, claim
 
@@ -242,15 +272,21 @@ def _check_together(spec: Fields, pipeline: KafkaPipeline) -> None:
         )
         spec.problem("checkpoint.accessModes", message)
     source, target = pipeline.source, pipeline.sink.target
+    if isinstance(target, FileSink):
+        _check_folders(spec, pipeline, target)
     if not isinstance(source, TopicSource):
         return
     if source.is_table and pipeline.sink.output_mode == "append":
         mode = "append does not go with source.table, whose rows change; choose update, or complete for all rows again"
         spec.problem("sink.outputMode", mode)
-    written = {target.topic} if isinstance(target, TopicSink) else set()
+    written = {target.topic} - {""} if isinstance(target, TopicSink) else set()
     for field, topics in (("sink.topic.name", written), ("deadLetters.topic", {pipeline.dead_letters} - {""})):
         for topic in topics & set(source.topics):
             spec.problem(field, f"{topic} is read by this pipeline: it would read what it writes, without an end")
+        for topic in topics:
+            if _has_pattern(source.pattern, topic):
+                problem = f"{topic} is read by this pipeline, whose pattern is in it: it would read what it writes"
+                spec.problem(field, problem)
     if pipeline.dead_letters and pipeline.dead_letters in written:
         spec.problem("deadLetters.topic", f"{pipeline.dead_letters} is the topic of the sink too")
     is_one_query = isinstance(target, TopicSink)
@@ -259,3 +295,22 @@ def _check_together(spec: Fields, pipeline: KafkaPipeline) -> None:
             "source.startingOffsets",
             "latest does not go with deadLetters unless the sink is a topic: a second query begins at another offset",
         )
+
+
+def _has_pattern(pattern: str, topic: str) -> bool:
+    try:
+        return pattern != "" and re.search(pattern, topic) is not None
+    except re.error:  # a problem of its own field
+        return False
+
+
+def _check_folders(spec: Fields, pipeline: KafkaPipeline, target: FileSink) -> None:
+    """What is written is neither read again nor mixed with the checkpoint."""
+    field, path = f"sink.{target.format}.path", target.path
+    read = pipeline.source.path if isinstance(pipeline.source, FileSource) else ""
+    if read and path and are_one_folder(read, path):
+        spec.problem(field, f"{path} is read by this pipeline: it would read what it writes, without an end")
+    if path and are_one_folder(path, pipeline.checkpoint):
+        spec.problem(field, f"{path} has the checkpoint in it, {pipeline.checkpoint}: readers would take it for rows")
+    elif path and is_below(pipeline.checkpoint, path):
+        spec.problem(field, f"{path} is in the folder of the checkpoint, {pipeline.checkpoint}")

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from ottla_operator.model.fields import Fields
 from ottla_operator.model.pipeline_jdbc import MODES as JDBC_MODES
 from ottla_operator.model.pipeline_jdbc import JdbcSink, parse_jdbc
-from ottla_operator.model.pipeline_source import folder, topic_name
+from ottla_operator.model.pipeline_source import folder, written_topic_name
 from ottla_operator.model.pipeline_steps import Views
 
 SERVED = ("topic", "parquet", "delta", "jdbc")
@@ -81,7 +81,7 @@ def parse_sink(spec: Fields, views: Views) -> Sink:
     if sum(kind in SERVED for kind in named) == len(named) > 1:
         spec.problem("sink", f"has exactly one of {', '.join(SERVED)}, not {' and '.join(named)}")
     fields.finish()
-    if not named and len(fields.problems) == before:
+    if not named and len(spec.problems) == before:
         spec.problem("sink", f"has exactly one of {', '.join(SERVED)}, and none is given")
     return Sink(view, target, mode)
 
@@ -91,14 +91,16 @@ def parse_dead_letters(spec: Fields) -> str:
     if not spec.has("deadLetters"):
         return ""
     fields = spec.child("deadLetters")
-    topic = topic_name(fields, "topic")
+    topic = written_topic_name(fields, "topic")
     fields.finish()
     return topic
 
 
 def _topic(parent: Fields) -> TopicSink:
     fields = parent.child("topic")
-    sink = TopicSink(topic_name(fields, "name"), fields.choice("guarantee", GUARANTEES, EXACTLY_ONCE), fields.config())
+    sink = TopicSink(
+        written_topic_name(fields, "name"), fields.choice("guarantee", GUARANTEES, EXACTLY_ONCE), fields.config()
+    )
     fields.finish()
     return sink
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ WITH_OWN_SCHEMA = ("text",)
 """Formats whose rows have the same columns always."""
 VALUE_FORMATS = ("binary", "text", "json")
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 CORRUPT_RECORD = "_corrupt_record"
 """The column with the text of a value that is not of its schema; Spark's default of columnNameOfCorruptRecord."""
 
@@ -72,7 +74,7 @@ def parse_source(spec: Fields) -> Source:
     else:
         source = _topics(fields)
         fields.finish()
-        if not named and len(fields.problems) == before:
+        if not named and len(spec.problems) == before:
             spec.problem("source", f"has exactly one of {', '.join(KINDS)}, and none is given")
         return source
     fields.finish()
@@ -125,7 +127,7 @@ def _value(fields: Fields) -> ValueFormat:
     value = fields.child("value")
     kind = value.choice("format", VALUE_FORMATS, "binary")
     schema = value.text("schema", "").strip()
-    if kind == "json" and not schema:
+    if kind == "json" and not schema and isinstance(value.values.get("schema", ""), str | None):
         value.problem("schema", "is required for json: the columns, such as 'carrier string, delay double'")
     if kind != "json" and value.has("schema"):
         value.problem("schema", f"goes with format json, not {kind}")
@@ -159,9 +161,40 @@ def topic_name(fields: Fields, name: str) -> str:
     return topic
 
 
+def written_topic_name(fields: Fields, name: str) -> str:
+    """The name of a topic that is written."""
+    topic = topic_name(fields, name)
+    if topic in INTERNAL_TOPICS:
+        fields.problem(name, f"{topic} is a topic of the brokers' own, to which they take no records")
+    return topic
+
+
 def _check_topic_name(fields: Fields, name: str, topic: str) -> None:
     if not re.fullmatch(TOPIC_NAME, topic) or topic in (".", ".."):
         fields.problem(name, f"{topic!r} is not a topic name")
+
+
+def are_one_folder(outer: str, inner: str) -> bool:
+    """Whether `inner` is the folder `outer` or one below it whose files are read with those of `outer`: Spark and other
+    readers of a folder leave out what begins with "." or "_".
+
+    >>> are_one_folder("out", "./out"), are_one_folder("out", "out/late"), are_one_folder("out", "out/_checkpoint/x")
+    (True, True, False)
+    >>> are_one_folder("out", "output"), are_one_folder("out/late", "out"), are_one_folder(".", ".ottla/p")
+    (False, False, False)
+    """
+    way = _way(outer, inner)
+    return way == ["."] or not any(part.startswith((".", "_")) for part in way)
+
+
+def is_below(outer: str, inner: str) -> bool:
+    """Whether `inner` is in the folder `outer`, at any depth."""
+    return _way(outer, inner)[0] not in (".", "..")
+
+
+def _way(outer: str, inner: str) -> list[str]:
+    """The folders from one to the other; relative paths begin at the same folder."""
+    return os.path.relpath(os.path.join("/claim", inner), os.path.join("/claim", outer)).split("/")
 
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -174,6 +207,6 @@ def folder(fields: Fields, name: str, default: str | None = None) -> str:
     if _SCHEME.match(path):
         problem = f"must be a path of a file system, without a scheme, not {path!r}; object stores are not served yet"
         fields.problem(name, problem)
-    elif "\0" in path or (fields.has(name) and not path.strip()):
+    elif isinstance(fields.values.get(name), str) and ("\0" in path or not path.strip()):
         fields.problem(name, "is empty" if not path.strip() else "has a zero byte")
     return path

@@ -292,6 +292,27 @@ def test_a_typo_is_answered_with_the_nearest_field(typo: str, meant: str) -> Non
         ("spec.bootstrapServers", "a:1,b:99999", "spec.bootstrapServers: must be HOST:PORT,HOST:PORT; 'b:99999' is no"),
         ("spec.checkpoint", {"accessModes": ["ReadOnlyMany"]}, "spec.checkpoint.accessModes: takes ReadWriteOnce and"),
         ("spec.checkpoint", {"accessModes": []}, "spec.checkpoint.accessModes: must name at least one"),
+        ("spec.checkpoint", {"storageClassName": "a" * 254}, "spec.checkpoint.storageClassName: must have at most 253"),
+        ("spec.checkpoint", "a folder", "spec.checkpoint: must be a mapping, not 'a folder'"),
+        ("spec.sink", "b", "spec.sink: must be a mapping, not 'b'"),
+        ("spec.sink", {"topic": "b"}, "spec.sink.topic: must be a mapping, not 'b'"),
+        ("spec.sink", {"topic": {"name": "__consumer_offsets"}}, "spec.sink.topic.name: __consumer_offsets is a topic"),
+        ("spec.sink", {"parquet": {"path": 3}}, "spec.sink.parquet.path: must be a string, not 3"),
+        ("spec.sink", {"parquet": {"path": ".ottla/pipelines/delays"}}, "spec.sink.parquet.path: .ottla/pipelines/del"),
+        ("spec.sink", {"delta": {"path": ".ottla/x/../pipelines/delays/out"}}, "spec.sink.delta.path: .ottla/x/../pip"),
+        ("spec.deadLetters", "dead", "spec.deadLetters: must be a mapping, not 'dead'"),
+        (
+            "spec.deadLetters",
+            {"topic": "__transaction_state"},
+            "spec.deadLetters.topic: __transaction_state is a",
+        ),
+        ("spec.source", {"topics": ["a"], "value": {"format": "json", "schema": 7}}, "spec.source.value.schema: must"),
+        ("spec.source", {"pattern": "."}, "spec.sink.topic.name: b is read by this pipeline, whose pattern is in it"),
+        ("spec.resources", {"limits": {"memory": "600Mi"}}, "spec.resources.limits.memory: must be 1Gi or more, not"),
+        ("spec.resources", {"requests": {"memory": "64Mi"}}, "spec.resources.requests.memory: must be 1Gi or more"),
+        ("spec.schedule", "0 0 L * *", "spec.schedule: '0 0 L * *' is no schedule of five fields as cron has them: "),
+        ("spec.schedule", "0 0 * * 5#2", "spec.schedule: '0 0 * * 5#2' is no schedule"),
+        ("spec.schedule", "0 0 * * 1-7", "spec.schedule: '0 0 * * 1-7' is no schedule of five fields as cron has the"),
         ("spec.schedule", "every hour", "spec.schedule: 'every hour' is no schedule of five fields"),
         ("spec.schedule", "61 * * * *", "spec.schedule: '61 * * * *' is no schedule"),
         ("spec.schedule", "0 0 30 2 *", "spec.schedule: '0 0 30 2 *' is no schedule of five fields as cron has them"),
@@ -338,6 +359,42 @@ def test_a_typo_is_answered_with_the_nearest_field(typo: str, meant: str) -> Non
 def test_a_mistake_in_the_least_document_is_one_problem(path: str, value: Any, problem: str) -> None:
     (found,) = changed(LEAST, path, value)
     assert found.startswith(problem)
+
+
+@pytest.mark.parametrize("schedule", ["0 0 * * mon-fri", "*/5 0-6,12 1 JAN-JUN 0", " 30  6 * * 1 "])
+def test_a_schedule_that_kubernetes_takes_is_taken(schedule: str) -> None:
+    assert changed(LEAST, "spec.schedule", schedule) == []
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "is_refused"),
+    [
+        ("in", "out", False),
+        ("in", "in", True),
+        ("in", "./in/late", True),
+        ("in/flights", "in", False),
+        ("in", "inside", False),
+        ("/data/in", "data/in", False),
+    ],
+)
+def test_files_that_a_pipeline_writes_are_not_those_that_it_reads(read: str, written: str, is_refused: bool) -> None:
+    _, problems = parse(f"source: {{files: {{path: {read}, schema: a int}}}}\nsink: {{parquet: {{path: {written}}}}}\n")
+    refused = f"spec.sink.parquet.path: {written} is read by this pipeline"
+    assert [problem.startswith(refused) for problem in problems] == [True] * is_refused
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "is_refused"), [("out/checkpoint", True), ("out/_checkpoint", False), ("out/.ottla/p", False)]
+)
+def test_a_checkpoint_among_files_is_refused_where_their_readers_would_read_it(
+    checkpoint: str, is_refused: bool
+) -> None:
+    _, problems = parse(
+        f"bootstrapServers: 'h:1'\nsource: {{topics: [a]}}\nsink: {{parquet: {{path: out}}}}\n"
+        f"checkpoint: {{path: {checkpoint}}}"
+    )
+    refused = "spec.sink.parquet.path: out has the checkpoint in it"
+    assert [problem.startswith(refused) for problem in problems] == [True] * is_refused
 
 
 @pytest.mark.parametrize(("sink", "is_refused"), [("parquet: {path: /x}", True), ("topic: {name: b}", False)])
