@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -17,11 +18,12 @@ from rich.console import Console
 
 from ottla_broker.local.control import ControlError, ask
 from ottla_operator.model.documents import DocumentError, load_documents
-from ottla_operator.model.kafka_pipeline import KafkaPipeline
+from ottla_operator.model.kafka_pipeline import KafkaPipeline, wrong_servers
 from ottla_operator.model.pipeline_sink import FileSink, TopicSink
 from ottla_pipeline.compiled.library import description
 from ottla_pipeline.errors import PipelineError
 from ottla_pipeline.running.end_status import end_status
+from ottla_pipeline.running.failure_reasons import failure_reason
 from ottla_pipeline.running.query_options import session_settings, summary, with_user_settings, wrong_config
 from ottla_pipeline.running.run_folder import RunFolder, RunFolderError
 from ottla_pipeline.running.status_endpoint import StatusEndpoint
@@ -131,6 +133,8 @@ def run(
     folder = RunFolder(pipeline)
     if stay and not http:
         _fail("--stay goes with --http")
+    if end_status_file is not None and not end_status_file.parent.is_dir():
+        _fail(f"--end-status {end_status_file}: there is no folder {end_status_file.parent}")
     try:
         with folder.locked(), contextlib.ExitStack() as stack:
             _require_spark()
@@ -143,13 +147,14 @@ def run(
             if http:
                 stack.enter_context(StatusEndpoint(http, one.status))
             try:
-                spark = _open_spark(pipeline, master, file, conf)
-                _say(f"{pipeline.name}: {description()}")
-                signal.signal(signal.SIGINT, lambda _number, _frame: asked_to_end.set())  # Spark has set its own
-                try:
-                    went_well = one.run(spark)
-                finally:
-                    spark.stop()
+                with _one_line():
+                    spark = _open_spark(pipeline, master, file, conf)
+                    _say(f"{pipeline.name}: {description()}")
+                    signal.signal(signal.SIGINT, lambda _number, _frame: asked_to_end.set())  # Spark has set its own
+                    try:
+                        went_well = one.run(spark)
+                    finally:
+                        spark.stop()
             except PipelineError as error:
                 went_well = False
                 one.report("Failed", lastError=str(error), hasBegun=False)
@@ -245,12 +250,15 @@ def plan(
 ) -> None:
     """Shows the columns of each view, Spark's analyzed plan, and where rows go. Nothing is read or written."""
     pipeline = _one(file, name)
+    if bootstrap_servers and (wrong := wrong_servers(bootstrap_servers)):
+        _fail(f"--bootstrap-servers: {wrong}")
     bootstrap = bootstrap_servers or pipeline.bootstrap_servers or "127.0.0.1:9092"
     spark = _spark(pipeline, master, file, conf)
     try:
         from ottla_pipeline.running.frames import build_frames
 
-        frames = build_frames(spark, pipeline, bootstrap)
+        with _one_line():
+            frames = build_frames(spark, pipeline, bootstrap)
         _say(summary(pipeline))
         _say(description())
         for view in ("source", *(step.name for step in pipeline.steps)):
@@ -301,6 +309,8 @@ def _one(files: list[Path], name: str) -> KafkaPipeline:
 
 def _bootstrap(pipeline: KafkaPipeline, given: str) -> str:
     """The address of the brokers: as given, as the document says, or of the local fleet of that name."""
+    if given and (wrong := wrong_servers(given)):
+        _fail(f"--bootstrap-servers: {wrong}")
     if given or pipeline.bootstrap_servers or not pipeline.has_topics:
         return given or pipeline.bootstrap_servers
     directory = (FLEETS / pipeline.cluster).absolute()
@@ -329,14 +339,34 @@ def _spark(pipeline: KafkaPipeline, master: str, files: list[Path], conf: list[s
         _fail(str(error))
 
 
+@contextlib.contextmanager
+def _one_line() -> Iterator[None]:
+    """What Spark raises, for a setting or a master that it does not take and for what nobody has foreseen, in one line.
+
+    Raises PipelineError.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise PipelineError(failure_reason(str(error))) from None
+
+
 def _open_spark(pipeline: KafkaPipeline, master: str, files: list[Path], conf: list[str] | None) -> SparkSession:
     """Raises PipelineError: what the document needs is not there."""
     from ottla_pipeline.running.session import open_session
 
     folder = RunFolder(pipeline).path
     modules = [*(path.parent for path in files), Path.cwd()]
-    settings = session_settings(pipeline.name, master, folder, pipeline.sink)
-    return open_session(with_user_settings(settings, conf or []), modules)
+    settings = with_user_settings(session_settings(pipeline.name, master, folder, pipeline.sink), conf or [])
+    try:
+        with _one_line():
+            return open_session(settings, modules)
+    except PipelineError as error:
+        given = " ".join(["--master", master, *(f"--conf {one}" for one in conf or [])])
+        raise PipelineError(f"Spark does not start with {given}: {error}") from None
 
 
 def _print_status(found: dict[str, Any]) -> None:
@@ -344,7 +374,7 @@ def _print_status(found: dict[str, Any]) -> None:
     for name in ("pid", "startTime", "updateTime", "nextRunTime", "restarts", "reason", "lastError"):
         if found.get(name):
             _say(f"  {name}: {found[name]}")
-    for query, one in found["queries"].items():
+    for query, one in found.get("queries", {}).items():
         _say(f"  query {query}: batch {one['lastBatchId']} at {one['lastBatchTime']}, {one['numInputRows']} rows")
         _say(f"    in {one['inputRowsPerSecond']:.1f} rows/s, processed {one['processedRowsPerSecond']:.1f} rows/s")
         if one["watermark"]:

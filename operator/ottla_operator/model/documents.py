@@ -35,6 +35,13 @@ class _UniqueKeys(yaml.SafeLoader):
                 seen.add(key.value)
         return node
 
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except ValueError as error:  # a date with a month 13, a number of 5000 digits
+            text = str(error).partition(":")[0]
+            raise yaml.constructor.ConstructorError(None, None, text, node.start_mark) from None
+
 
 class DocumentError(Exception):
     """Documents that cannot be used. `problems`: the lines of the message."""
@@ -69,6 +76,9 @@ def load_documents(sources: Iterable[tuple[str, str]]) -> Documents:
             documents = [document for document in yaml.load_all(text, _UniqueKeys) if document is not None]
         except yaml.YAMLError as error:
             wrong.append(f"{source}{_place(error)}: not YAML: {_reason(error)}")
+            continue
+        except RecursionError:
+            wrong.append(f"{source}: not YAML: it is nested too deeply")
             continue
         for number, document in enumerate(documents, 1):
             place = f"{source}, document {number}"

@@ -160,12 +160,22 @@ def _brokers(spec: Fields) -> tuple[str, str]:
     if spec.has("bootstrapServers"):
         if spec.has("clusterRef"):
             spec.problem("bootstrapServers", "does not go with clusterRef, which names the brokers too")
-        for address in servers.split(",") if isinstance(spec.values["bootstrapServers"], str) else ():
-            match = _ADDRESS.fullmatch(address.strip())
-            if match is None or not 0 < int(match[2]) < 65536:
-                spec.problem("bootstrapServers", f"must be HOST:PORT,HOST:PORT; {address.strip()!r} is no address")
-                break
+        if isinstance(spec.values["bootstrapServers"], str) and (wrong := wrong_servers(servers)):
+            spec.problem("bootstrapServers", wrong)
     return cluster, servers
+
+
+def wrong_servers(text: str) -> str:
+    """What is wrong with addresses of brokers; "" when nothing is.
+
+    >>> wrong_servers("a:1, [::1]:9092"), wrong_servers("a:1,b")
+    ('', "must be HOST:PORT,HOST:PORT; 'b' is no address")
+    """
+    for address in text.split(","):
+        match = _ADDRESS.fullmatch(address.strip())
+        if match is None or not 0 < int(match[2]) < 65536:
+            return f"must be HOST:PORT,HOST:PORT; {address.strip()!r} is no address"
+    return ""
 
 
 def _trigger(spec: Fields) -> Trigger:

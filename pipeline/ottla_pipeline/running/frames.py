@@ -200,11 +200,11 @@ def _called(step: PythonStep, rows: DataFrame, path: str) -> DataFrame:
         function = getattr(importlib.import_module(module), name)
     except AttributeError:
         raise StepError(path, f"the module {module} has no {name}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise StepError(path, f"{module} cannot be imported: {type(error).__name__}: {error}") from None
     try:
         found = function(rows)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise StepError(path, f"{step.function} failed: {type(error).__name__}: {failure_reason(str(error))}") from None
     if not isinstance(found, DataFrame):
         raise StepError(path, f"{step.function} must return a DataFrame, not {type(found).__name__}")

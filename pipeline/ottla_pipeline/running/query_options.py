@@ -59,7 +59,7 @@ def wrong_config(sink: TopicSink) -> str:
     """What is wrong with spec.sink.topic.config, as "field: problem"; "" when nothing is.
 
     >>> wrong_config(TopicSink("t", config={"acsk": "1"}))
-    'spec.sink.topic.config.acsk: is unknown; did you mean kafka.acks?'
+    'spec.sink.topic.config.acsk: is unknown; did you mean acks?'
     """
     for key in sink.config:
         if key in ("bootstrap.servers", "security.protocol"):
@@ -67,7 +67,7 @@ def wrong_config(sink: TopicSink) -> str:
     try:
         parse_write_options(sink_options(sink, "127.0.0.1:9092"))
     except OptionError as error:
-        message = str(error).removeprefix(f"option {error.option}: ")
+        message = str(error).removeprefix(f"option {error.option}: ").replace("kafka.", "")
         return f"spec.sink.topic.config.{error.option.removeprefix('kafka.')}: {message}"
     return ""
 

@@ -86,7 +86,7 @@ class RunFolder:
             return None
         except (OSError, ValueError) as error:
             raise RunFolderError(f"{self.path / STATUS_FILE}: {error}") from None
-        if not isinstance(found, dict):
+        if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in ("pipeline", "phase")):
             raise RunFolderError(f"{self.path / STATUS_FILE} is no status of a pipeline")
         return found
 

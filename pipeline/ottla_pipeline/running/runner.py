@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from ottla_operator.model.kafka_pipeline import KafkaPipeline, Trigger
 from ottla_pipeline.errors import DatabaseUnreachable, PipelineError
 from ottla_pipeline.running.batch_progress import progress_line
+from ottla_pipeline.running.document_words import in_words_of_document, is_for_good
 from ottla_pipeline.running.frames import build_frames
 from ottla_pipeline.running.queries import ProgressListener, follow, start_queries
 from ottla_pipeline.running.restarts import decide_restart
@@ -116,8 +117,9 @@ class PipelineRun:
         except DatabaseUnreachable as error:
             return True, str(error)  # another attempt may find it
         except PipelineError as error:
-            return False, str(error)
-        return True, follow(queries, listener, self._is_asked_to_end.is_set)
+            return False, in_words_of_document(str(error), self._pipeline)
+        failure = follow(queries, listener, self._is_asked_to_end.is_set)
+        return not is_for_good(failure), in_words_of_document(failure, self._pipeline)
 
     def _until_time(self) -> bool:
         """Waits for the next time of the schedule; False when it is asked to end before."""

@@ -57,6 +57,11 @@ def test_validate_says_in_one_line_what_a_pipeline_does(file: Path) -> None:
             "spec.steps[0].sql: no view 'sorce' is there; there are source; is sou",
         ),
         ("name: delays}}", "name: delays, config: {acsk: 1}}}", "delays: spec.sink.topic.config.acsk: is unknown"),
+        (
+            "name: delays}}",
+            "name: delays, config: {batch.sise: 1}}}",
+            "spec.sink.topic.config.batch.sise: is unknown; did you mean batch.size?",
+        ),
         ("KafkaPipeline", "KafkaTopic", "spec.clusterRef.name: is required"),
         ("spec:", "spec", "not YAML"),
     ],
@@ -106,6 +111,19 @@ def test_a_cluster_that_does_not_run_here_is_told_before_spark_starts(file: Path
     found = ottla("run", "-f", file)
     assert found.exit_code == 1 and found.output.startswith("spec.clusterRef.name nowhere: ")
     assert "--bootstrap-servers HOST:PORT" in found.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--end-status", "/nowhere/end.json"], "--end-status /nowhere/end.json: there is no folder /nowhere"),
+        (["--bootstrap-servers", "broker"], "--bootstrap-servers: must be HOST:PORT,HOST:PORT; 'broker' is no address"),
+    ],
+)
+def test_a_wrong_option_is_told_before_spark_starts(file: Path, arguments: list[str], message: str) -> None:
+    found = ottla("run", "-f", file, *arguments)
+    assert (found.exit_code, found.output) == (1, f"{message}\n")
+    assert not folder(file).path.exists()
 
 
 def test_staying_after_a_failure_needs_an_address_that_says_so(file: Path) -> None:

@@ -415,6 +415,13 @@ def test_latest_is_refused_where_rows_and_dead_letters_would_begin_at_two_offset
             "f.yaml, line 6, column 3: not YAML: the fi",
         ),
         (HEAD + "spec: [", "not YAML"),
+        (HEAD + "spec: {image: 2026-13-01}", "f.yaml, line 4, column 15: not YAML: month must be in 1..12"),
+        (
+            HEAD + f"spec: {{image: {'9' * 5000}}}",
+            "f.yaml, line 4, column 15: not YAML: Exceeds the limit (4300 digits)",
+        ),
+        (HEAD + "spec: " + "[" * 5000, "f.yaml: not YAML: it is nested too deeply"),
+        (HEAD + "spec: " + "{a: " * 3000 + "1" + "}" * 3000, "f.yaml: not YAML: it is nested too deeply"),
         (HEAD.replace("KafkaPipeline", "KafkaPipelines"), "; is KafkaPipeline meant?"),
         (HEAD + "spec:\n" + "\n".join("  " + line for line in LEAST.splitlines()) + "\n---\n", ""),
         (HEAD + "spec: {sink: {topic: {name: no}}}", "spec.sink.topic.name: must be a string, not False"),

@@ -55,7 +55,7 @@ def test_a_folder_that_cannot_be_made_names_the_field(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{"])
+@pytest.mark.parametrize("text", ["", "[]", "{", "{}", '{"pipeline": "p", "phase": 5}'])
 def test_a_status_that_is_none_is_an_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "status.json").write_text(text)
     with pytest.raises(RunFolderError, match=r"status\.json"):

@@ -1,0 +1,68 @@
+"""A failure of a query in the words of its document: source and sink know options, the user wrote fields. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from ottla_operator.model.kafka_pipeline import KafkaPipeline
+from ottla_operator.model.pipeline_sink import TopicSink
+from ottla_operator.model.pipeline_source import TopicSource
+
+_SOURCES = re.compile(r"There are \[(\d+)\] sources in the checkpoint offsets and now there are \[(\d+)\] sources")
+_NO_TOPIC = re.compile(r"(?:option \w+: )?topic '([^']+)' does not exist")
+_OPTION = re.compile(r"^option (?:kafka\.)?([\w.]+)(?=: )")
+_OF_SOURCE = ("startingOffsets", "maxOffsetsPerTrigger", "failOnDataLoss", "includeHeaders")
+
+
+def in_words_of_document(reason: str, pipeline: KafkaPipeline) -> str:
+    """The reason, with the field that it is about where that is known.
+
+    >>> from ottla_operator.model.kafka_pipeline import parse_pipeline
+    >>> spec = {"source": {"topics": ["a"]}, "sink": {"topic": {"name": "b"}}, "bootstrapServers": "h:1"}
+    >>> pipeline, _ = parse_pipeline({"metadata": {"name": "p"}, "spec": spec})
+    >>> in_words_of_document("option subscribe: topic 'a' does not exist at h:1", pipeline)
+    "spec.source.topics: topic 'a' does not exist at h:1"
+    >>> in_words_of_document("topic 'b' does not exist at h:1, and its brokers create none", pipeline)
+    "spec.sink.topic.name: topic 'b' does not exist at h:1, and its brokers create none"
+    >>> in_words_of_document("no broker of kafka.bootstrap.servers answers: h:1", pipeline)
+    'spec.bootstrapServers: no broker answers: h:1'
+    >>> in_words_of_document("ZeroDivisionError: division by zero", pipeline)
+    'ZeroDivisionError: division by zero'
+    """
+    source, target = pipeline.source, pipeline.sink.target
+    if found := _SOURCES.search(reason):
+        return (
+            f"spec.checkpoint.path: {pipeline.checkpoint} goes on from a query that reads {found[1]} times, and the "
+            f"document has {found[2]} now (deadLetters read what is not of a schema once more): take the change back, "
+            "or forget what was read with `ottla pipeline reset`"
+        )
+    if reason.startswith("no broker of kafka.bootstrap.servers"):
+        field = "spec.clusterRef" if pipeline.cluster else "spec.bootstrapServers"
+        return reason.replace("no broker of kafka.bootstrap.servers", f"{field}: no broker", 1)
+    if (found := _NO_TOPIC.match(reason)) and (field := _field_of_topic(found[1], pipeline)):
+        return f"{field}: {reason.removeprefix('option subscribe: ')}"
+    reason = reason.replace("with failOnDataLoss=false", "with spec.source.failOnDataLoss: false")
+    reason = reason.replace("kafka.max.request.size is", "spec.sink.topic.config.max.request.size is")
+    if found := _OPTION.match(reason):
+        option = found[1]
+        if option in _OF_SOURCE and isinstance(source, TopicSource):
+            return f"spec.source.{option}{reason[found.end() :]}"
+        if option == "subscribePattern":
+            return f"spec.source.pattern{reason[found.end() :]}"
+        if isinstance(target, TopicSink) and option in target.config:
+            return f"spec.sink.topic.config.{option}{reason[found.end() :]}"
+    return reason
+
+
+def is_for_good(reason: str) -> bool:
+    """Whether another attempt of the same document fails in the same way."""
+    return _SOURCES.search(reason) is not None
+
+
+def _field_of_topic(topic: str, pipeline: KafkaPipeline) -> str:
+    source, target = pipeline.source, pipeline.sink.target
+    if isinstance(source, TopicSource) and topic in source.topics:
+        return "spec.source.table" if source.is_table else "spec.source.topics"
+    if isinstance(target, TopicSink) and topic == target.topic:
+        return "spec.sink.topic.name"
+    return "spec.deadLetters.topic" if topic == pipeline.dead_letters else ""
