@@ -67,6 +67,14 @@ def client(kubernetes: Kubernetes, cluster: KubernetesCluster, orders: str) -> I
         yield CLIENT
 
 
+@pytest.fixture(scope="session")
+def pipeline_image(cluster: KubernetesCluster) -> str:
+    """The image of drivers, with Spark."""
+    if cluster.images.pipeline is None:
+        pytest.skip("without the image of Spark: make e2e E2E=--pipelines")
+    return cluster.images.pipeline.reference
+
+
 @pytest.fixture
 def records(
     kubernetes: Kubernetes, client: str, request: pytest.FixtureRequest, tmp_path: Path
