@@ -9,6 +9,10 @@ from ottla_operator.model.pipeline_sink import TopicSink
 from ottla_operator.model.pipeline_source import TopicSource
 
 _SOURCES = re.compile(r"There are \[(\d+)\] sources in the checkpoint offsets and now there are \[(\d+)\] sources")
+_STATE = re.compile(
+    r"\[(?:STATE_STORE_\w*SCHEMA_NOT_COMPATIBLE|STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA)\]"
+)
+"""Conditions of Spark for a query whose state is not that of its checkpoint."""
 _NO_TOPIC = re.compile(r"(?:option \w+: )?topic '([^']+)' does not exist")
 _OPTION = re.compile(r"^option (?:kafka\.)?([\w.]+)(?=: )")
 _OF_SOURCE = ("startingOffsets", "maxOffsetsPerTrigger", "failOnDataLoss", "includeHeaders")
@@ -36,12 +40,17 @@ def in_words_of_document(reason: str, pipeline: KafkaPipeline) -> str:
             f"document has {found[2]} now (deadLetters read what is not of a schema once more): take the change back, "
             "or forget what was read with `ottla pipeline reset`"
         )
+    if _STATE.search(reason):
+        return (
+            f"spec.checkpoint.path: {pipeline.checkpoint} has the state of another document, from before a change of a "
+            f"schema or of a step: take the change back, or forget the state with `ottla pipeline reset`: {reason}"
+        )
     if reason.startswith("no broker of kafka.bootstrap.servers"):
         field = "spec.clusterRef" if pipeline.cluster else "spec.bootstrapServers"
         return reason.replace("no broker of kafka.bootstrap.servers", f"{field}: no broker", 1)
     if (found := _NO_TOPIC.match(reason)) and (field := _field_of_topic(found[1], pipeline)):
         return f"{field}: {reason.removeprefix('option subscribe: ')}"
-    reason = reason.replace("with failOnDataLoss=false", "with spec.source.failOnDataLoss: false")
+    reason = reason.replace("failOnDataLoss=false", "spec.source.failOnDataLoss: false")
     reason = reason.replace("kafka.max.request.size is", "spec.sink.topic.config.max.request.size is")
     if found := _OPTION.match(reason):
         option = found[1]
@@ -56,7 +65,7 @@ def in_words_of_document(reason: str, pipeline: KafkaPipeline) -> str:
 
 def is_for_good(reason: str) -> bool:
     """Whether another attempt of the same document fails in the same way."""
-    return _SOURCES.search(reason) is not None
+    return _SOURCES.search(reason) is not None or _STATE.search(reason) is not None
 
 
 def _field_of_topic(topic: str, pipeline: KafkaPipeline) -> str:

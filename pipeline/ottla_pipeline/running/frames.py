@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -170,6 +172,8 @@ def _topics(spark: SparkSession, source: TopicSource, bootstrap: str) -> DataFra
 
 
 def _files(spark: SparkSession, source: FileSource) -> DataFrame:
+    if Path(source.path).is_file():
+        raise StepError("spec.source.files.path", f"{source.path} is a file; files that appear in a folder are read")
     is_text = source.format in _LINES
     reader = spark.readStream.format("text" if is_text else source.format).options(**file_options(source))
     if source.schema and not is_text:
@@ -215,5 +219,5 @@ def _planned(path: str, plan: Any) -> Any:
     """The result of a call that Spark may refuse; the refusal names the field."""
     try:
         return plan()
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise StepError(path, failure_reason(str(error))) from None

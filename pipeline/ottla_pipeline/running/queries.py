@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery, StreamingQueryListener
@@ -84,9 +85,10 @@ def start_queries(
     def started(writer: DataStreamWriter) -> StreamingQuery:
         try:
             return writer.start()
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:  # of the second kind is what Spark has not foreseen
             raise StepError("spec.sink", failure_reason(str(error))) from None
 
+    folder.check_checkpoint()
     target = pipeline.sink.target
     spool = "" if is_local(spark.sparkContext.master) else str(folder.empty_spool())
     if isinstance(target, TopicSink):

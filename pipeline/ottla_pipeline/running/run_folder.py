@@ -78,6 +78,18 @@ class RunFolder:
         """Spark's id of the query, which it has kept in the checkpoint since the first start."""
         return str(json.loads((self.query / "metadata").read_text())["id"])
 
+    def check_checkpoint(self) -> None:
+        """RunFolderError where the checkpoint that is there cannot be read."""
+        try:
+            self.query_id()
+        except FileNotFoundError:
+            return  # the first start
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunFolderError(
+                f"spec.checkpoint.path: {self.query / 'metadata'} is none of Spark's: {error}; restore the folder, or "
+                "forget what was read with `ottla pipeline reset`"
+            ) from None
+
     def status(self) -> dict[str, Any] | None:
         """What the last run has written; None when there was none. RunFolderError for a file that is no status."""
         try:

@@ -76,6 +76,18 @@ def test_reset_deletes_checkpoints_status_and_the_log_of_files_and_nothing_else(
     assert folder.reset() == []
 
 
+@pytest.mark.parametrize("text", ["", "{oops", "[]", "{}"])
+def test_a_checkpoint_that_cannot_be_read_is_told(tmp_path: Path, text: str) -> None:
+    folder = RunFolder(pipeline(tmp_path / "c"))
+    folder.check_checkpoint()
+    folder.query.mkdir(parents=True)
+    (folder.query / "metadata").write_text(text)
+    with pytest.raises(RunFolderError, match=r"spec\.checkpoint\.path: .*metadata is none of Spark's"):
+        folder.check_checkpoint()
+    (folder.query / "metadata").write_text('{"id": "1-2"}')
+    folder.check_checkpoint()
+
+
 def test_the_spool_is_empty_before_tasks_use_it(tmp_path: Path) -> None:
     folder = RunFolder(pipeline(tmp_path / "c"))
     with folder.locked():

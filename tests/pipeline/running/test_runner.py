@@ -75,7 +75,7 @@ def test_a_checkpoint_of_another_number_of_reads_is_told_and_not_tried_again(
     )
     monkeypatch.setattr(runner, "build_frames", lambda *_: None)
     monkeypatch.setattr(runner, "start_queries", lambda *_, **__: [])
-    monkeypatch.setattr(runner, "follow", lambda *_: f"{of_spark} requested by the query. Cannot continue.")
+    monkeypatch.setattr(runner, "follow", lambda *_: of_spark)
     folder, streams = RunFolder(pipeline), SimpleNamespace(addListener=lambda _: None, removeListener=lambda _: None)
     with folder.locked():
         one = runner.PipelineRun(

@@ -73,6 +73,43 @@ def write_document(folder: Path, text: str, fleet: RunningCluster) -> None:
     (folder / "p.yaml").write_text(text.replace("BOOTSTRAP", fleet.bootstrap))
 
 
+ODD = """
+apiVersion: kafka.ottla.dev/v1alpha1
+kind: KafkaPipeline
+metadata: {name: odd}
+spec:
+  source: {files: {path: in, format: text}}
+  sink: {parquet: {path: p.yaml}}
+  checkpoint: {path: checkpoint}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "arguments", "message"),
+    [
+        ("", "", (), "odd: spec.sink: Parent path is not a directory: file:"),
+        (
+            "path: in",
+            "path: a.txt",
+            (),
+            "odd: spec.source.files.path: a.txt is a file; files that appear in a folder",
+        ),
+        ("", "", ("--master", "local[x]"), "Spark does not start with --master local[x]: Could not parse Master URL"),
+    ],
+)
+def test_what_only_java_finds_wrong_is_one_line_that_names_the_field_or_the_option(
+    tmp_path: Path, old: str, new: str, arguments: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "a.txt").touch()
+    (tmp_path / "p.yaml").write_text(ODD.replace(old, new))
+    found = ottla(tmp_path, "run", *arguments)
+    assert found.returncode == 1 and message in found.stdout + found.stderr
+    assert "Traceback" not in found.stderr
+    status = json.loads(ottla(tmp_path, "status", "-o", "json").stdout)
+    assert status["phase"] == "Failed" and status["lastError"] in found.stdout + found.stderr
+
+
 def test_a_document_runs_until_sigterm_goes_on_later_and_sends_what_it_cannot_read_to_the_dead_letters(
     fleet: RunningCluster, tmp_path: Path
 ) -> None:
