@@ -42,7 +42,8 @@ CLAIM_DELETION_POLICIES = ("Retain", "Delete")
 READ_WRITE_ONCE, READ_WRITE_MANY = "ReadWriteOnce", "ReadWriteMany"
 ACCESS_MODES = (READ_WRITE_ONCE, READ_WRITE_MANY)
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:,\[\]]+):(\d{1,5})")
-_WEEKDAYS = r"([0-6*/,-]|(?<=/)\d+|[A-Za-z]{3}(?=[,-]|$))+"
+_DAYS = re.compile(r"[\d*/,-]+")
+_WEEKDAYS = re.compile(r"([0-6*/,-]|(?<=/)\d+|[A-Za-z]{3}(?=[,-]|$))+")
 _LONGEST_MS = 366 * 24 * 3600 * 1000
 
 
@@ -210,9 +211,7 @@ def _not_of_cron_jobs(schedule: str) -> str:
     ('', 'CronJobs take no L ')
     """
     _, _, days, _, weekdays = schedule.split()
-    is_taken = re.fullmatch(r"[\d*/,-]+", days) and re.fullmatch(
-        r"([0-6*/,-]|(?<=/)\d+|[A-Za-z]{3}(?=[,-]|$))+", weekdays
-    )
+    is_taken = _DAYS.fullmatch(days) and _WEEKDAYS.fullmatch(weekdays)
     return "" if is_taken else "CronJobs take no L and no #, and Sunday is 0 and not 7"
 
 
