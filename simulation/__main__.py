@@ -4,6 +4,7 @@
     campaign --seeds N [--scenario …] [--state FILE]        # continues where it was stopped
     mutants [--only NAME]                                  # applies each mutant and counts the seeds until it is found
     determinism [--seed S] [--scenario …]
+    traces FILE [--seeds N] [--against FILE]               # compares what two commits do
 
 Exits with status 1 after a failing seed, and prints the command that replays it.
 """
@@ -25,7 +26,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, track
 
 from simulation import compiled, logs
 from simulation.campaign import Campaign
@@ -272,6 +273,37 @@ def determinism(
         failed = failed or not same
         console.print(f"{name} seed {seed}: {hashes[0]} {'=' if same else '≠'} {hashes[1]}", highlight=False)
     raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def traces(
+    out: Annotated[Path, typer.Argument(help="Where the hashes go: a line `scenario seed hash` for each seed.")],
+    seeds: Annotated[int, typer.Option(help="How many, after the regression seeds.")] = 1_000,
+    first_seed: Annotated[int, typer.Option(help="Where to begin.")] = 1,
+    scenario: Annotated[list[str] | None, typer.Option(help="Only these scenarios; by default all in turn.")] = None,
+    against: Annotated[Path | None, typer.Option(help="What the same command wrote in another checkout.")] = None,
+    jobs: Annotated[int, typer.Option(help="Processes; 0 = one per core.")] = 0,
+) -> None:
+    """Hashes every port event of many seeds: after a refactoring that changes no decision the hashes are the same.
+
+    Where one differs, `run --seed N --trace FILE` in both checkouts shows the first event that does.
+    """
+    turns = in_turn(scenario or list(NAMES))
+    tasks = [one for one in regressions() if one[0] in turns]
+    tasks += [(turns[number % len(turns)], first_seed + number) for number in range(seeds)]
+    found: dict[tuple[str, int], str] = {}
+    with _runs(iter(tasks), jobs or os.cpu_count() or 1) as running:
+        for outcome in track(running, "seeds", total=len(tasks), console=console):
+            found[outcome.scenario, outcome.seed] = outcome.trace_hash
+    out.write_text("".join(f"{name} {seed} {found[name, seed]}\n" for name, seed in tasks))
+    if against is None:
+        return
+    known = {(name, int(seed)): known_hash for name, seed, known_hash in map(str.split, against.open())}
+    differing = [one for one in tasks if one in known and known[one] != found[one]]
+    for name, seed in differing:
+        console.print(f"≠ {name} seed {seed}", highlight=False)
+    console.print(f"{len(differing)} of {sum(one in known for one in tasks)} seeds differ", highlight=False)
+    raise typer.Exit(1 if differing else 0)
 
 
 def _hash_in_fresh_process(name: str, seed: int, environment: dict[str, str]) -> str:

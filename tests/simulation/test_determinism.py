@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -24,6 +25,20 @@ def test_a_seed_run_twice_in_one_process_gives_one_trace_hash_and_another_seed_a
     first, again, other = (run_seed(scenario, seed) for seed in (6, 6, 7))
     assert first.error == again.error == other.error == ""
     assert first.trace_hash == again.trace_hash != other.trace_hash
+
+
+def test_the_traces_of_two_checkouts_are_compared_seed_by_seed(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    options = ["--seeds", "2", "--first-seed", "8", "--scenario", "log", "--jobs", "1"]
+    assert CliRunner().invoke(app, ["traces", str(first), *options]).exit_code == 0
+    lines = first.read_text().splitlines()
+    assert [line.split()[:2] for line in lines[-2:]] == [["log", "8"], ["log", "9"]]
+    assert lines[-1].split()[2] == run_seed("log", 9).trace_hash
+    again = CliRunner().invoke(app, ["traces", str(second), *options, "--against", str(first)])
+    assert (again.exit_code, first.read_text()) == (0, second.read_text())
+    first.write_text("\n".join([*lines[:-1], "log 9 another"]) + "\n")
+    other = CliRunner().invoke(app, ["traces", str(second), *options, "--against", str(first)])
+    assert other.exit_code == 1 and "≠ log seed 9" in other.output and f"1 of {len(lines)}" in other.output
 
 
 @pytest.mark.parametrize("computes", [True, False], ids=["hangs", "waits for the processor"])
