@@ -25,6 +25,8 @@ TOPIC = "t"
 _TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _INT_MAX, _LONG_MAX = 2147483647, 9223372036854775807
+SINCE_3_9 = ("cordoned.log.dirs", "transaction.two.phase.commit.enable")
+"""Keys of later releases that are served here too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,12 @@ def values_of(key: ConfigKey) -> list[str]:
 
 
 def broker_keys() -> list[ConfigKey]:
-    return [key for key in BROKER_KEYS.values() if key.known in (Known.KAFKA, Known.DYNAMIC) and not key.internal]
+    """Those of 3.9: Apache Kafka takes any value of a key that it does not know."""
+    return [
+        key
+        for key in BROKER_KEYS.values()
+        if key.known in (Known.KAFKA, Known.DYNAMIC) and not key.internal and key.name not in SINCE_3_9
+    ]
 
 
 JOINED: tuple[dict[str, str], ...] = (
@@ -135,7 +142,6 @@ SPECIAL: dict[str, tuple[str, ...]] = {
     "log.message.format.version": ("4.0", "5.0", "0.5", "0.10.2", "0.11.0-IV2", "3.0", "2.8", "newest"),
     "listeners": ("PLAINTEXT://:0", "PLAINTEXT://localhost:0", "nonsense"),
     "advertised.listeners": ("PLAINTEXT://:0", "PLAINTEXT://0.0.0.0:5", "nonsense"),
-    "cordoned.log.dirs": ("*", "/nowhere"),
     "leader.replication.throttled.rate": ("0", "1", "-1"),
 }  # fmt: skip
 SPECIAL_OF_TOPICS: dict[str, tuple[str, ...]] = {

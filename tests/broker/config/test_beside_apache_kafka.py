@@ -13,6 +13,7 @@ from bench.systems import APACHE_KAFKA, System, ask
 from ottla_broker.config import BrokerConfig, ConfigDescription
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.generated import describe_configs
+from tests.beside.configs import SINCE_3_9
 
 pytestmark = pytest.mark.java
 
@@ -46,10 +47,6 @@ def described(system: System, resource_type: int, name: str) -> dict[str, tuple[
         )
         for item in result.configs
     }
-
-
-SINCE_3_9 = ("cordoned.log.dirs", "transaction.two.phase.commit.enable")
-"""Keys of later releases that are served here too."""
 
 
 def row(
