@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ottla_operator.api import names
-from ottla_operator.api.fleet import BrokerValues, ClusterMetadata, RecreationReport
+from ottla_operator.api.fleet import ClusterMetadata, RecreationReport
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -242,28 +240,6 @@ async def test_a_batch_leads_nothing_before_its_pods_are_deleted_and_every_repli
     of_broker = [Counter(preferred[partition] for partition in asked) for asked in fleet.kafka.reorders]
     assert max(max(counts.values()) for counts in of_broker) == MOVES_PER_BROKER
     assert sum(fleet.kafka.leads().values()) == 1200 and len(fleet.kafka.leads()) == 6, "and lead again"
-
-
-async def test_a_broker_whose_pod_ends_is_asked_for_nothing_though_kafka_still_lists_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    fleet = await _running()
-    view, values = fleet.kafka.view, fleet.kafka.broker_values
-    asked: list[list[int]] = []
-
-    async def with_all() -> ClusterMetadata:
-        return replace(await view(), brokers=(0, 1, 2))
-
-    async def note(broker_ids: Sequence[int]) -> Mapping[int, BrokerValues]:
-        asked.append(list(broker_ids))
-        return await values(broker_ids)
-
-    monkeypatch.setattr(fleet.kafka, "view", with_all)
-    monkeypatch.setattr(fleet.kafka, "broker_values", note)
-    pod = fleet.kubernetes.there(POD, "orders-broker-1-0")
-    fleet.kubernetes.put({**pod, "metadata": {**pod["metadata"], "deletionTimestamp": fleet.environment.now()}})
-    await fleet.task.reconcile_once()
-    assert asked and all(broker_ids == [0, 2] for broker_ids in asked)
 
 
 @pytest.mark.extended
