@@ -281,13 +281,16 @@ def traces(
     seeds: Annotated[int, typer.Option(help="How many, after the regression seeds.")] = 1_000,
     first_seed: Annotated[int, typer.Option(help="Where to begin.")] = 1,
     scenario: Annotated[list[str] | None, typer.Option(help="Only these scenarios; by default all in turn.")] = None,
-    against: Annotated[Path | None, typer.Option(help="What the same command wrote in another checkout.")] = None,
+    against: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="What the same command wrote in another checkout.")
+    ] = None,
     jobs: Annotated[int, typer.Option(help="Processes; 0 = one per core.")] = 0,
 ) -> None:
     """Hashes every port event of many seeds: after a refactoring that changes no decision the hashes are the same.
 
     Where one differs, `run --seed N --trace FILE` in both checkouts shows the first event that does.
     """
+    known = {} if against is None else _known_traces(against)  # before minutes of work: it may be another file
     turns = in_turn(scenario or list(NAMES))
     tasks = [one for one in regressions() if one[0] in turns]
     tasks += [(turns[number % len(turns)], first_seed + number) for number in range(seeds)]
@@ -298,12 +301,19 @@ def traces(
     out.write_text("".join(f"{name} {seed} {found[name, seed]}\n" for name, seed in tasks))
     if against is None:
         return
-    known = {(name, int(seed)): known_hash for name, seed, known_hash in map(str.split, against.open())}
     differing = [one for one in tasks if one in known and known[one] != found[one]]
     for name, seed in differing:
         console.print(f"≠ {name} seed {seed}", highlight=False)
     console.print(f"{len(differing)} of {sum(one in known for one in tasks)} seeds differ", highlight=False)
     raise typer.Exit(1 if differing else 0)
+
+
+def _known_traces(file: Path) -> dict[tuple[str, int], str]:
+    try:
+        lines = [line.split() for line in file.read_text().splitlines()]
+        return {(name, int(seed)): trace_hash for name, seed, trace_hash in lines}
+    except ValueError as error:
+        raise typer.BadParameter(f"{file} has other lines than `scenario seed hash`", param_hint="--against") from error
 
 
 def _hash_in_fresh_process(name: str, seed: int, environment: dict[str, str]) -> str:

@@ -39,6 +39,9 @@ def test_the_traces_of_two_checkouts_are_compared_seed_by_seed(tmp_path: Path) -
     first.write_text("\n".join([*lines[:-1], "log 9 another"]) + "\n")
     other = CliRunner().invoke(app, ["traces", str(second), *options, "--against", str(first)])
     assert other.exit_code == 1 and "≠ log seed 9" in other.output and f"1 of {len(lines)}" in other.output
+    first.write_text("another file\n")
+    refused = CliRunner().invoke(app, ["traces", str(tmp_path / "third"), *options, "--against", str(first)])
+    assert refused.exit_code == 2 and not (tmp_path / "third").exists()
 
 
 @pytest.mark.parametrize("computes", [True, False], ids=["hangs", "waits for the processor"])
