@@ -121,6 +121,7 @@ public class JavaClients {
         try {
             switch (request.get("do").asText()) {
                 case "tool": runTool(request, answer); break;
+                case "clients": clients(answer); break;
                 case "produce": produce(request, answer); break;
                 case "read": read(request, answer); break;
                 case "join": MEMBERS.put(request.get("name").asText(), new Member(request)); break;
@@ -149,6 +150,13 @@ public class JavaClients {
         }
         answer.set("id", request.get("id"));
         say(answer);
+    }
+
+    /** The threads of clients: those that a tool has not closed go on connecting to their brokers. */
+    static void clients(ObjectNode answer) {
+        ArrayNode threads = answer.putArray("threads");
+        Thread.getAllStackTraces().keySet().stream().map(Thread::getName)
+            .filter(name -> name.startsWith("kafka-")).forEach(threads::add);
     }
 
     static synchronized void say(ObjectNode message) {

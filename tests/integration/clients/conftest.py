@@ -23,11 +23,17 @@ EVERY_ADMIN = [param for param in EVERY_CLIENT if issubclass(DRIVERS[str(param.v
 
 
 @pytest.fixture(scope="session")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaMachine]:
-    """The JVM of the whole run."""
+def _machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaMachine]:
     found = JavaMachine(tmp_path_factory.mktemp("java") / "clients.log")
     yield found
     found.close()
+
+
+@pytest.fixture(scope="module")
+def machine(_machine: JavaMachine) -> Iterator[JavaMachine]:
+    """The JVM of the whole run, as long as no client remains in it after the tests of a file."""
+    yield _machine
+    _machine.end_clients()
 
 
 @pytest.fixture

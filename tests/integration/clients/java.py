@@ -7,7 +7,7 @@ import itertools
 import json
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +41,7 @@ class ToolOutput:
 
 
 class JavaMachine:
-    """A running JVM. `ask` may be called from any thread.
+    """A JVM, which starts with the first request. `ask` may be called from any thread.
 
     Args:
         log: file for what the clients log.
@@ -50,40 +50,59 @@ class JavaMachine:
 
     def __init__(self, log: Path, *, clients: Path | None = None) -> None:
         self._log = log
-        program = Path(__file__).with_name("JavaClients.java")
-        options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8"]
-        class_path = kafka_class_path() if clients is None else f"{clients}:{kafka_class_path()}"
-        with log.open("wb") as errors:
-            self._process = subprocess.Popen(
-                [find_java(), *options, "-cp", class_path, str(program)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                encoding="utf-8",
-            )
+        self._class_path = kafka_class_path() if clients is None else f"{clients}:{kafka_class_path()}"
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
         self._waiting: dict[int, Future[dict[str, Any]]] = {}
         self._gatherings: dict[str, Gathering] = {}
         self._numbers = itertools.count()
         self._lock = threading.Lock()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
 
     def close(self) -> None:
+        """Ends the JVM; the next request starts another one."""
+        if self._process is None or self._reader is None:
+            return
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(LIMIT_S)
         self._reader.join(LIMIT_S)
+        self._process = self._reader = None
+
+    def end_clients(self) -> None:
+        """Ends the JVM if clients remain in it: another fleet may get a port that they go on connecting to.
+
+        Some of Kafka's tools never close theirs, others do not when they fail.
+        """
+        if self._process is not None and self.ask("clients")["threads"]:
+            self.close()
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            program = Path(__file__).with_name("JavaClients.java")
+            options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8"]
+            with self._log.open("ab") as errors:
+                self._process = subprocess.Popen(
+                    [find_java(), *options, "-cp", self._class_path, str(program)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                    encoding="utf-8",
+                )
+            self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
+            self._reader.start()
+        return self._process
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Raises JavaError."""
-        assert self._process.stdin is not None
         future: Future[dict[str, Any]] = Future()
         with self._lock:
             number = next(self._numbers)
             self._waiting[number] = future
-            self._process.stdin.write(json.dumps({"id": number, "do": do, **arguments}) + "\n")
-            self._process.stdin.flush()
+            requests = self._started().stdin
+            assert requests is not None
+            requests.write(json.dumps({"id": number, "do": do, **arguments}) + "\n")
+            requests.flush()
         answer = future.result(LIMIT_S * 2)
         if "error" in answer:
             raise JavaError(answer["error"], answer["message"])
@@ -105,15 +124,15 @@ class JavaMachine:
         }
         self.ask("join", bootstrap=bootstrap, name=member.name, topic=member.topic, config=config)
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+    def _read(self, messages: Iterable[str]) -> None:
+        for line in messages:
             message = json.loads(line)
             if "event" in message:
                 self._on_event(message)
             else:
                 self._waiting.pop(message["id"]).set_result(message)
-        for future in self._waiting.values():
+        while self._waiting:
+            _, future = self._waiting.popitem()
             future.set_exception(RuntimeError(f"the JVM ended:\n{self._log.read_text()[-3000:]}"))
 
     def _on_event(self, message: dict[str, Any]) -> None:

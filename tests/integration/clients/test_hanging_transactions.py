@@ -73,3 +73,11 @@ def test_a_marker_of_an_administrator_names_the_coordinator_epoch(
     assert abort(*unknown) == "", "as with Apache Kafka: a marker of any producer is appended"
     assert abort(*producer, "--coordinator-epoch", "5") == ""
     assert abort(*producer, "--coordinator-epoch", "5") == "", "again: it ends nothing"
+
+
+def test_no_client_of_the_tool_remains_for_the_next_fleet(bootstrap: str, machine: JavaMachine) -> None:
+    """It never closes its own, which would connect to the brokers of another test once they have the same port."""
+    assert machine.tool(TRANSACTIONS, "--bootstrap-server", bootstrap, "list").status == 0
+    assert machine.ask("clients")["threads"]
+    machine.end_clients()
+    assert machine.ask("clients")["threads"] == []
