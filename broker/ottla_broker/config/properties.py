@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -66,7 +67,13 @@ _IN_KEYS = "=:#! "
 _ESCAPED = {value: f"\\{letter}" for letter, value in _ESCAPES.items()} | {"\\": "\\\\"}
 
 
+_PLAIN = re.compile(r"[A-Za-z0-9._,/-]*")
+"""Most keys and many values: nothing of it is escaped anywhere."""
+
+
 def _escaped(text: str, escaped_too: str) -> str:
+    if _PLAIN.fullmatch(text):
+        return text
     out: list[str] = []
     for position, character in enumerate(text):
         if character in escaped_too or (character == " " and position == 0):

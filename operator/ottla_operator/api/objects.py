@@ -72,7 +72,8 @@ def dig(value: Any, *path: str | int) -> Any:
     """
     for key in path:
         if isinstance(key, str):
-            value = value.get(key) if isinstance(value, Mapping) else None
+            # What was JSON is a dict; to ask an abstract class is several times as slow.
+            value = value.get(key) if type(value) is dict or isinstance(value, Mapping) else None
         else:
             value = value[key] if isinstance(value, list) and -len(value) <= key < len(value) else None
         if value is None:

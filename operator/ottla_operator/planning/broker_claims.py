@@ -55,7 +55,7 @@ class Claim:
 
 
 def claims_of(snapshot: Snapshot, broker_id: int) -> Iterable[Obj]:
-    return (claim for claim in snapshot.all(CLAIM) if label(claim, names.BROKER_ID) == str(broker_id))
+    return snapshot.broker_claims.get(str(broker_id), ())
 
 
 def generation_of(claim: Obj) -> int:

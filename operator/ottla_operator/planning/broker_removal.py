@@ -91,7 +91,7 @@ def decide_removal(snapshot: Snapshot, surplus: Sequence[int], racks: Iterable[i
             stopping.append(broker_id)
     released = tuple(number for number in stopping if _is_gone(snapshot, number))
     delete = next((found for number in released if (found := _stateful_set(snapshot, number)) is not None), None)
-    known = {*racks, *snapshot.broker_ids()}
+    known = {*racks, *snapshot.broker_racks}
     delete = delete or _leftover(snapshot, known) or _claim_of_removed(snapshot, known)
     condition = _condition(snapshot, surplus, stopping, held_by, unknown)
     requeue_after_s = SOON_S if stopping or delete else None

@@ -284,4 +284,4 @@ def _with_rebalance(status: Obj, rebalance: Rebalance | None) -> Obj:
 
 
 def _recorded_racks(snapshot: Snapshot) -> dict[int, str]:
-    return {broker_id: rack for broker_id, rack in snapshot.broker_ids().items() if rack is not None}
+    return {broker_id: rack for broker_id, rack in snapshot.broker_racks.items() if rack is not None}

@@ -152,7 +152,7 @@ def _why_invalid(text: str) -> str:
 
 def decide_dynamic(snapshot: Snapshot) -> DynamicConfigDecision:
     """The dynamic values to set and to remove; nothing while the configuration is not valid."""
-    racks = {number: rack or "" for number, rack in snapshot.broker_ids().items()}
+    racks = {number: rack or "" for number, rack in snapshot.broker_racks.items()}
     declared = declare_config(snapshot, racks).properties
     written = {number: _written(snapshot, _named(snapshot, number)) for number in declared}
     return decide_dynamic_config(snapshot, declared, written)

@@ -269,7 +269,7 @@ def _held_by_replacement(snapshot: Snapshot, number: int) -> set[str]:
 
 
 def _is_requested_under_way(snapshot: Snapshot) -> bool:
-    return any(_held_by_replacement(snapshot, number) for number in snapshot.broker_ids())
+    return any(_held_by_replacement(snapshot, number) for number in snapshot.broker_racks)
 
 
 def cordoned_now(snapshot: Snapshot, number: int) -> set[str] | None:
@@ -346,4 +346,4 @@ def template_names(snapshot: Snapshot, number: int, disk: str) -> bool:
 
 def brokers_to_describe(snapshot: Snapshot) -> list[int]:
     """The brokers that are asked for the contents of their log directories: those with a disk that is being emptied."""
-    return sorted({one.broker_id for one in find_drains(snapshot, snapshot.broker_ids())})
+    return sorted({one.broker_id for one in find_drains(snapshot, snapshot.broker_racks)})

@@ -391,7 +391,7 @@ def has_no_provisioner(snapshot: Snapshot, disk: DiskSpec, live: Obj) -> bool:
 
 def needs_all_volumes(snapshot: Snapshot) -> bool:
     """Whether a disk that is to be replaced can only get a PersistentVolume that exists already."""
-    waiting = [one for one in find_drains(snapshot, snapshot.broker_ids()) if one.successor]
+    waiting = [one for one in find_drains(snapshot, snapshot.broker_racks) if one.successor]
     for one in waiting:
         spec = next((disk for disk in snapshot.disks_of(one.broker_id) if disk.name == one.disk), None)
         if spec is not None and has_no_provisioner(snapshot, spec, one.claim):

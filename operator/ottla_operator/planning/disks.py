@@ -307,7 +307,7 @@ def _reported(snapshot: Snapshot, number: int, claims: Iterable[Claim]) -> list[
 
 def _unanswered(snapshot: Snapshot) -> Condition | None:
     """The last reported fault of a log directory, while its broker does not answer: a restart repairs no disk."""
-    silent = [number for number in snapshot.broker_ids() if number not in snapshot.reports]
+    silent = [number for number in snapshot.broker_racks if number not in snapshot.reports]
     for before in snapshot.status("conditions") or []:
         message = str(before.get("message", ""))
         if before.get("type") != DISKS_READY or before.get("reason") not in FROM_REPORTS:

@@ -95,7 +95,7 @@ def brokers_to_remove(snapshot: Snapshot) -> tuple[int, ...]:
     """The brokers that a pool has too many, and those whose pool the document does not name, the highest id first."""
     if snapshot.problems_below(*POOL_FIELDS, "metadata"):
         return ()
-    return surplus(snapshot.pools, snapshot.broker_ids())
+    return surplus(snapshot.pools, snapshot.broker_racks)
 
 
 def decide_identities(snapshot: Snapshot) -> Identities:
@@ -105,7 +105,7 @@ def decide_identities(snapshot: Snapshot) -> Identities:
     volumes are there. When a pool has too many brokers those with the highest ids are surplus (`broker_removal`).
     """
     brokers = snapshot.cluster.brokers
-    known = snapshot.broker_ids()
+    known = snapshot.broker_racks
     racks = {broker_id: rack for broker_id, rack in known.items() if rack is not None}
     found = racks_of_nodes(snapshot)
     racks_condition = _racks_condition(snapshot, racks, found)

@@ -84,7 +84,7 @@ def volumes_to_read(snapshot: Snapshot) -> list[str]:
         return []
     found = []
     for key, numbers, name in (
-        (names.BROKER_ID, list(snapshot.broker_ids()), names.broker_name),
+        (names.BROKER_ID, list(snapshot.broker_racks), names.broker_name),
         (names.SERVER_ID, snapshot.zookeeper_ids(), names.zookeeper_name),
     ):
         pods = [(number, snapshot.pod(names.pod_of(name(snapshot.cluster.name, number)))) for number in numbers]

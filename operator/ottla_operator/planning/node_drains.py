@@ -52,7 +52,7 @@ def pods_on_cordoned_nodes(snapshot: Snapshot) -> list[tuple[str, int, str]]:
         return []
     found = []
     for key, numbers, name in (
-        (names.BROKER_ID, list(snapshot.broker_ids()), names.broker_name),
+        (names.BROKER_ID, list(snapshot.broker_racks), names.broker_name),
         (names.SERVER_ID, snapshot.zookeeper_ids(), names.zookeeper_name),
     ):
         for number in numbers:

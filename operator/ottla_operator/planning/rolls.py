@@ -168,7 +168,7 @@ def store_troubles(snapshot: Snapshot, servers: Mapping[int, Obj]) -> tuple[str,
 def held(snapshot: Snapshot) -> frozenset[int]:
     """The brokers that spec.brokers.overrides leaves out of rolls: all of them while it cannot be read."""
     if snapshot.problems_below("spec.brokers.overrides"):
-        return frozenset(snapshot.broker_ids())
+        return frozenset(snapshot.broker_racks)
     return with_state(snapshot.cluster.brokers.overrides, "Hold")
 
 

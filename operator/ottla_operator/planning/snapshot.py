@@ -132,6 +132,14 @@ class Snapshot:
     """The clusters, as namespace/name, whose rolls this one waits for (`planning.turns`)."""
     joining: Mapping[int, str] = field(default_factory=dict)
     """The pools of brokers that this decision adds (`planning.identity`)."""
+    broker_claims: Mapping[str, Sequence[Obj]] = field(init=False, repr=False, compare=False)
+    """The claims by the broker id in their label, retired ones and those of removed brokers too, in the order of their
+    names."""
+    broker_racks: Mapping[int, str | None] = field(init=False, repr=False, compare=False)
+    """Every broker that has a StatefulSet or a claim, with its rack as they record it, in the order of the ids.
+
+    Claims of removed brokers (`removed_ids`) and retired claims do not count.
+    """
     pool_names: Mapping[int, str] = field(init=False, repr=False, compare=False)
     """The pool of each broker, also one that the document does not name."""
     pools: Mapping[int, BrokerPool] = field(init=False, repr=False, compare=False)
@@ -139,6 +147,8 @@ class Snapshot:
     that it has, until it is empty and removed."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "broker_claims", self._claims_by_broker())
+        object.__setattr__(self, "broker_racks", self._racks_by_broker())
         brokers = self.cluster.brokers
         recorded = self.recorded_pools() | dict(self.joining)
         if self.problems_below(*POOL_FIELDS):  # nobody joins another pool
@@ -198,36 +208,39 @@ class Snapshot:
                 found.setdefault(int(number), []).append(pool)
         named = [*(pool.name for pool in self.cluster.brokers.pools), MAIN_POOL]
         recorded: dict[int, str] = {}
-        for broker_id in self.broker_ids():
+        for broker_id in self.broker_racks:
             stateful_set = self.get(STATEFUL_SET, broker_name(self.cluster.name, broker_id)) or {}
             pools = found.get(broker_id) or [label(stateful_set, POOL) or MAIN_POOL]
             recorded[broker_id] = next((name for name in named if name in pools), min(pools))
         return recorded
 
-    def broker_ids(self) -> dict[int, str | None]:
-        """Every broker that has a StatefulSet or a claim, with its rack as they record it.
+    def _claims_by_broker(self) -> dict[str, list[Obj]]:
+        found: dict[str, list[Obj]] = {}
+        for claim in self.all(CLAIM):
+            number = label(claim, BROKER_ID)
+            if number is not None:
+                found.setdefault(number, []).append(claim)
+        return found
 
-        Claims of removed brokers (`removed_ids`) and retired claims do not count.
-        """
+    def _racks_by_broker(self) -> dict[int, str | None]:
         found: dict[int, str | None] = {}
         for kind in (STATEFUL_SET, CLAIM):
             for obj in self.all(kind):
                 number = label(obj, BROKER_ID)
-                if label(obj, REMOVED) == "true" or label(obj, RETIRED) is not None:
+                if number is None or not number.isdecimal() or label(obj, "app.kubernetes.io/component") != BROKER:
                     continue
-                if label(obj, "app.kubernetes.io/component") == BROKER and number is not None and number.isdecimal():
+                if label(obj, REMOVED) != "true" and label(obj, RETIRED) is None:
                     found[int(number)] = found.get(int(number)) or label(obj, "kafka.ottla.dev/rack")
         return dict(sorted(found.items()))
 
     def removed_ids(self) -> dict[int, str]:
         """Brokers that were removed and whose claims are kept, with their racks."""
-        known = self.broker_ids()
         found: dict[int, str] = {}
         for claim in self.all(CLAIM):
             number, rack = label(claim, BROKER_ID), label(claim, "kafka.ottla.dev/rack")
             if label(claim, REMOVED) == "true" and number is not None and number.isdecimal() and rack is not None:
                 found[int(number)] = rack
-        return {number: rack for number, rack in sorted(found.items()) if number not in known}
+        return {number: rack for number, rack in sorted(found.items()) if number not in self.broker_racks}
 
     def zookeeper_ids(self) -> list[int]:
         """Every ZooKeeper server that has a StatefulSet or a claim. Claims of servers that have left do not count."""

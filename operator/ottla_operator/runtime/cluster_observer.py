@@ -210,7 +210,7 @@ class ClusterObserver:
 
     def _silent_keys(self, snapshot: Snapshot) -> list[Hashable]:
         """The histories of brokers that do not answer now; they go on when the brokers do."""
-        silent = snapshot.broker_ids().keys() - snapshot.reports.keys()
+        silent = snapshot.broker_racks.keys() - snapshot.reports.keys()
         return [key for key in self._free_space.samples if isinstance(key, tuple) and key[0] in silent]
 
     async def _read_volumes(self, snapshot: Snapshot) -> Snapshot:
@@ -236,7 +236,7 @@ class ClusterObserver:
     async def broker_values_now(self, snapshot: Snapshot) -> Mapping[int, BrokerValues] | None:
         """Asks the registered brokers where they have their values from; of the others the last answer counts, and of
         those whose pod ends or is gone: a request to them waits for an answer that does not come."""
-        ids = snapshot.broker_ids()
+        ids = snapshot.broker_racks
         client = self._kafka.client
         if client is None or snapshot.kafka is None:
             return self._broker_values
@@ -372,7 +372,7 @@ class ClusterObserver:
     async def _ask_brokers(self, snapshot: Snapshot) -> tuple[dict[int, BrokerReport], ClusterMetadata | None]:
         """The reports of the brokers, and Kafka's metadata when a broker is ready and answers."""
         pods: dict[int, Obj] = {}
-        for broker_id in snapshot.broker_ids():
+        for broker_id in snapshot.broker_racks:
             pod = snapshot.get(POD, names.pod_of(names.broker_name(self._key[1], broker_id)))
             if pod is not None and dig(pod, "status", "podIP") and not is_terminating(pod):
                 pods[broker_id] = pod
@@ -383,7 +383,7 @@ class ClusterObserver:
     async def _metadata(self, snapshot: Snapshot, pods: Mapping[int, Obj]) -> ClusterMetadata | None:
         if not any(has_condition(pod, "Ready") for pod in pods.values()):
             return None
-        bootstrap = tuple(internal_address(snapshot.cluster, broker_id) for broker_id in snapshot.broker_ids())
+        bootstrap = tuple(internal_address(snapshot.cluster, broker_id) for broker_id in snapshot.broker_racks)
         try:
             client = await self._kafka.to(bootstrap)
             return await client.view()
