@@ -74,8 +74,8 @@ def differences(live: Any, desired: Any) -> list[str]:
 
 
 def _differences(live: Any, desired: Any, path: str, field: str) -> list[str]:
-    if isinstance(desired, Mapping):
-        if not isinstance(live, Mapping):
+    if type(desired) is dict or isinstance(desired, Mapping):
+        if type(live) is not dict and not isinstance(live, Mapping):
             return [path] if desired or live is not None else []
         return [
             found

@@ -121,8 +121,10 @@ def decide_brokers(
         wanted[broker_id] = build_stateful_set(snapshot, pool, broker_id, rack, claims, configs[broker_id])
         if live is None or is_stopped(snapshot, broker_id):
             desired.append(wanted[broker_id])
-        elif is_owned_by(live, snapshot.resource) and (reasons := pending_reasons(snapshot, live, wanted[broker_id])):
-            pending[broker_id] = reasons
+        elif is_owned_by(live, snapshot.resource):
+            is_current = template_is_current(snapshot, live, wanted[broker_id])
+            if reasons := pending_reasons(snapshot, live, wanted[broker_id], is_current=is_current):
+                pending[broker_id] = reasons
     decision = ConcernDecision((_condition(snapshot, identities, removal, not_created),), tuple(desired))
     return BrokersDecision(decision, wanted, pending, unknown)
 
@@ -262,14 +264,17 @@ _CHECKS: tuple[tuple[str, Callable[[Obj, Obj], bool]], ...] = (
 """The checks of a template, in the order in which reasons are shown; TemplateChanged when none of them finds any."""
 
 
-def pending_reasons(snapshot: Snapshot, live: Obj, wanted: Obj) -> tuple[str, ...]:
-    """Every reason to replace the pod. `kubectl rollout restart` causes PodOutdated."""
+def pending_reasons(snapshot: Snapshot, live: Obj, wanted: Obj, *, is_current: bool) -> tuple[str, ...]:
+    """Every reason to replace the pod. `kubectl rollout restart` causes PodOutdated.
+
+    Args:
+        is_current: `template_is_current` of the two.
+    """
     pod = snapshot.pod(names.pod_of(str(live["metadata"]["name"])))
-    current = template_is_current(snapshot, live, wanted)
-    reasons = [] if current else [name for name, check in _CHECKS if check(live, wanted)]
+    reasons = [] if is_current else [name for name, check in _CHECKS if check(live, wanted)]
     if pod is not None and revisions_known(live) and not has_current_revision(live, pod):
         reasons.append("PodOutdated")
-    return tuple(reasons) or (() if current else ("TemplateChanged",))
+    return tuple(reasons) or (() if is_current else ("TemplateChanged",))
 
 
 def template_is_current(snapshot: Snapshot, live: Obj, wanted: Obj) -> bool:

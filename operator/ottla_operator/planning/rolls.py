@@ -199,10 +199,11 @@ def _members(
         if live is None:
             continue
         pod = snapshot.get(POD, names.pod_of(name_of(live)))
+        is_current = template_is_current(snapshot, live, stateful_set)
         members[number] = machine.RollMember(
             number,
-            () if number in not_to_stop else pending_reasons(snapshot, live, stateful_set),
-            template_is_current(snapshot, live, stateful_set) and revisions_known(live),
+            () if number in not_to_stop else pending_reasons(snapshot, live, stateful_set, is_current=is_current),
+            is_current and revisions_known(live),
             None
             if pod is None
             else machine.MemberPod(
