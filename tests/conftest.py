@@ -14,6 +14,7 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -104,7 +105,8 @@ EXTENDED = (
     "tests/simulation/test_determinism.py",
     "tests/simulation/test_mutants.py",
 )
-"""What `make test` leaves out for the sake of time, and `make test-all` has; tests with Spark too."""
+"""What `make test` leaves out for the sake of time, and `make test-all` has; tests with Spark too, and those with the
+marker `extended`."""
 
 FIRST_LOOK = (
     "tests/integration/clients/test_every_client.py",
@@ -113,6 +115,14 @@ FIRST_LOOK = (
     "tests/pipeline/test_spark_sink.py::test_rows_are_read_back_as_they_were_written",
 )
 """One real fleet, one client of each kind, one session of Spark: a part of it all the same."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make test` does not import the modules of which it runs nothing."""
+    if config.getoption("markexpr") != "not extended":
+        return None
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    return (path.startswith(EXTENDED) and not any(one.startswith(path) for one in FIRST_LOOK)) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

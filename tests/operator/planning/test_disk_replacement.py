@@ -255,6 +255,7 @@ async def test_a_successor_that_is_deleted_is_not_created_again() -> None:
     assert fleet.condition("DisksReady")[1] == "ClaimLost" and SUCCESSOR not in fleet.claims()
 
 
+@pytest.mark.extended
 async def test_a_replacement_ends_in_the_same_state_when_the_operator_is_killed_after_any_write() -> None:
     async def failed() -> Fleet:
         fleet = await _running(deletion="Delete")

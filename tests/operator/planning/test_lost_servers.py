@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 
+import pytest
+
 from ottla_operator.api.objects import CLAIM, NODE, POD, dig, uid_of
 from tests.operator.ensemble import EnsembleFleet
 from tests.operator.fleet import CLUSTER
@@ -100,6 +102,7 @@ async def test_two_lost_nodes_of_three_lose_no_claim() -> None:
     assert _deleted(fleet) == []
 
 
+@pytest.mark.extended
 async def test_the_replacement_goes_on_when_the_operator_is_killed_after_any_write() -> None:
     async def lost() -> EnsembleFleet:
         fleet = await _running()
