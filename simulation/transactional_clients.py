@@ -80,10 +80,14 @@ class Checkpoint:
         """A new application takes over: nothing that the former one prepares is decided any more."""
         self._owner = owner
 
-    def store(self, owner: object, prepared: tuple[int, int]) -> None:
-        """Decides that the transaction commits. Raises FencedError."""
+    def check(self, owner: object) -> None:
+        """Raises FencedError when another application has taken over."""
         if self._owner is not owner:
             raise FencedError
+
+    def store(self, owner: object, prepared: tuple[int, int]) -> None:
+        """Decides that the transaction commits. Raises FencedError."""
+        self.check(owner)
         self._prepared = prepared
 
     def has(self, prepared: tuple[int, int]) -> bool:
@@ -123,6 +127,8 @@ class TransactionalClient:
         """When its transaction began."""
         self._has_given_up = False
         """A request of this epoch may arrive yet, and be taken for one of the next transaction."""
+        self._may_fence_itself = False
+        """An InitProducerId without answer may arrive yet: it names no epoch, and fences whoever has one."""
         self._attempts = draw.choice(_ATTEMPTS)
         self._produce_timeout_s = draw.choice(_PRODUCE_TIMEOUTS_S)
         self._timeout_ms = draw.choice((1500, 4000, 15_000))
@@ -238,6 +244,9 @@ class TransactionalClient:
         answer = await self._coordinated(
             TRANSACTION, ApiKey.INIT_PRODUCER_ID, range(6, 7), lambda version: named, lambda one: [one.error_code]
         )
+        # A request that was late may have fenced the producer of the next owner, whose transaction is not this one's
+        # to end: the owner may still decide that it commits.
+        checkpoint.check(self)
         self._take_epoch(answer)
         ongoing = (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
         if ongoing != (-1, -1):
@@ -433,6 +442,7 @@ class TransactionalClient:
                 answer = await self._client.request(address, api_key, version, body(version), timeout_s=4.0)
             except Unavailable:
                 self._has_given_up |= api_key in _OF_THE_OPEN_TRANSACTION
+                self._may_fence_itself |= api_key is ApiKey.INIT_PRODUCER_ID
                 self._coordinators.pop(key_type, None)
                 await self._back_off()
                 continue
@@ -462,10 +472,11 @@ class TransactionalClient:
             await asyncio.sleep(0.02 + 0.1 * self._random.random())
 
     def _is_being_fenced(self) -> bool:
-        """Whether another producer has asked for an epoch, or the transaction has timed out."""
+        """Whether another producer has asked for an epoch, or this one has asked twice, or the transaction has timed
+        out."""
         lasted_s = self._workload.world.loop.time() - self._began_s
         has_timed_out = self._checkpoint is None and lasted_s >= self._timeout_ms / 1000
-        return not self._oracle.is_latest(self._id, self._asked) or has_timed_out
+        return not self._oracle.is_latest(self._id, self._asked) or self._may_fence_itself or has_timed_out
 
     def _all_are_current(self) -> bool:
         """Whether no broker believes to lead what another one leads by now."""
