@@ -539,7 +539,8 @@ class TransactionCoordinator:
             logger.warning("%s: %s could not be stored: %s", name, state, appended.name)
         transaction.stored(transition, error)
         if error is ErrorCode.NONE and transaction.metadata.state in ENDING_STATES:
-            self._send_markers(owned, transaction, transaction.metadata.partitions)
+            # In the next turn: the producer hears of the outcome before the markers are appended, one a partition.
+            self._clock.call_soon(self._begin_markers, owned, transaction)
         return error
 
     async def _store_completion(self, owned: _OwnedPartition, transaction: Transaction, transition: Transition) -> None:
@@ -612,6 +613,11 @@ class TransactionCoordinator:
             _wake(future)
 
     # Markers
+
+    def _begin_markers(self, owned: _OwnedPartition, transaction: Transaction) -> None:
+        """Sends the markers of an outcome, unless the partition was unloaded since: its next coordinator does then."""
+        if self._is_current(owned):
+            self._send_markers(owned, transaction, transaction.metadata.partitions)
 
     def _send_markers(
         self,

@@ -35,7 +35,10 @@ def in_virtual_time(scenario: Callable[[Clock], Coroutine[Any, Any, None]]) -> N
     world = World(1)
     world.loop.has_no_limit = True  # offsets expire after days
     clock = SimulatedClock(world.machine("m", "10.0.0.1").start_process())
-    world.run(scenario(clock))
+    try:
+        world.run(scenario(clock))
+    finally:
+        world.discard()  # tasks that the scenario did not wait for
     assert world.problems == []
 
 

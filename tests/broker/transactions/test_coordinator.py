@@ -118,9 +118,29 @@ async def test_a_marker_that_is_committed_after_the_coordinator_has_moved_ends_n
     await broker.loaded()
     producer = await broker.begin("id", T0)
     assert await broker.end("id", producer, is_commit=True) is NONE
+    assert here.written == [], "the producer hears of the outcome first"
+    await clock.sleep(0)
+    assert [marker.partitions for marker in here.written] == [(T0,)]
     broker.coordinator.on_resignation(broker.index("id"), 1)
     await clock.sleep(2.0)
     assert broker.log.history("id") == [S.EMPTY, S.ONGOING, S.PREPARE_COMMIT]
+
+
+@virtual
+async def test_a_coordinator_that_moves_before_the_markers_leaves_them_to_the_next_one(clock: Clock) -> None:
+    here = Here(clock)
+    broker = Broker(clock, here=here)
+    await broker.loaded()
+    producer = await broker.begin("id", T0)
+    assert await broker.end("id", producer, is_commit=True) is NONE
+    broker.coordinator.on_resignation(broker.index("id"), 1)
+    await clock.sleep(1.0)
+    assert here.written == []
+    broker.log.lead(broker.index("id"), 2)
+    broker.coordinator.on_election(broker.index("id"), 2)
+    await broker.loaded()
+    await broker.reaches("id", S.COMPLETE_COMMIT)
+    assert [(marker.partitions, marker.coordinator_epoch) for marker in here.written] == [((T0,), 2)]
 
 
 @virtual
