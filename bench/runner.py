@@ -288,6 +288,7 @@ class BenchRunner:
             is_quick=not self._fills_page_cache,
             measured=self.measured,
             step=self._step,
+            fill=self._fill,
         )
         for scenario in (*STORAGE, *availability.AVAILABILITY, *coordinators.COORDINATORS):
             if scenario.name in names:

@@ -97,11 +97,11 @@ def run(load: TransactionalLoad, given: Surroundings) -> None:
             system = System(name, given.work / f"{name}-{load.name}")
             ended.callback(system.stop)
             system.start()
-            system.create_topic(_TOPIC, PARTITIONS, 1)
             systems.append(system)
         for number in range(-1, given.rounds):
             for system in systems if number % 2 == 0 else systems[::-1]:
                 given.step(f"{load.name}: {system.name}, " + (f"round {number + 1}" if number >= 0 else "warm-up"))
+                given.fill()
                 found = measure(load, system, given.work, is_quick=given.is_quick)
                 if number >= 0:
                     for metric, value in found.items():
@@ -109,9 +109,11 @@ def run(load: TransactionalLoad, given: Surroundings) -> None:
 
 
 def measure(load: TransactionalLoad, system: System, work: Path, *, is_quick: bool) -> dict[str, float]:
-    """The metrics of one round. Raises LoadFailed."""
+    """The metrics of one round, on a topic of its own. Raises LoadFailed."""
+    system.create_topic(_TOPIC, PARTITIONS, 1)
     seen, cpu_s = drive(load, system.bootstrap, _TOPIC, work, system.cpu_seconds, is_quick=is_quick)
     system.check()
+    system.delete_topic(_TOPIC)
     return figures(seen, cpu_s, system.resident_bytes())
 
 

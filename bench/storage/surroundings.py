@@ -28,7 +28,8 @@ class Results(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """One run of one scenario. `is_quick`: a smoke run with little data."""
+    """One run of one scenario. `is_quick`: a smoke run with little data. `fill`: fills the page cache before a round
+    that writes much (`bench.page_cache`), once what earlier rounds wrote is on the disk."""
 
     work: Path
     out: Path
@@ -37,6 +38,7 @@ class Surroundings:
     is_quick: bool
     measured: Results
     step: Callable[[str], None]
+    fill: Callable[[], None]
 
     @property
     def brokers(self) -> list[str]:
