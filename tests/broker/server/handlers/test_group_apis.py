@@ -190,7 +190,10 @@ def served(scenario: Callable[[Server], Coroutine[Any, Any, None]]) -> None:
         await server.broker.loaded()
         await scenario(server)
 
-    world.run(run())
+    try:
+        world.run(run())
+    finally:
+        world.discard()  # tasks that the scenario did not wait for
     assert world.problems == []
 
 
