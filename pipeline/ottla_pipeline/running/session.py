@@ -13,6 +13,7 @@ import pyspark_ottla  # noqa: F401  Spark's Python processes get this interprete
 from ottla_pipeline.errors import PipelineError
 from ottla_pipeline.running.executor import in_brackets
 from ottla_pipeline.running.query_options import DELTA_EXTENSION, is_local
+from ottla_pipeline.running.standalone_cluster import await_master
 
 
 def open_session(settings: Mapping[str, str], modules: Sequence[Path]) -> SparkSession:
@@ -23,8 +24,9 @@ def open_session(settings: Mapping[str, str], modules: Sequence[Path]) -> SparkS
         modules: folders in which the modules of Python steps are looked for, here and in Spark's Python processes.
 
     Raises:
-        PipelineError: the sink needs Delta Lake, which is not there.
+        PipelineError: no master of a standalone cluster answers; the sink needs Delta Lake, which is not there.
     """
+    await_master(settings["spark.master"])
     if is_local(settings["spark.master"]):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
