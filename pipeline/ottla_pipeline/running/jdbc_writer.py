@@ -185,4 +185,8 @@ def _told() -> Iterator[None]:
         cause = error.java_exception
         message = f"spec.sink.jdbc: {str(cause.getMessage()).splitlines()[0]}"
         state = str(cause.getSQLState()) if hasattr(cause, "getSQLState") else ""
-        raise (DatabaseUnreachable if state.startswith(_UNREACHABLE) else PipelineError)(message) from None
+        if not state.startswith(_UNREACHABLE):
+            raise PipelineError(message) from None
+        if (reason := cause.getCause()) is not None:  # the driver does not name a host that it does not find
+            message += f" ({str(reason.toString()).splitlines()[0]})"
+        raise DatabaseUnreachable(message) from None

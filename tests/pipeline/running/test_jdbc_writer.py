@@ -144,6 +144,8 @@ def test_what_the_database_refuses_is_told_before_the_first_batch(
 def test_a_database_that_is_away_is_no_mistake_of_the_document(spark: Any, table: Database) -> None:
     with pytest.raises(DatabaseUnreachable, match=r"spec\.sink\.jdbc: Connection to 127\.0\.0\.1:1 refused"):
         writer(spark, table, url="jdbc:postgresql://127.0.0.1:1/postgres").prepare(["id"])
+    with pytest.raises(DatabaseUnreachable, match=r"^spec\.sink\.jdbc: .*no-such-host\.invalid"):
+        writer(spark, table, url="jdbc:postgresql://no-such-host.invalid/postgres").prepare(["id"])
 
 
 def test_a_document_keeps_totals_in_a_table(database: Database, tmp_path: Path) -> None:
