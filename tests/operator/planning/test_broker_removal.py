@@ -160,6 +160,7 @@ async def test_new_brokers_get_the_claims_and_racks_of_removed_ones() -> None:
     assert leave == "" and fleet.condition("Ready")[0] == "True"
 
 
+@pytest.mark.extended
 async def test_an_operator_killed_between_any_two_writes_of_a_removal_ends_in_the_same_state() -> None:
     document = copy.deepcopy(CLUSTER)
     document["spec"]["brokers"]["replicas"] = 2

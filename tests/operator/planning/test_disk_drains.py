@@ -264,6 +264,7 @@ async def test_another_generation_drains_the_disk_and_gives_the_broker_an_empty_
     assert _cordoned(fleet, 1) is None and fleet.condition("Ready")[0] == "True"
 
 
+@pytest.mark.extended
 async def test_another_storage_class_replaces_the_volumes_one_after_the_other() -> None:
     fleet = await _running()
     fleet.kubernetes.put({**new(STORAGE_CLASS, "", "fast", {}), "provisioner": "csi.example"})

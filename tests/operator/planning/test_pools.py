@@ -178,6 +178,7 @@ async def test_a_cluster_gets_pools_and_more_brokers_at_once() -> None:
     assert [name for name in fleet.claims() if "broker-3" in name] == ["orders-broker-3-d0-1"]
 
 
+@pytest.mark.extended
 async def test_an_operator_killed_between_any_two_writes_gives_every_broker_the_same_pool() -> None:
     async def with_pools() -> Fleet:
         fleet = await _fleet(replicas=3)

@@ -157,6 +157,7 @@ async def test_what_goes_to_a_broker_that_now_leaves_is_cancelled() -> None:
     _assert_no_throttle(fleet)
 
 
+@pytest.mark.extended
 async def test_no_batch_begins_while_a_roll_runs() -> None:
     fleet = await _fleet(4, PARTITIONS)
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 2, "num.partitions": 7})
