@@ -128,7 +128,8 @@ class TransactionalClient:
         self._has_given_up = False
         """A request of this epoch may arrive yet, and be taken for one of the next transaction."""
         self._may_fence_itself = False
-        """An InitProducerId without answer may arrive yet: it names no epoch, and fences whoever has one."""
+        """An InitProducerId that names no epoch may arrive yet, and fence whoever has one. One that names an epoch is
+        refused then, or known for a repeated one (KIP-360)."""
         self._attempts = draw.choice(_ATTEMPTS)
         self._produce_timeout_s = draw.choice(_PRODUCE_TIMEOUTS_S)
         self._timeout_ms = draw.choice((1500, 4000, 15_000))
@@ -442,7 +443,8 @@ class TransactionalClient:
                 answer = await self._client.request(address, api_key, version, body(version), timeout_s=4.0)
             except Unavailable:
                 self._has_given_up |= api_key in _OF_THE_OPEN_TRANSACTION
-                self._may_fence_itself |= api_key is ApiKey.INIT_PRODUCER_ID
+                names_no_epoch = self._producer_id < 0 or self._checkpoint is not None
+                self._may_fence_itself |= api_key is ApiKey.INIT_PRODUCER_ID and names_no_epoch
                 self._coordinators.pop(key_type, None)
                 await self._back_off()
                 continue

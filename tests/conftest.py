@@ -128,7 +128,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         path = item.path.relative_to(item.config.rootpath).as_posix()
         is_extended = path.startswith(EXTENDED) or item.get_closest_marker("spark") is not None
-        if is_extended and not f"{path}::{item.name}".startswith(FIRST_LOOK):
+        if is_extended and not path.startswith(FIRST_LOOK):
             item.add_marker(pytest.mark.extended)
     if os.environ.get("OTTLA_TEST_ALL") == "1":
         return

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-import threading
+import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -28,16 +29,30 @@ def test_one_master_of_several_is_enough(free_port: int) -> None:
         await_master(f"spark://127.0.0.1:{free_port},127.0.0.1:{master.getsockname()[1]}", wait_s=0)
 
 
-def test_a_master_that_is_being_started_is_waited_for(free_port: int) -> None:
-    is_asked = threading.Event()
+def test_a_master_that_is_being_started_is_waited_for(free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    with ExitStack() as stack:
 
-    def wait() -> None:
-        is_asked.set()
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            stack.enter_context(socket.create_server(("127.0.0.1", free_port)))
+
+        monkeypatch.setattr(time, "sleep", pause)
         await_master(f"spark://127.0.0.1:{free_port}", wait_s=60)
+    assert len(pauses) == 1
 
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    assert is_asked.wait(60)
-    with socket.create_server(("127.0.0.1", free_port)):
-        waiting.join(60)
-    assert not waiting.is_alive()
+
+@pytest.mark.spark
+def test_spark_is_not_started_before_a_master_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ottla_pipeline.running import session
+
+    asked: list[str] = []
+
+    def refuse(master: str) -> None:
+        asked.append(master)
+        raise PipelineError("no master answers")
+
+    monkeypatch.setattr(session, "await_master", refuse)
+    with pytest.raises(PipelineError, match="no master answers"):
+        session.open_session({"spark.master": "spark://127.0.0.1:1"}, [])
+    assert asked == ["spark://127.0.0.1:1"]
