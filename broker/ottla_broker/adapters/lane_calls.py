@@ -81,7 +81,8 @@ class LaneCalls:
         self.is_given_up = False
         """The directory was taken offline: calls that are done have failed."""
         self.began = 0.0
-        """When the call in progress started, as `time.monotonic` gives it; 0.0 without one. Any thread reads it."""
+        """When the call in progress started, as `time.monotonic` gives it; 0.0 without one. Any thread reads it.
+        Nobody is told a result before it is 0.0."""
 
     def execute(self, works: list[Work], post: Post) -> None:
         """Makes the calls in order; adjacent appends and fsyncs are one run. `post` gets the results, part by part."""
@@ -98,14 +99,12 @@ class LaneCalls:
             post([self._call(work)])
         if run:
             self._write(run, post)
-        self.began = 0.0
 
     def append(self, works: list[Work]) -> list[Result]:
         """Makes calls that are all appends."""
         results: list[Result] = []
         for work in works:
             self._append([work], results)
-        self.began = 0.0
         return results
 
     def _call(self, work: Work) -> Result:
@@ -124,6 +123,7 @@ class LaneCalls:
                     self._failure = failure
             except Exception as failure:  # a bug in a call must not end the lane silently
                 error = failure
+            self.began = 0.0
         return work, value, error
 
     def _write(self, run: list[Work], post: Post) -> None:
@@ -174,6 +174,7 @@ class LaneCalls:
             else:
                 buffers = [buffer for work in works for buffer in work.buffers or ()]
             written = disk_calls.write_all(file.fd, buffers)
+            self.began = 0.0
         except Exception as raised:  # a bug too: a thread that ends silently leaves all callers waiting
             failure = raised if isinstance(raised, OSError) else OSError(errno.EIO, repr(raised), self._name)
             if not self._is_undone(file, failure):
@@ -181,6 +182,7 @@ class LaneCalls:
                     # The part that was written could not be truncated: nothing more may be written.
                     failure = OSError(errno.EIO, f"a failed write cannot be undone: {failure}", self._name)
                 self._failure = failure
+            self.began = 0.0
             results.extend((work, None, failure) for work in works)
             return
         if len(works) == 1:
@@ -218,6 +220,7 @@ class LaneCalls:
                 # Linux marks the pages clean after a failed sync: the next sync would report a false success. So it is
                 # after lack of room too, when the file system finds it so late: what was written is lost.
                 error = self._failure = OSError(errno.EIO, f"a sync failed: {failure}", self._name)
+            self.began = 0.0
         results.extend((work, None, error) for work in works)
 
     def _sticky(self) -> OSError:
