@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 from collections.abc import AsyncIterator
@@ -40,6 +41,23 @@ class TestSocketNetwork(NetworkContract):
         room = struct.unpack_from("I", watched.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), _TCPI_SACKED)[0]
         assert room >= min(1024, _LARGEST_BACKLOG)
         listener.close()
+
+    async def test_ranges_that_are_larger_than_the_socket_buffers_arrive_whole_between_other_chunks(
+        self, network: SocketNetwork, tmp_path: Path
+    ) -> None:
+        disk = DirectDisk(str(tmp_path))
+        file = await disk.open("a", create=True)
+        body = os.urandom(7_000_000)
+        await file.append([body])
+        client, server = await self.pair(network)
+        size = len(body)
+        chunks = [struct.pack(">i", 2 * size + 6), b"one", file.range(0, size), b"two", file.range(0, size)]
+        client.connection.send(chunks)
+        assert client.connection.unsent_bytes > size
+        await server.until(lambda s: len(s.frames) == 1)
+        assert server.frames[0] == b"one" + body + b"two" + body
+        await client.until(lambda c: c.sent == 1)
+        assert client.connection.unsent_bytes == 0
 
     async def test_a_range_that_is_truncated_before_it_is_sent_closes_the_connection(
         self, network: SocketNetwork, tmp_path: Path

@@ -288,6 +288,11 @@ class SocketConnection:
         return False
 
     def _send_file_range(self, chunk: Chunk) -> bool:
+        """Sends the range at the head of the queue. True when it sent all of it.
+
+        What the socket did not take waits until it can be written again: another `sendfile` finds it full, and costs
+        Java's consumer a third of its throughput.
+        """
         fd = getattr(chunk, "fd", None)
         if fd is None:  # a range of another adapter: sends its bytes
             self._queue[0] = chunk.read()  # type: ignore[union-attr]
@@ -297,12 +302,15 @@ class SocketConnection:
         self._queue[0] = pending  # type: ignore[assignment]
         while pending.length:
             pending.check()
-            sent = os.sendfile(self._fd, pending.fd, pending.position, min(pending.length, _SENDFILE_BYTES))
+            asked = min(pending.length, _SENDFILE_BYTES)
+            sent = os.sendfile(self._fd, pending.fd, pending.position, asked)
             if sent == 0:
                 raise OSError(errno.EIO, "a file is shorter than the range being sent")
             pending.position += sent
             pending.length -= sent
             self._unsent -= sent
+            if sent < asked:
+                return False
         pending.release()
         self._queue.popleft()
         return True
