@@ -41,7 +41,7 @@ _SIGNAL_S = 1.0
 _MAX_EVENTS = 256
 _ROUNDS = 4
 """So often in a turn what callbacks have scheduled is called: a request that is appended, written and answered needs no
-poll in between."""
+poll in between, unless somebody waits until it can write."""
 _IN = select.EPOLLIN
 _OUT = select.EPOLLOUT
 
@@ -84,6 +84,8 @@ class TakeoverLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._descriptors: dict[int, _Descriptor] = {}
+        self._writers = 0
+        """Not 0: a descriptor waits until it can be written."""
         self.takeovers = 0
         """How often a thread has taken the loop over."""
         self._runner = 0
@@ -252,8 +254,8 @@ class TakeoverLoop(asyncio.SelectorEventLoop):
                     handle._run()
                     if runner != self._runner:
                         return  # it was stuck: another thread goes on
-            if not ready:
-                return
+            if not ready or self._writers:
+                return  # who waits until it can write does not wait for the appends of others too: the next poll is due
 
     def _report(self, handle: Any, failure: BaseException) -> None:
         self.call_exception_handler(
@@ -338,6 +340,7 @@ class TakeoverLoop(asyncio.SelectorEventLoop):
                 was_set = True
             setattr(found, name, handle)
         mask = found.mask
+        self._writers += (mask & _OUT) - (before & _OUT)
         if mask:
             self._descriptors[number] = found
             if before:

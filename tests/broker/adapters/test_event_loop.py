@@ -153,6 +153,44 @@ def test_a_reader_and_a_writer_of_one_descriptor_are_independent_and_keep_their_
     assert run(main()) == ({"reader", "writer"}, "reader")
 
 
+def test_who_waits_until_it_can_write_is_called_between_the_callbacks_of_others() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        near, far = socket.socketpair()
+        near.setblocking(False)
+        sent = 0
+        try:
+            while True:
+                sent += near.send(bytes(65536))
+        except BlockingIOError:
+            called: list[str] = []
+        done = loop.create_future()
+
+        def on_writable() -> None:
+            called.append("writer")
+            loop.remove_writer(near)
+
+        def drain() -> None:
+            called.append("drain")
+            received = 0
+            while received < sent:
+                received += len(far.recv(1 << 20))
+            loop.call_soon(later)
+
+        def later() -> None:
+            called.append("later")
+            loop.call_soon(done.set_result, None)
+
+        loop.add_writer(near, on_writable)
+        loop.call_soon(drain)
+        await done
+        assert called == ["drain", "writer", "later"]
+        near.close()
+        far.close()
+
+    run(main())
+
+
 def test_no_wakeup_from_another_thread_is_lost() -> None:
     async def main() -> int:
         loop, asked, count = asyncio.get_running_loop(), threading.Semaphore(0), 0
