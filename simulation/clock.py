@@ -70,6 +70,8 @@ class SimulatedClock:
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
         self._process.call_soon(self._run, callback, args)
 
+    call_after_answers = call_soon
+
     def create_future(self) -> asyncio.Future[Any]:
         return self._loop.create_future()
 

@@ -17,8 +17,9 @@ class ClockContract:
         clock.call_later(0.02, fired.append, "second")
         clock.call_later(0.01, fired.append, "first")
         clock.call_soon(fired.append, "soon")
+        clock.call_after_answers(fired.append, "after answers")
         await done
-        assert fired == ["soon", "first", "second"]
+        assert fired == ["soon", "after answers", "first", "second"]
 
     async def test_a_cancelled_timer_does_not_fire(self, clock: Clock) -> None:
         fired: list[int] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import time
 import uuid
@@ -40,6 +41,9 @@ class LoopClock:
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
         self._loop.call_soon(self._run, callback, args)
 
+    def call_after_answers(self, callback: Callable[..., object], *args: Any) -> None:
+        self._loop.call_soon(self._yield_and_run, callback, args)
+
     def create_future(self) -> asyncio.Future[Any]:
         return self._loop.create_future()
 
@@ -63,6 +67,10 @@ class LoopClock:
         # The timers of a halted broker stay in the loop's heap; they do nothing.
         if not self._is_cancelled:
             callback(*args)
+
+    def _yield_and_run(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        os.sched_yield()
+        self._run(callback, args)
 
     def _on_task_done(self, task: asyncio.Task[Any]) -> None:
         name = self._tasks.pop(task, "")

@@ -45,6 +45,11 @@ class Clock(Protocol):
         """Runs `callback(*args)` in the next turn of the loop, after everything that is queued already."""
         ...
 
+    def call_after_answers(self, callback: Callable[..., object], *args: Any) -> None:
+        """The same for work behind an answer that was sent in this turn: whoever the answer has woken runs first, if it
+        waits for the processor of the loop."""
+        ...
+
     def create_future(self) -> asyncio.Future[Any]:
         """A future of the broker's event loop."""
         ...

@@ -539,8 +539,8 @@ class TransactionCoordinator:
             logger.warning("%s: %s could not be stored: %s", name, state, appended.name)
         transaction.stored(transition, error)
         if error is ErrorCode.NONE and transaction.metadata.state in ENDING_STATES:
-            # In the next turn: the producer hears of the outcome before the markers are appended, one a partition.
-            self._clock.call_soon(self._begin_markers, owned, transaction)
+            # The producer hears of the outcome before the markers are appended, one a partition.
+            self._clock.call_after_answers(self._begin_markers, owned, transaction)
         return error
 
     async def _store_completion(self, owned: _OwnedPartition, transaction: Transaction, transition: Transition) -> None:
