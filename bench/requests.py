@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from bench.page_cache import PageCache
 from bench.systems import APACHE_KAFKA, NULL_BROKER, OURS, System, ask
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
@@ -100,12 +101,14 @@ def main(
         systems["command"] = System(OURS, work / "command", runs=lambda _, file: [*words, str(file)])
     depths = in_flight or [1, 5, 32]
     values: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    page_cache = PageCache(work)
     try:
         for one in systems.values():
             one.start()
             one.create_topic(TOPIC, partitions, 1)
         turns = [(depth, number, one) for depth in depths for number in range(rounds) for one in systems.items()]
         for depth, number, (name, one) in track(turns, "rounds", console=Console(stderr=True)):
+            page_cache.fill()
             before = one.cpu_seconds()
             line = [sys.executable, "-m", "bench.requests", "drive", str(one.ports[0])]
             numbers = [str(record_bytes), str(partitions), str(depth), str(requests)]
@@ -116,6 +119,7 @@ def main(
     finally:
         for one in systems.values():
             one.stop()
+        page_cache.close()
     table = Table(
         "system",
         "in flight",

@@ -4,8 +4,9 @@ The calls of one turn of the loop enter the queue together, in order; the thread
 once. Results return by one `call_soon_threadsafe` per run of `lane_calls.py`, or per few megabytes of it.
 
 When the lane is idle and the turn has only appends, of no more than LOOP_BYTES, they are written on the loop at the end
-of the turn: a lone request saves the way to the thread and back. That needs a loop which goes on when the write is
-stuck (`event_loop.py`); the thread that was stuck then is the lane's for these calls.
+of the turn: that saves the way to the thread and back, and the bytes are still in the cache of the processor that has
+received and checked them. It needs a loop which goes on when the write is stuck (`event_loop.py`); the thread that was
+stuck then is the lane's for these calls.
 
 A slow or hung disk blocks this lane and nothing else. `silent_s` returns how long the call in progress has taken, and
 `take_offline` fails everything that waits, without waiting for it. Not here: the calls themselves and their failures
@@ -19,17 +20,22 @@ import errno
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from ottla_broker.adapters.lane_calls import POST_BYTES, LaneCalls, LaneFile, Result, Work
 from ottla_broker.ports.disk import Buffer
 
-LOOP_BYTES = 64 * 1024
-"""Appends of one turn that are larger go to the thread: the copy then takes longer than the handover."""
+LOOP_BYTES = 896 * 1024
+"""Appends of one turn that are larger go to the thread, so that the loop can receive meanwhile. A full batch of
+librdkafka (1 MB) is larger, a request of Java's producer with batches of many partitions mostly not (decision 100)."""
 
+SLOW_FACTOR = 50
 SLOW_S = 5.0
-"""For so long after a write on the loop was stuck, the thread makes all calls of the directory."""
+"""After a write on the loop was stuck, the thread makes all calls of the directory, for SLOW_FACTOR times as long as
+the write took and at most SLOW_S: a short pause of the kernel costs the directory little, a hung disk the loop little.
+"""
 
 _JOIN_S = 5.0
 """How long `close` waits for the call in progress; a hung disk keeps its thread, files and lock."""
@@ -229,17 +235,20 @@ class Lane:
         self._unfinished += len(works)
         with self._turn:
             self._working = works
+            began = time.monotonic()
             token = guard.begin_call()
             results = self._calls.append(works)
             is_on_loop = guard.end_call(token)
             self._working = []
             if not is_on_loop:
-                self._post(results, self._complete_late)
+                pause_s = min(SLOW_S, SLOW_FACTOR * (time.monotonic() - began))
+                self._post(results, partial(self._complete_late, pause_s))
         if is_on_loop:
             self._complete(results)
 
-    def _complete_late(self, results: list[Result]) -> None:
-        self._on_loop_from = time.monotonic() + SLOW_S
+    def _complete_late(self, pause_s: float, results: list[Result]) -> None:
+        """Completes what was stuck on the loop: for `pause_s` the thread makes all calls."""
+        self._on_loop_from = time.monotonic() + pause_s
         self._complete(results)
 
     def _complete(self, results: list[Result]) -> None:

@@ -90,6 +90,30 @@ def test_small_appends_are_written_on_the_loop_and_anything_else_by_the_thread(w
     run(main)
 
 
+def test_a_directory_that_was_stuck_for_a_moment_is_written_on_the_loop_again(
+    writes: Writes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "SLOW_FACTOR", 1e-9)
+
+    async def main() -> None:
+        disk = open_disk(tmp_path)
+        file, other = await disk.open("a", create=True), await disk.open("b", create=True)
+        writes.hold(b"stuck")
+        stuck = append(file, b"stuck")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert b"stuck" in writes.threads
+        behind = append(other, b"behind")
+        writes.release(b"stuck")
+        await asyncio.gather(stuck, behind)
+        assert writes.threads[b"stuck"] != threading.get_ident(), "another thread has gone on with the loop"
+        await append(file, b"at once")
+        assert writes.threads[b"at once"] == threading.get_ident()
+        disk.close()
+
+    run(main)
+
+
 def test_appends_of_one_turn_are_one_write_and_one_answer(writes: Writes, tmp_path: Path) -> None:
     async def main() -> None:
         disk = open_disk(tmp_path)
@@ -124,7 +148,11 @@ def test_an_append_behind_another_call_of_the_turn_is_made_behind_it(writes: Wri
     run(main)
 
 
-def test_a_stuck_write_holds_up_only_its_directory(writes: Writes, tmp_path: Path) -> None:
+def test_a_stuck_write_holds_up_only_its_directory(
+    writes: Writes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "SLOW_FACTOR", 1e9)
+
     async def main() -> None:
         bad, good = open_disk(tmp_path / "bad"), open_disk(tmp_path / "good")
         stuck_file, file = await bad.open("a", create=True), await good.open("a", create=True)
