@@ -27,6 +27,7 @@ class LoopClock:
         self.on_task_failure: Callable[[str, BaseException], None] = _log_task_failure
         self._tasks: dict[asyncio.Task[Any], str] = {}
         self._is_cancelled = False
+        self._after_answers: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self.monotonic = time.monotonic  # without a wrapper: the hot path calls it twice per request
 
     def now_ms(self) -> int:
@@ -42,7 +43,9 @@ class LoopClock:
         self._loop.call_soon(self._run, callback, args)
 
     def call_after_answers(self, callback: Callable[..., object], *args: Any) -> None:
-        self._loop.call_soon(self._yield_and_run, callback, args)
+        if not self._after_answers:
+            self._loop.call_soon(self._run_after_answers)
+        self._after_answers.append((callback, args))
 
     def create_future(self) -> asyncio.Future[Any]:
         return self._loop.create_future()
@@ -68,9 +71,11 @@ class LoopClock:
         if not self._is_cancelled:
             callback(*args)
 
-    def _yield_and_run(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+    def _run_after_answers(self) -> None:
         os.sched_yield()
-        self._run(callback, args)
+        waiting, self._after_answers = self._after_answers, []
+        for callback, args in waiting:
+            self._loop.call_soon(self._run, callback, args)
 
     def _on_task_done(self, task: asyncio.Task[Any]) -> None:
         name = self._tasks.pop(task, "")

@@ -1,6 +1,6 @@
 """An asyncio event loop that another thread goes on with while a callback is stuck in a system call.
 
-A write to the page cache takes microseconds, so the lane makes small ones on the loop (`lane.py`). But a disk that
+A write to the page cache takes microseconds, so the lane makes many of them on the loop (`lane.py`). But a disk that
 hangs also hangs the write, and everything else of the broker must go on. So the callback announces the call
 (`begin_call`, `end_call`). A watchdog thread that sees it last too long takes the loop over: it runs the loop's next
 turn and all that follow. The thread that was stuck learns from `end_call` that it is not the loop's any more, finishes
@@ -41,7 +41,10 @@ _SIGNAL_S = 1.0
 _MAX_EVENTS = 256
 _ROUNDS = 4
 """So often in a turn what callbacks have scheduled is called: a request that is appended, written and answered needs no
-poll in between, unless somebody waits until it can write."""
+poll in between."""
+_TURNS_OF_A_SENDER = 32
+"""For so many turns after a descriptor could be written again the loop polls between rounds of callbacks: a consumer
+that reads much gets the next part of it without waiting for the appends of others."""
 _IN = select.EPOLLIN
 _OUT = select.EPOLLOUT
 
@@ -84,8 +87,7 @@ class TakeoverLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._descriptors: dict[int, _Descriptor] = {}
-        self._writers = 0
-        """Not 0: a descriptor waits until it can be written."""
+        self._turns_of_a_sender = 0
         self.takeovers = 0
         """How often a thread has taken the loop over."""
         self._runner = 0
@@ -240,6 +242,7 @@ class TakeoverLoop(asyncio.SelectorEventLoop):
                     self._report(handle, failure)
             handle = found.writer
             if mask & ~_IN and handle is not None:
+                self._turns_of_a_sender = _TURNS_OF_A_SENDER
                 handle._run()
         if scheduled:
             now = time.monotonic() + self._clock_resolution
@@ -247,15 +250,19 @@ class TakeoverLoop(asyncio.SelectorEventLoop):
                 timer = heapq.heappop(scheduled)
                 timer._scheduled = False
                 ready.append(timer)
-        for _ in range(_ROUNDS):
+        rounds = _ROUNDS
+        if self._turns_of_a_sender:
+            self._turns_of_a_sender -= 1
+            rounds = 1
+        for _ in range(rounds):
             for _ in range(len(ready)):
                 handle = ready.popleft()
                 if not handle._cancelled:
                     handle._run()
                     if runner != self._runner:
                         return  # it was stuck: another thread goes on
-            if not ready or self._writers:
-                return  # who waits until it can write does not wait for the appends of others too: the next poll is due
+            if not ready:
+                return
 
     def _report(self, handle: Any, failure: BaseException) -> None:
         self.call_exception_handler(
@@ -340,7 +347,6 @@ class TakeoverLoop(asyncio.SelectorEventLoop):
                 was_set = True
             setattr(found, name, handle)
         mask = found.mask
-        self._writers += (mask & _OUT) - (before & _OUT)
         if mask:
             self._descriptors[number] = found
             if before:

@@ -33,12 +33,21 @@ librdkafka (1 MB) is larger, a request of Java's producer with batches of many p
 
 SLOW_FACTOR = 50
 SLOW_S = 5.0
-"""After a write on the loop was stuck, the thread makes all calls of the directory, for SLOW_FACTOR times as long as
-the write took and at most SLOW_S: a short pause of the kernel costs the directory little, a hung disk the loop little.
-"""
+"""See `time_on_thread_s`."""
 
 _JOIN_S = 5.0
 """How long `close` waits for the call in progress; a hung disk keeps its thread, files and lock."""
+
+
+def time_on_thread_s(write_s: float) -> float:
+    """For how long the thread makes all calls of a directory after a write on the loop was stuck for `write_s` seconds.
+
+    A short pause of the kernel costs the directory little, and a hung disk the loop little.
+
+    >>> time_on_thread_s(0.006), time_on_thread_s(60.0)
+    (0.3, 5.0)
+    """
+    return min(SLOW_S, SLOW_FACTOR * write_s)
 
 
 class BlockingCallGuard(Protocol):
@@ -57,7 +66,7 @@ class Lane:
     """The thread of one directory. Methods are called on the loop, except those below the mark."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str, guard: BlockingCallGuard | None = None) -> None:
-        """`guard`: lets small appends be written on the loop; None: every call is made by the thread."""
+        """`guard`: lets appends be written on the loop; None: every call is made by the thread."""
         self._loop = loop
         self._name = name
         self._guard = guard
@@ -73,7 +82,7 @@ class Lane:
         self._unfinished = 0
         """Calls that the thread has, or that have begun on the loop, and that are not completed."""
         self._on_loop_from = 0.0
-        """Until then the thread makes all calls: a write on the loop was stuck."""
+        """Before then the thread makes all calls: a write on the loop was stuck."""
         self._turn = threading.Lock()
         """Held by whoever executes calls: the thread, or a write that began on the loop."""
         self._thread: threading.Thread | None = None
@@ -235,20 +244,19 @@ class Lane:
         self._unfinished += len(works)
         with self._turn:
             self._working = works
-            began = time.monotonic()
             token = guard.begin_call()
             results = self._calls.append(works)
             is_on_loop = guard.end_call(token)
             self._working = []
             if not is_on_loop:
-                pause_s = min(SLOW_S, SLOW_FACTOR * (time.monotonic() - began))
-                self._post(results, partial(self._complete_late, pause_s))
+                on_thread_s = time_on_thread_s(self._calls.longest_append_s)
+                self._post(results, partial(self._complete_late, on_thread_s))
         if is_on_loop:
             self._complete(results)
 
-    def _complete_late(self, pause_s: float, results: list[Result]) -> None:
-        """Completes what was stuck on the loop: for `pause_s` the thread makes all calls."""
-        self._on_loop_from = time.monotonic() + pause_s
+    def _complete_late(self, on_thread_s: float, results: list[Result]) -> None:
+        """Completes what was stuck on the loop."""
+        self._on_loop_from = time.monotonic() + on_thread_s
         self._complete(results)
 
     def _complete(self, results: list[Result]) -> None:

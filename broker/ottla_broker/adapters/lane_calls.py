@@ -72,7 +72,7 @@ Post: TypeAlias = Callable[[list[Result]], None]
 class LaneCalls:
     """The calls of one directory, and what has failed in it. Methods belong to whoever has the lane's turn."""
 
-    __slots__ = ("_failure", "_name", "began", "is_given_up")
+    __slots__ = ("_failure", "_name", "began", "is_given_up", "longest_append_s")
 
     def __init__(self, name: str) -> None:
         """`name`: of the directory, for errors."""
@@ -81,8 +81,10 @@ class LaneCalls:
         self.is_given_up = False
         """The directory was taken offline: calls that are done have failed."""
         self.began = 0.0
-        """When the call in progress started, as `time.monotonic` gives it; 0.0 without one. Any thread reads it.
-        Nobody is told a result before it is 0.0."""
+        """When the call in progress started, as `time.monotonic` gives it; 0.0 without one, also before the result of a
+        call is posted. Any thread reads it."""
+        self.longest_append_s = 0.0
+        """Of the last `append`: the others of it may have waited for the interpreter."""
 
     def execute(self, works: list[Work], post: Post) -> None:
         """Makes the calls in order; adjacent appends and fsyncs are one run. `post` gets the results, part by part."""
@@ -103,8 +105,13 @@ class LaneCalls:
     def append(self, works: list[Work]) -> list[Result]:
         """Makes calls that are all appends."""
         results: list[Result] = []
+        self.longest_append_s = 0.0
         for work in works:
+            if self.is_given_up and work.future.done():
+                continue
+            began = time.monotonic()
             self._append([work], results)
+            self.longest_append_s = max(self.longest_append_s, time.monotonic() - began)
         return results
 
     def _call(self, work: Work) -> Result:

@@ -290,8 +290,8 @@ class SocketConnection:
     def _send_file_range(self, chunk: Chunk) -> bool:
         """Sends the range at the head of the queue. True when it sent all of it.
 
-        What the socket did not take waits until it can be written again: another `sendfile` finds it full, and costs
-        Java's consumer a third of its throughput.
+        What the socket did not take waits until it can be written again, without another try: Java's consumer reads
+        1.4 to 1.8 times as much a second so (decision 101).
         """
         fd = getattr(chunk, "fd", None)
         if fd is None:  # a range of another adapter: sends its bytes

@@ -46,8 +46,10 @@ class Clock(Protocol):
         ...
 
     def call_after_answers(self, callback: Callable[..., object], *args: Any) -> None:
-        """The same for work behind an answer that was sent in this turn: whoever the answer has woken runs first, if it
-        waits for the processor of the loop."""
+        """The same for work that a client does not wait for, when its answer is sent in this turn of the loop.
+
+        The loop gives up its processor once before: a client of the same machine that the answer has woken there runs
+        first."""
         ...
 
     def create_future(self) -> asyncio.Future[Any]:

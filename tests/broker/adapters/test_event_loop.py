@@ -11,11 +11,12 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 import pytest
 
+from ottla_broker.adapters import event_loop
 from ottla_broker.adapters.event_loop import TakeoverLoop
 
 T = TypeVar("T")
@@ -153,38 +154,51 @@ def test_a_reader_and_a_writer_of_one_descriptor_are_independent_and_keep_their_
     assert run(main()) == ({"reader", "writer"}, "reader")
 
 
-def test_who_waits_until_it_can_write_is_called_between_the_callbacks_of_others() -> None:
+def test_a_sender_that_waits_is_called_between_the_callbacks_of_others_and_only_while_its_peer_reads() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         near, far = socket.socketpair()
         near.setblocking(False)
-        sent = 0
-        try:
-            while True:
-                sent += near.send(bytes(65536))
-        except BlockingIOError:
-            called: list[str] = []
-        done = loop.create_future()
+        far.setblocking(False)
+        called: list[str] = []
 
-        def on_writable() -> None:
-            called.append("writer")
-            loop.remove_writer(near)
+        def send() -> None:
+            called.append("send")
+            try:
+                while True:
+                    near.send(bytes(65536))
+            except BlockingIOError:
+                return
 
-        def drain() -> None:
-            called.append("drain")
-            received = 0
-            while received < sent:
-                received += len(far.recv(1 << 20))
-            loop.call_soon(later)
+        def read() -> None:
+            called.append("read")
+            try:
+                while True:
+                    far.recv(1 << 20)
+            except BlockingIOError:
+                return
 
-        def later() -> None:
-            called.append("later")
-            loop.call_soon(done.set_result, None)
+        async def order_of(first: Callable[[], None]) -> list[str]:
+            """What is called from `first` on, which calls two others, one after the other."""
+            called.clear()
+            done = loop.create_future()
 
-        loop.add_writer(near, on_writable)
-        loop.call_soon(drain)
-        await done
-        assert called == ["drain", "writer", "later"]
+            def second() -> None:
+                called.append("second")
+                loop.call_soon(done.set_result, None)
+
+            loop.call_soon(lambda: (first(), loop.call_soon(second)))
+            await done
+            return list(called)
+
+        loop.add_writer(near, send)
+        await asyncio.sleep(0.01)
+        assert await order_of(read) == ["read", "send", "second"]
+        for _ in range(event_loop._TURNS_OF_A_SENDER):  # nobody reads
+            await asyncio.sleep(0.001)
+        assert await order_of(lambda: called.append("other")) == ["other", "second"]
+        assert loop._turns_of_a_sender == 0  # type: ignore[attr-defined]
+        loop.remove_writer(near)
         near.close()
         far.close()
 

@@ -82,9 +82,9 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         "auto",
         LOW,
         READ_ONLY,
-        "auto: small appends are written on the event loop while the log directory has nothing else to do, which saves "
-        "a lone request the way to the directory's thread and back; a thread goes on with the loop when a disk is "
-        "slow. never: the directory's thread makes every write.",
+        "auto: appends of up to 896 KB in a turn of the event loop are written on it while the log directory has "
+        "nothing else to do, which saves them the way to the directory's thread and back; a thread goes on with the "
+        "loop when a disk is slow. never: the directory's thread makes every write.",
         one_of("auto", "never"),
         known=_OWN,
     ),
