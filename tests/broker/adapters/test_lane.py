@@ -228,6 +228,27 @@ def test_a_directory_whose_write_is_stuck_can_be_taken_offline_and_opened_again(
     run(main)
 
 
+def test_writes_behind_a_stuck_one_of_their_turn_are_not_made_once_the_directory_is_offline(
+    writes: Writes, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        bad = open_disk(tmp_path)
+        first, second = await bad.open("a", create=True), await bad.open("b", create=True)
+        writes.hold(b"stuck")
+        stuck, behind = append(first, b"stuck"), append(second, b"behind")
+        await asyncio.sleep(0.05)
+        bad.take_offline(OSError(errno.EIO, "given up"))
+        for failed in (stuck, behind):
+            with pytest.raises(OSError):
+                await failed
+        writes.release(b"stuck")
+        while not bad.has_ended:  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.001)
+        assert writes.order == [b"stuck"]
+
+    run(main)
+
+
 def test_a_directory_whose_write_is_stuck_does_not_hold_up_its_close_for_good(
     writes: Writes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
