@@ -25,6 +25,7 @@ from ottla_pipeline.running.query_options import session_settings
 from ottla_pipeline.running.run_folder import RunFolder
 from tests.pipeline.fleets import create
 from tests.pipeline.sink.test_delivery import read_all
+from tests.pipeline.spark_jvm import own_jvm
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 
@@ -67,9 +68,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from ottla_pipeline.running.session import open_session
 
     settings = session_settings("examples", "local[2]", tmp_path_factory.mktemp("spark"))
-    session = open_session(settings | {"spark.sql.shuffle.partitions": "2"}, [EXAMPLES])
-    yield session
-    session.stop()
+    with own_jvm(lambda: open_session(settings | {"spark.sql.shuffle.partitions": "2"}, [EXAMPLES])) as session:
+        yield session
 
 
 def documents(name: str) -> Documents:

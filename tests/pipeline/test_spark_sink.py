@@ -6,7 +6,6 @@ One Spark session and one fleet serve all tests here.
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ import pytest
 
 from ottla_broker.testing import RunningCluster, cluster
 from tests.pipeline.sink.test_delivery import read_all, topic
+from tests.pipeline.spark_jvm import local_session, own_jvm
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 
@@ -29,22 +29,9 @@ def fleet() -> Iterator[RunningCluster]:
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
-    os.environ.update(SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
-    session = (
-        SparkSession.builder.master("local[2,3]")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.log.level", "OFF")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("spark") / "warehouse"))
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
+    work = tmp_path_factory.mktemp("spark")
+    with own_jvm(lambda: local_session(work, "local[2,3]")) as session:
+        yield session
 
 
 def write(frame: Any, fleet: RunningCluster, **options: str) -> None:
