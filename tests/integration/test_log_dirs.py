@@ -22,6 +22,7 @@ from tests.integration.broker_errors import BrokerErrors, broker_errors
 from tests.integration.clients.driver import LIMIT_S, await_that
 from tests.integration.clients.topics import create
 from tests.integration.wire import Wire
+from tests.watermarks import watermarks
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 CORDONED = "cordoned.log.dirs"
@@ -210,7 +211,7 @@ def read_all(fleet: RunningCluster, topic: str, partitions: int) -> list[list[in
     consumer = Consumer({"bootstrap.servers": fleet.bootstrap, "group.id": topic, "enable.partition.eof": False})
     read: list[list[int]] = []
     for index in range(partitions):
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, index), LIMIT_S)
+        _, end = watermarks(consumer, topic, index)
         consumer.assign([TopicPartition(topic, index, 0)])
         numbers: list[int] = []
         while len(numbers) < end:

@@ -14,13 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla_broker.local.ports import free_port
 from tests.broker.storage.agreement import disagreements_of
 from tests.kills.broker import LOG_DIR
 from tests.kills.load import PARTITIONS, Load, number_of
+from tests.watermarks import watermarks
 
 TOPICS: dict[str, tuple[bool, dict[str, str]]] = {
     "plain": (False, {"segment.bytes": "40000"}),
@@ -212,7 +213,7 @@ class Kills:
     ) -> None:
         where = f"{where}, {load.topic}-{partition}"
         seen = self._seen[load.topic, partition]
-        start, end = _watermarks(consumer, load.topic, partition)
+        start, end = watermarks(consumer, load.topic, partition)
         is_retained = load.topic == "retained"
         assert is_retained or start <= seen.next_offset, f"{where}: begins at {start}, {seen.next_offset} was next"
         first = start if is_complete else max(start, seen.next_offset)
@@ -231,7 +232,7 @@ class Kills:
                     self.summary.repeated += 1
                 seen.next_value = max(seen.next_value, value + 1)
             seen.values[offset] = value
-        start, _ = _watermarks(consumer, load.topic, partition)  # retention went on meanwhile
+        start, _ = watermarks(consumer, load.topic, partition)  # retention went on meanwhile
         lost = {
             offset: value for offset, value in known.items() if offset >= start and seen.values.get(offset) != value
         }
@@ -265,18 +266,6 @@ class Kills:
                     self._seen[load.topic, partition].values = {}
 
 
-def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
-    """(log start offset, high watermark). Asked again while the broker is not known to lead yet."""
-    deadline = time.monotonic() + _LIMIT_S
-    while True:
-        try:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=5)
-            return low, high
-        except KafkaException:
-            assert time.monotonic() < deadline, f"nobody tells the offsets of {topic}-{partition}"
-            time.sleep(_POLL_S)
-
-
 def _read(consumer: Consumer, topic: str, partition: int, first: int, end: int) -> dict[int, int]:
     """The values of a partition by offset; what retention takes away meanwhile is left out."""
     found: dict[int, int] = {}
@@ -290,7 +279,7 @@ def _read(consumer: Consumer, topic: str, partition: int, first: int, end: int) 
                 continue  # of the partition read before: what had been fetched of it may come after `unassign`
             offset, value = message.offset(), message.value()
             if message.error() is not None or offset is None or value is None or offset > position:
-                low, _ = _watermarks(consumer, topic, partition)
+                low, _ = watermarks(consumer, topic, partition)
                 assert low > position, f"{topic}-{partition}: {offset} comes at {position}: {message.error()}"
                 position = low  # retention was faster
                 consumer.assign([TopicPartition(topic, partition, low)])

@@ -25,6 +25,7 @@ from tests.nemesis.elle import Outcome
 from tests.nemesis.history import ClientEnded, Committed, Copied, History, Transacted, now
 from tests.nemesis.load import TOPIC, Client
 from tests.nemesis.transactional_client import Options, appended
+from tests.watermarks import watermarks
 
 LISTS, COPY = "nemesis-lists", "nemesis-copy"
 LIST_PARTITIONS = 3
@@ -245,10 +246,7 @@ def _all_committed(bootstrap: str, topic: str, partitions: int, deadline: float)
         }
     )
     try:
-        ends = {
-            number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_END_S)[1]
-            for number in range(partitions)
-        }
+        ends = {number: watermarks(consumer, topic, number, _END_S)[1] for number in range(partitions)}
         consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
         found = []
         positions = dict.fromkeys(ends, 0)

@@ -25,6 +25,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla_broker.adapters import disk_calls
 from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.file_systems import FuseMount, LoopMount, fuse_mount, loop_mount, why_not
+from tests.watermarks import watermarks
 
 pytestmark = pytest.mark.root
 TOPIC = "t"
@@ -215,7 +216,7 @@ class TwoDisks:
             {"bootstrap.servers": self.fleet.bootstrap, "group.id": "check", "enable.auto.commit": False}
         )
         found: dict[int, list[str]] = {number: [] for number in partitions}
-        ends = {n: consumer.get_watermark_offsets(TopicPartition(TOPIC, n), timeout=_LIMIT_S)[1] for n in partitions}
+        ends = {number: watermarks(consumer, TOPIC, number)[1] for number in partitions}
         consumer.assign([TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in partitions])
         try:
             positions = dict.fromkeys(partitions, 0)

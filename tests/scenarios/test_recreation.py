@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla_broker.local.ports import free_port
@@ -27,6 +27,7 @@ from ottla_broker.testing import RunningCluster, cluster
 from tests.broker.controller.test_with_apache_kafka import ApacheBroker
 from tests.integration.file_systems import fuse_mount, why_not
 from tests.integration.wire import fleet_named_by
+from tests.watermarks import watermarks
 
 pytestmark = pytest.mark.root
 TOPIC = "t"
@@ -113,7 +114,7 @@ class Load:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "check", "enable.auto.commit": False})
         try:
             for number, names in enumerate(self.acknowledged):
-                end = end_of(consumer, number)
+                _, end = watermarks(consumer, TOPIC, number)
                 consumer.assign([TopicPartition(TOPIC, number, 0)])
                 found: list[str] = []
                 while len(found) < end:
@@ -125,18 +126,6 @@ class Load:
                 assert found == names
         finally:
             consumer.close()
-
-
-def end_of(consumer: Consumer, number: int) -> int:
-    """The high watermark of a partition, from whoever leads it now: preferred leaders return after a restart."""
-    deadline = time.monotonic() + _LIMIT_S
-    while True:
-        try:
-            return int(consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=_LIMIT_S)[1])
-        except KafkaException as failure:
-            if failure.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > deadline:
-                raise
-            consumer.list_topics(TOPIC, timeout=_LIMIT_S)  # the new leader
 
 
 @contextmanager
