@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, TypeVar
 
+from ottla_broker.protocol.number_text import whole_number
 from ottla_pipeline.errors import OptionError
 from ottla_pipeline.topic_partition import TopicPartition
 
@@ -36,10 +37,9 @@ def number(given: Mapping[str, str], name: str, default: int | None, least: int,
     value = given.get(name.lower())
     if value is None:
         return default
-    try:
-        found = int(value)
-    except ValueError:
-        raise OptionError(name, f"must be a whole number, not {value!r}") from None
+    found = whole_number(value.strip())
+    if found is None:
+        raise OptionError(name, f"must be a whole number, not {value!r}")
     if found < least:
         raise OptionError(name, f"must be at least {least}, not {found}")
     if found > most:
@@ -76,13 +76,12 @@ def by_partition(
         if not isinstance(partitions, dict):
             raise OptionError(name, f"{form}, not {partitions!r} for {topic}")
         for partition, offset in partitions.items():
-            if not (partition.isascii() and partition.isdecimal()) or not is_int(offset):
+            number = partition_number(partition)
+            if number is None or not is_int(offset):
                 raise OptionError(name, f"{form}, not {partition!r}: {offset!r} for {topic}")
-            if int(partition) > INT32_MAX:
-                raise OptionError(name, f"{partition} for {topic} is no number of a partition")
             if abs(offset) > INT64_MAX:
                 raise OptionError(name, f"{offset} for {topic}-{partition} has more than 64 bits")
-            found[TopicPartition(topic, int(partition))] = offset
+            found[TopicPartition(topic, number)] = offset
     if not found:
         raise OptionError(name, "names no partition")
     return found
@@ -99,6 +98,12 @@ def json_object(name: str, value: str, form: str) -> dict[str, Any]:
     return found
 
 
+def partition_number(text: str) -> int | None:
+    """The partition that a key of JSON names; None where it names none."""
+    number = whole_number(text) if text[:1].isdecimal() else None
+    return number if number is not None and number <= INT32_MAX else None
+
+
 def is_int(value: object) -> bool:
     """Whether a value of JSON is a whole number; true and false are none."""
     return isinstance(value, int) and not isinstance(value, bool)
@@ -113,6 +118,7 @@ def duration_ms(given: Mapping[str, str], name: str, default: int) -> int:
     if value is None:
         return default
     found = re.fullmatch(r"([0-9]+)\s*([a-z]*)", value.strip().lower())
-    if found is None or found.group(2) not in _UNITS_MS:
+    length = None if found is None else whole_number(found.group(1))
+    if found is None or length is None or found.group(2) not in _UNITS_MS:
         raise OptionError(name, f"must be a time such as 15m or 500ms, not {value!r}")
-    return int(int(found.group(1)) * _UNITS_MS[found.group(2)])
+    return int(length * _UNITS_MS[found.group(2)])

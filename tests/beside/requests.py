@@ -40,7 +40,7 @@ _KEYS = (
     "nope",
 )
 _VALUES = ("1000", "0", "1", "-1", "-2", "99999999999", "true", "abc", "delete", "compact", "compact,delete", "lz4")
-_VALUES += ("producer", "LogAppendTime", "0:1,1:1", "*")
+_VALUES += ("producer", "LogAppendTime", "0:1,1:1", "*", "1" * 5000, "0" * 5000 + "1000")
 _APIS = {
     ApiKey.PRODUCE: 8,
     ApiKey.FETCH: 6,

@@ -14,6 +14,7 @@ from rich.prompt import Confirm
 
 from ottla_broker.local.control import ControlError, NotRunning, ask
 from ottla_broker.local.disks import DiskAdmin, DiskAdminError
+from ottla_broker.protocol.number_text import whole_number
 
 T = TypeVar("T")
 
@@ -50,9 +51,10 @@ def forget(
         if not directory.startswith("/"):
             directory = str(data.absolute() / f"broker-{broker}" / directory)
     host, colon, port = bootstrap_server.split(",")[0].strip().rpartition(":")
-    if not colon or not port.isdigit():
+    number = whole_number(port)
+    if not colon or number is None or not 0 < number <= 65535:
         _fail(f"--bootstrap-server {bootstrap_server!r} is not HOST:PORT")
-    loss = _run(_admin(host, int(port), lambda admin: admin.loss(broker, directory)))
+    loss = _run(_admin(host, number, lambda admin: admin.loss(broker, directory)))
     if not loss.partitions:
         _console.print(f"every partition on {directory} of broker {broker} has another in-sync replica: nothing to do")
         return
@@ -75,7 +77,7 @@ def forget(
             _fail("no confirmation, nothing is given up: run the command on a terminal, or pass --yes")
         if not Confirm.ask("permanently give up all records of these partitions?", default=False):
             raise typer.Exit(1)
-    left = _run(_admin(host, int(port), lambda admin: admin.forget(loss)))
+    left = _run(_admin(host, number, lambda admin: admin.forget(loss)))
     if left:
         waiting = ", ".join(f"{topic}-{index}" for topic, index in left)
         _console.print(f"requested; still without a leader: {waiting}", soft_wrap=True, highlight=False)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ottla_broker.config.types import INT, ConfigError, parse_value
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 
 METRICS: Final = "metrics"
@@ -80,8 +81,8 @@ def parse_subscription(name: str, values: Mapping[str, str]) -> Subscription:
 
 def _interval_ms(text: str) -> int:
     try:
-        found = int(text.strip())
-    except ValueError:
+        found = int(parse_value(INTERVAL_MS, INT, text))
+    except ConfigError:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value {text} for {INTERVAL_MS}: not a number") from None
     if not LOWEST_INTERVAL_MS <= found <= HIGHEST_INTERVAL_MS:
         raise KafkaError(
@@ -99,7 +100,7 @@ def _pattern(item: str) -> tuple[str, re.Pattern[str]]:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {item}")
     try:
         return attribute, re.compile(parts[1].strip())
-    except re.error as error:
+    except (re.error, ValueError, OverflowError, RecursionError) as error:  # also a{9999999999}, and too many of (
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {item} ({error})") from None
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ottla_broker.config.types import ConfigError
+from ottla_broker.config.types import INT_MAX, ConfigError
+from ottla_broker.protocol.number_text import whole_number
 
 _SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_LISTENER = re.compile(r"([^:/\s]+)\s*:\s*//(?:\[([^\]]*)\]|([^:/\[\]]*)):(-?\d+)")
+_LISTENER = re.compile(r"([^:/\s]+)\s*:\s*//(?:\[([^\]]*)\]|([^:/\[\]]*)):(-?[0-9]+)")
 ZOOKEEPER_PORT = 2181
 
 
@@ -116,7 +117,8 @@ def _endpoints(key: str, text: str, protocols: Mapping[str, str]) -> tuple[Endpo
     found: list[Endpoint] = []
     for entry in (part.strip() for part in text.split(",")):
         match = _LISTENER.fullmatch(entry)
-        if match is None or not 0 <= int(match[4]) <= 65535:
+        port = None if match is None else _port(match[4])
+        if match is None or port is None:
             raise ConfigError(key, entry, "NAME://HOST:PORT, separated by commas")
         name = match[1].upper()
         if name not in protocols:
@@ -129,7 +131,7 @@ def _endpoints(key: str, text: str, protocols: Mapping[str, str]) -> tuple[Endpo
             raise ConfigError(key, entry, f"only the security protocol PLAINTEXT is served yet, not {protocols[name]}")
         if any(endpoint.listener == name for endpoint in found):
             raise ConfigError(key, text, f"each listener name once, but {name} stands twice")
-        found.append(Endpoint(name, match[2] if match[2] is not None else match[3], int(match[4]), protocols[name]))
+        found.append(Endpoint(name, match[2] if match[2] is not None else match[3], port, protocols[name]))
     return tuple(found)
 
 
@@ -190,10 +192,11 @@ def parse_zookeeper_connect(text: str) -> ZooKeeperAddress:
     chroot = (slash + path).rstrip("/")
     servers: list[tuple[str, int]] = []
     for server in hosts.split(","):
-        match = re.fullmatch(r"\s*(?:\[([^\]]+)\]|([^:\s\[\]]+))(?::(\d+))?\s*", server)
-        if match is None or not 0 < int(match[3] or ZOOKEEPER_PORT) <= 65535:
+        match = re.fullmatch(r"\s*(?:\[([^\]]+)\]|([^:\s\[\]]+))(?::([0-9]+))?\s*", server)
+        port = None if match is None else _port(match[3] or str(ZOOKEEPER_PORT))
+        if match is None or not port:
             raise ConfigError(key, text, allowed)
-        servers.append((match[1] or match[2], int(match[3] or ZOOKEEPER_PORT)))
+        servers.append((match[1] or match[2], port))
     if "//" in chroot:
         raise ConfigError(key, text, "a chroot without empty parts")
     return ZooKeeperAddress(tuple(servers), chroot)
@@ -201,7 +204,29 @@ def parse_zookeeper_connect(text: str) -> ZooKeeperAddress:
 
 def parse_http_listener(text: str) -> tuple[str, int]:
     """(host, port) of ottla.http.listener: `HOST:PORT`, `:PORT` for every interface, `http://` before it is fine."""
-    match = re.fullmatch(r"(?:http://)?(?:\[([^\]]*)\]|([^:/\[\]]*)):(\d+)/?", text.strip())
-    if match is None or int(match[3]) > 65535:
+    match = re.fullmatch(r"(?:http://)?(?:\[([^\]]*)\]|([^:/\[\]]*)):([0-9]+)/?", text.strip())
+    port = None if match is None else _port(match[3])
+    if match is None or port is None:
         raise ConfigError("ottla.http.listener", text, "HOST:PORT")
-    return (match[1] if match[1] is not None else match[2]), int(match[3])
+    return (match[1] if match[1] is not None else match[2]), port
+
+
+def parse_connection_overrides(text: str) -> tuple[tuple[str, int], ...]:
+    """(host, most connections) of max.connections.per.ip.overrides: `HOST:NUMBER,HOST:NUMBER`.
+
+    >>> parse_connection_overrides("10.0.0.1:5, [::1]:6")
+    (('10.0.0.1', 5), ('::1', 6))
+    """
+    found: list[tuple[str, int]] = []
+    for entry in filter(None, map(str.strip, text.split(","))):
+        host, colon, number = entry.rpartition(":")
+        most = whole_number(number.strip())
+        if not colon or most is None or not -INT_MAX - 1 <= most <= INT_MAX:
+            raise ConfigError("max.connections.per.ip.overrides", text, "ADDRESS:NUMBER,ADDRESS:NUMBER,...")
+        found.append((host.strip().removeprefix("[").removesuffix("]"), most))
+    return tuple(found)
+
+
+def _port(text: str) -> int | None:
+    port = whole_number(text)
+    return port if port is not None and 0 <= port <= 65535 else None

@@ -10,12 +10,12 @@ Stored values are no request: nobody gets an answer, and the broker that took th
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Sequence
 
 from ottla_broker.config.broker_values import BrokerValues
+from ottla_broker.config.listeners import parse_connection_overrides
 from ottla_broker.config.topics import TopicConfig
-from ottla_broker.config.types import ConfigError
+from ottla_broker.config.types import INT, ConfigError, parse_value
 
 _THREADS = (
     "background.threads",
@@ -83,7 +83,7 @@ def _number_of_threads(values: BrokerValues, key: str) -> int:
     """A listener without threads of its own has as many as any. Source: SocketServer's DataPlaneAcceptor."""
     written = values.original(key)
     if key.endswith(_OF_A_LISTENER):
-        return int(values.by_name["num.network.threads"] if written is None else written)
+        return int(values.by_name["num.network.threads"] if written is None else parse_value(key, INT, written))
     return int(values.by_name[key])
 
 
@@ -190,12 +190,7 @@ def _check_network(values: BrokerValues) -> None:
     for key in ("socket.send.buffer.bytes", "socket.receive.buffer.bytes"):
         if values.by_name[key] < -1:
             _refuse(values, key, "at least 0, or -1 for the system's default")
-    overrides = [
-        entry.strip() for entry in values.by_name["max.connections.per.ip.overrides"].split(",") if entry.strip()
-    ]
-    for entry in overrides:
-        if re.fullmatch(r".*:\s*[+-]?[0-9]+", entry) is None:
-            _refuse(values, "max.connections.per.ip.overrides", "ADDRESS:NUMBER,ADDRESS:NUMBER,...")
+    overrides = parse_connection_overrides(values.by_name["max.connections.per.ip.overrides"])
     if values.by_name["max.connections.per.ip"] == 0 and not overrides:
         _refuse(values, "max.connections.per.ip", "at least 1 where max.connections.per.ip.overrides is not given")
     if values.by_name["ottla.http.listener"]:

@@ -13,6 +13,8 @@ from enum import Enum, IntEnum
 from math import isfinite
 from typing import Any, TypeAlias
 
+from ottla_broker.protocol.number_text import double_number, whole_number
+
 
 class ConfigError(ValueError):
     """A configuration that cannot be used. The message names the key, the value, and what is allowed."""
@@ -216,15 +218,15 @@ def parse_value(name: str, type: ConfigType, text: str) -> Any:
         raise ConfigError(name, text, "true or false")
     if type in _RANGES:
         low, high = _RANGES[type]
-        digits = text[1:] if text[:1] in "+-" else text
-        if not (digits.isascii() and digits.isdigit()) or not low <= int(text) <= high:
+        whole = whole_number(text)
+        if whole is None or not low <= whole <= high:
             raise ConfigError(name, text, f"a whole number between {low} and {high}")
-        return int(text)
+        return whole
     if type is ConfigType.DOUBLE:
-        try:
-            return float(text)
-        except ValueError:
-            raise ConfigError(name, text, "a number") from None
+        double = double_number(text)
+        if double is None:
+            raise ConfigError(name, text, "a number")
+        return double
     if type is ConfigType.LIST:
         return tuple(trimmed(part) for part in text.split(",")) if text else ()
     return text

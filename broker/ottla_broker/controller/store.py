@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from ottla_broker.config.types import INT_MAX
 from ottla_broker.controller.values import LeaderAndIsr, LeaderRecoveryState, RegisteredBroker, ReplicaAssignment, Topic
 from ottla_broker.coordination import znodes
 from ottla_broker.coordination.producer_id_blocks import take_block
@@ -42,6 +43,7 @@ from ottla_broker.ports.coordination import (
     Stat,
     Watcher,
 )
+from ottla_broker.protocol.number_text import whole_number
 from ottla_broker.records.ids import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
@@ -92,7 +94,8 @@ class ControllerStore:
     async def broker_ids(self, watch: Watcher) -> list[int]:
         """The registered brokers; the watch fires when one comes or goes."""
         names = await self._children(znodes.BROKER_IDS, watch)
-        return sorted(int(name) for name in names if name.isdecimal())
+        numbers = map(whole_number, names)
+        return sorted(number for number in numbers if number is not None and 0 <= number <= INT_MAX)
 
     async def brokers(self, ids: Iterable[int], watch: Watcher) -> dict[int, RegisteredBroker]:
         """The registrations that exist; one that cannot be parsed is logged and left out.

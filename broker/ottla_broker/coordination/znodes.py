@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
 from ottla_broker.config.listeners import Endpoint
+from ottla_broker.protocol.number_text import whole_number
 
 BROKER_IDS = "/brokers/ids"
 BROKER_SEQUENCE_ID = "/brokers/seqid"
@@ -135,10 +136,10 @@ def _int32(where: str, value: int) -> int:
 
 
 def _number(path: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ZnodeError(f"{path}: not a number: {text!r}") from None
+    number = whole_number(text)
+    if number is None:
+        raise ZnodeError(f"{path}: not a number: {text!r}")
+    return number
 
 
 def sanitize(name: str) -> str:

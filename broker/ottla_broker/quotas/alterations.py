@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.protocol.number_text import double_number, whole_number
 from ottla_broker.quotas.entities import DEFAULT, EntityName, EntityType, NumberType, QuotaEntity
 
 _EPSILON: Final = 1e-6
@@ -83,9 +84,10 @@ def parse_bounds(entity: QuotaEntity, values: Mapping[str, str]) -> tuple[dict[s
     for name, key in entity.keys.items():
         if name in values:
             is_whole = key.number_type is not NumberType.DOUBLE
-            try:
-                found[name] = float(int(values[name]) if is_whole else float(values[name]))
-            except (ValueError, OverflowError):
+            bound = whole_number(values[name]) if is_whole else double_number(values[name])
+            if bound is not None:
+                found[name] = float(bound)
+            else:
                 problems.append(f"{name}: {values[name]!r} is no {'whole ' if is_whole else ''}number")
     return found, problems
 

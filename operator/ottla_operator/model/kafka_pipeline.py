@@ -41,7 +41,7 @@ DEFAULT_CLAIM_SIZE = "1Gi"
 CLAIM_DELETION_POLICIES = ("Retain", "Delete")
 READ_WRITE_ONCE, READ_WRITE_MANY = "ReadWriteOnce", "ReadWriteMany"
 ACCESS_MODES = (READ_WRITE_ONCE, READ_WRITE_MANY)
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:,\[\]]+):(\d{1,5})")
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:,\[\]]+):([0-9]{1,5})")
 _DAYS = re.compile(r"[\d*/,-]+")
 _WEEKDAYS = re.compile(r"([0-6*/,-]|(?<=/)\d+|[A-Za-z]{3}(?=[,-]|$))+")
 _LONGEST_MS = 366 * 24 * 3600 * 1000

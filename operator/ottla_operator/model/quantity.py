@@ -18,6 +18,8 @@ _FACTORS = {"": Decimal(1)} | {
 }
 _FACTORS |= {f"{letter}i": Decimal(1024) ** (power + 1) for power, letter in enumerate("KMGTPE")}
 
+_MOST = Decimal(2**63 - 1)
+
 
 def quantity(value: object) -> Decimal:
     """The exact value of a quantity.
@@ -45,9 +47,9 @@ def quantity(value: object) -> Decimal:
 
 
 def quantity_bytes(value: object) -> int:
-    """Bytes of a quantity, rounded up as Kubernetes does.
+    """Bytes of a quantity, rounded up and at most what 64 bits hold, as Kubernetes does.
 
-    >>> quantity_bytes("100Gi"), quantity_bytes("1.5k"), quantity_bytes("200e9")
-    (107374182400, 1500, 200000000000)
+    >>> quantity_bytes("100Gi"), quantity_bytes("1.5k"), quantity_bytes("200e9"), quantity_bytes("1e999")
+    (107374182400, 1500, 200000000000, 9223372036854775807)
     """
-    return math.ceil(quantity(value))
+    return math.ceil(min(quantity(value), _MOST))

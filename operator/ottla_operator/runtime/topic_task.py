@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
+from ottla_broker.protocol.number_text import whole_number
 from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
 from ottla_operator.api.objects import (
     KAFKA_CLUSTER,
@@ -273,12 +274,12 @@ class TopicTask:
         if cluster is None or not dig(cluster, "spec", "topics"):
             return {}
         parsed, _ = parse_cluster(cluster)
-        default = parsed.brokers.config.get("num.partitions", "1")
+        default = whole_number(parsed.brokers.config.get("num.partitions", "1"))
         limits = PartitionLimits(
             parsed.name,
             parsed.topics.max_partitions_per_topic,
             parsed.topics.max_partitions,
-            int(default) if default.isdecimal() else 1,
+            max(default or 1, 1),
         )
         if not limits.in_all:
             return dict.fromkeys((item.name for item in items), limits)

@@ -44,7 +44,8 @@ _PROPERTIES = {
 _CONTROL_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\x07", "e": "\x1b"}
 _ANCHORS = {"b": r"\b", "B": r"\B", "A": r"\A", "z": r"\Z", "Z": r"\Z"}
 _NOTHING = r"[^\x00-\U0010ffff]"
-_REPEAT = re.compile(r"\{(\d+)(,(\d*))?\}")
+_REPEAT = re.compile(r"\{[0-9]{1,10}(,[0-9]{0,10})?\}")
+"""A larger number than an int's is an error in Java too."""
 _FLAGS = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
 
 

@@ -284,7 +284,9 @@ def _topics(given: Mapping[str, str]) -> Topics:
     found: list[TopicPartition] = []
     form = 'must be JSON such as {"topic": [0, 1]}'
     for topic, partitions in json_object(name, value, form).items():
-        if not isinstance(partitions, list) or not all(is_int(number) and number >= 0 for number in partitions):
+        if not isinstance(partitions, list) or not all(
+            is_int(number) and 0 <= number <= INT32_MAX for number in partitions
+        ):
             raise OptionError(name, f"{form}, not {partitions!r} for {topic}")
         found += [TopicPartition(topic, number) for number in partitions]
     if not found:

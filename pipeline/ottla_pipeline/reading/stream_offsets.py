@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ottla_pipeline.errors import PipelineError
-from ottla_pipeline.option_values import is_int
+from ottla_pipeline.option_values import is_int, partition_number
 from ottla_pipeline.topic_partition import TopicPartition
 
 
@@ -27,10 +27,11 @@ def from_json(value: Any) -> dict[TopicPartition, int]:
     for topic, partitions in value.items():
         if not isinstance(partitions, dict):
             raise foreign
-        for number, offset in partitions.items():
-            if not number.isdecimal() or not is_int(offset):
+        for text, offset in partitions.items():
+            number = partition_number(text)
+            if number is None or not is_int(offset):
                 raise foreign
-            found[TopicPartition(topic, int(number))] = offset
+            found[TopicPartition(topic, number)] = offset
     return found
 
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from ottla_broker.exposition import CONTENT_TYPE, Exposition
 from ottla_broker.metrics import Metrics
+from ottla_broker.protocol.number_text import whole_number
 from ottla_pipeline.errors import PipelineError
 from ottla_pipeline.running.driver_metrics import metric_families
 
@@ -107,9 +108,10 @@ def host_and_port(address: str) -> tuple[str, int]:
         EndpointError: it is none.
     """
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
+    number = whole_number(port)
+    if not host or number is None or not 0 <= number <= 65535:
         raise EndpointError(f"--http {address}: must be HOST:PORT")
-    return host.strip("[]"), int(port)
+    return host.strip("[]"), number
 
 
 def _text(value: Mapping[str, Any]) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ottla_broker.protocol.number_text import whole_number
 from ottla_pipeline.errors import OptionError
 from ottla_pipeline.option_values import INT32_MAX, boolean, required_number
 
@@ -71,7 +72,8 @@ def _bootstrap(given: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
         host, colon, port = address.strip().rpartition(":")
         if not address.strip():
             continue
-        if not (colon and host and port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
+        number = whole_number(port)
+        if not (colon and host and number is not None and 0 < number < 65536):
             raise OptionError(name, f"{address.strip()!r} is not host:port")
-        found.append((host.removeprefix("[").removesuffix("]"), int(port)))
+        found.append((host.removeprefix("[").removesuffix("]"), number))
     return tuple(found)

@@ -84,6 +84,9 @@ zookeeper.connection.timeout.ms=18000
 group.initial.rebalance.delay.ms=0
 """
 
+DIGITS = "1" * 5000
+"""More than Python reads as one number."""
+
 
 def load(text: str, *overrides: str) -> BrokerConfig:
     return BrokerConfig.from_properties(ZOOKEEPER + text, overrides)
@@ -194,7 +197,12 @@ def test_log_dirs_win_over_log_dir() -> None:
         ("inter.broker.protocol.version=3.10", "inter.broker.protocol.version", "between 2.8 and 3.9"),
         ("inter.broker.protocol.version=newest", "inter.broker.protocol.version", "between 2.8 and 3.9"),
         ("max.connections.per.ip.overrides=a", "max.connections.per.ip.overrides", "ADDRESS:NUMBER"),
+        (f"max.connections.per.ip.overrides=10.0.0.1:{DIGITS}", "max.connections.per.ip.overrides", "ADDRESS:NUMBER"),
+        (f"num.network.threads={DIGITS}", "num.network.threads", "whole number"),
         ("ottla.http.listener=somewhere", "ottla.http.listener", "HOST:PORT"),
+        (f"ottla.http.listener=localhost:{DIGITS}", "ottla.http.listener", "HOST:PORT"),
+        (f"zookeeper.connect=zk:{DIGITS}", "zookeeper.connect", "HOST:PORT"),
+        (f"listeners=PLAINTEXT://localhost:{DIGITS}", "listeners", "NAME://HOST:PORT"),
         ("ottla.log.dirs.format=/x\nlog.dirs=/a", "ottla.log.dirs.format", "/x is none of them"),
         ("offsets.topic.compression.codec=5", "offsets.topic.compression.codec", "between 0 and 4"),
         ("leader.replication.throttled.rate=1", "leader.replication.throttled.rate", "dynamic"),
@@ -403,6 +411,10 @@ def test_one_unusable_stored_value_keeps_no_other_from_coming_into_force() -> No
         ({"ssl.keystore.location": "/k"}, False, ErrorCode.INVALID_REQUEST),
         ({"listeners": "PLAINTEXT://localhost:0"}, False, ErrorCode.INVALID_CONFIG),
         ({"listeners": "nonsense"}, False, ErrorCode.INVALID_REQUEST),
+        ({"listener.name.plaintext.num.network.threads": "0" * 5000 + "6"}, False, None),
+        ({"max.connections.per.ip.overrides": f"10.0.0.1:{DIGITS}"}, True, ErrorCode.INVALID_REQUEST),
+        ({"max.connections.per.ip.overrides": "10.0.0.1:2147483648"}, True, ErrorCode.INVALID_REQUEST),
+        ({"max.connections.per.ip.overrides": "10.0.0.1: 0002147483647, ,clients.example:+0"}, True, None),
         ({"cordoned.log.dirs": "/nowhere"}, False, ErrorCode.INVALID_REQUEST),
         ({"ottla.log.dirs.forgotten": "*"}, False, ErrorCode.INVALID_REQUEST),
         ({"num.io.threads": "x"}, True, ErrorCode.INVALID_REQUEST),

@@ -88,6 +88,13 @@ def test_good_overrides_pass(overrides: dict[str, str]) -> None:
         ("leader.replication.throttled.replicas", "0-1", "PARTITION:BROKER"),
         ("leader.replication.throttled.replicas", "*,0:1", "PARTITION:BROKER"),
         ("min.compaction.lag.ms", "9223372036854775808", "whole number"),
+        ("retention.ms", "1" * 5000, "whole number"),
+        ("retention.ms", "-" + "9" * 5000, "whole number"),
+        ("retention.ms", "1_000", "whole number"),
+        ("retention.ms", "", "whole number"),
+        ("min.cleanable.dirty.ratio", "0_0.5", "a number"),
+        ("min.cleanable.dirty.ratio", "inf", "a number"),
+        ("min.cleanable.dirty.ratio", "1" * 5000, "between 0 and 1"),
     ],
 )
 def test_a_bad_override_is_refused_with_its_name(name: str, value: str, words: str) -> None:
@@ -96,6 +103,22 @@ def test_a_bad_override_is_refused_with_its_name(name: str, value: str, words: s
     assert caught.value.code is ErrorCode.INVALID_CONFIG
     assert name in caught.value.message
     assert words in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("retention.ms", "0" * 5000 + "7", 7),
+        ("retention.ms", "+7", 7),
+        ("retention.ms", "-" + "0" * 5000 + "1", -1),
+        ("retention.ms", "0" * 5000, 0),
+        ("min.cleanable.dirty.ratio", ".5f", 0.5),
+        ("min.cleanable.dirty.ratio", "5.e-1D", 0.5),
+    ],
+)
+def test_a_number_may_be_written_as_java_reads_it(name: str, text: str, value: float) -> None:
+    validate_topic_config({name: text})
+    assert config().topic_config({name: text}).by_name[name] == value
 
 
 def test_the_shortest_compaction_lag_may_not_exceed_the_longest() -> None:

@@ -356,6 +356,14 @@ async def test_a_broker_becomes_the_controller_when_another_registration_cannot_
     assert told and all(broker.id != 7 for request in told for broker in request.live_brokers)
 
 
+@pytest.mark.parametrize("name", ["4294967296", "1" * 5000])
+async def test_a_registration_of_a_broker_that_no_request_can_name_harms_nobody(fleet, name):
+    await fleet.tool.create(f"/brokers/ids/{name}", b'{"version":5,"endpoints":["INTERNAL://h:1"]}')
+    controller, _ = await fleet_of(fleet)
+    assert controller.is_active
+    assert (await create(controller, "t", {0: (1, 2)})).error is ErrorCode.NONE
+
+
 async def test_a_state_beyond_every_number_on_the_wire_harms_no_other_partition(fleet):
     controller, _ = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2), 1: (1, 2)})
@@ -464,6 +472,18 @@ async def test_the_controller_resigns_after_an_unforeseen_error_and_another_cont
     assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
     await to.until(lambda: second.is_active and to.metadata(2, "u") and to.metadata(2, "u").leader == 1)
     assert not controller.is_active and (await fleet.state("u"))[0].leader == 1
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+async def test_a_config_number_of_any_length_is_the_error_of_its_topic_alone(fleet, validate_only):
+    controller, _ = await fleet_of(fleet)
+    topics = [
+        NewTopic("t", assignment={0: (1, 2)}, configs={"retention.ms": "1" * 5000}),
+        NewTopic("u", assignment={0: (1, 2)}),
+    ]
+    refused, other = await controller.create_topics(topics, timeout_ms=WAIT_MS, validate_only=validate_only)
+    assert (refused.error, other.error) == (ErrorCode.INVALID_CONFIG, ErrorCode.NONE)
+    assert controller.is_active and controller.epoch == 1
 
 
 @pytest.mark.parametrize(

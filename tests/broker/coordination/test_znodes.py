@@ -266,6 +266,7 @@ BROKEN: list[tuple[Callable[[], object], str]] = [
     (lambda: TopicAssignment.decode("t", b'{"partitions":{"x":[1]}}'), "/brokers/topics/t: not a number: 'x'"),
     (lambda: TopicAssignment.decode("t", b'{"partitions":{},"topic_id":"short"}'), "'topic_id' is no topic id"),
     (lambda: znodes.decode_controller_epoch(b"\xff"), "/controller_epoch: not a number"),
+    (lambda: znodes.decode_controller_epoch(b"1_0"), "/controller_epoch: not a number: '1_0'"),
     (lambda: znodes.decode_config("/config/topics/t", b'{"config":{"a":1}}'), "'config.a' is not a string: 1"),
     (lambda: Features.decode(b'{"version":2,"status":7,"features":{}}'), "'status' is 7"),
     (lambda: security.decode_acls("/kafka-acl/Topic/t", b'{"version":2}'), "'version' is 2"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-from ottla_broker.quotas.alterations import Alteration, altered, parse_entity
+from ottla_broker.quotas.alterations import Alteration, altered, parse_bounds, parse_entity
 from ottla_broker.quotas.entities import DEFAULT, QuotaEntity
 from ottla_broker.quotas.filters import parse_filter
 
@@ -83,6 +83,16 @@ def test_removals_leave_the_other_values_also_those_of_scram() -> None:
         "request_percentage": "5.0",
         "SCRAM-SHA-256": "secret",
     }
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [("producer_byte_rate", "1_024"), ("producer_byte_rate", "1" * 5000), ("request_percentage", "1_0.0")],
+)
+def test_a_stored_value_that_java_reads_no_number_in_is_a_problem(key: str, text: str) -> None:
+    bounds, problems = parse_bounds(USER, {key: text, "consumer_byte_rate": "5"})
+    assert bounds == {"consumer_byte_rate": 5.0}
+    assert len(problems) == 1 and problems[0].startswith(key)
 
 
 ENTITIES = {

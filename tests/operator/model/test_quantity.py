@@ -33,6 +33,11 @@ def test_a_quantity_keeps_its_value_when_an_api_server_rewrites_it(text: object,
     assert quantity(text) == Decimal(number) == quantity_bytes(text)
 
 
+@pytest.mark.parametrize("text", ["1" * 5000, "1e999", "9Ei"])
+def test_a_quantity_is_at_most_what_64_bits_hold(text: str) -> None:
+    assert quantity_bytes(text) == 2**63 - 1
+
+
 @pytest.mark.parametrize(
     "text", ["", "e9", "1e", "NaN", "Infinity", "1_000", "10K", "1e3Ki", "1 Gi", "1gi", "1Gi\n", "--1", True, None, []]
 )

@@ -20,6 +20,8 @@ from ottla_pipeline.topic_partition import EARLIEST, LATEST, TopicPartition
 
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 TOPIC = {**BROKER, "subscribe": "flights"}
+DIGITS = "1" * 5000
+"""More than Python reads as one number."""
 
 
 def test_the_defaults_are_those_of_the_stock_connector() -> None:
@@ -77,6 +79,13 @@ def test_a_fetch_is_as_large_as_the_smaller_of_both_limits() -> None:
     [
         ({"subscribe": "t"}, "option kafka.bootstrap.servers: is needed"),
         ({**TOPIC, "kafka.bootstrap.servers": "localhost"}, "'localhost' is not host:port"),
+        ({**TOPIC, "kafka.bootstrap.servers": f"a:{DIGITS}"}, "1' is not host:port"),
+        ({**TOPIC, "minPartitions": DIGITS}, "option minPartitions: must be a whole number, not '1111"),
+        ({**TOPIC, "minPartitions": "1_0"}, "option minPartitions: must be a whole number, not '1_0'"),
+        ({**TOPIC, "startingOffsets": f'{{"t": {{"{DIGITS}": 1}}}}'}, "option startingOffsets: must be earliest"),
+        ({**TOPIC, "startingOffsets": f'{{"t": {{"0": {DIGITS}}}}}'}, "option startingOffsets: must be earliest"),
+        ({**BROKER, "subscribePattern": f"a{{{DIGITS}}}"}, "option subscribePattern: 'a{1"),
+        ({**BROKER, "assign": f'{{"t": [{2**31}]}}'}, "option assign: must be JSON"),
         (BROKER, "exactly one of assign, subscribe and subscribePattern is needed, none is given"),
         ({**TOPIC, "assign": "{}"}, "assign and subscribe are given"),
         ({**BROKER, "subscribe": " , "}, "option subscribe: names no topic"),

@@ -241,6 +241,7 @@ def test_a_stream_begins_where_its_group_has_committed() -> None:
         ({"endingOffsets": "latest"}, OptionError, "option endingOffsets: is for batch reads: a stream has no end"),
         ({"startingOffsets": "committed"}, OptionError, "option startingOffsets: committed needs the option groupId"),
         ({"maxTriggerDelay": "soon"}, OptionError, "option maxTriggerDelay: must be a time such as 15m or 500ms"),
+        ({"maxTriggerDelay": f"{'1' * 5000}us"}, OptionError, "option maxTriggerDelay: must be a time such as 15m or"),
         ({"maxBytesPerTrigger": "0"}, OptionError, "option maxBytesPerTrigger: must be at least 1"),
         (
             {"maxOffsetsPerTrigger": "1", "minOffsetsPerTrigger": "2"},
@@ -279,6 +280,6 @@ def test_offsets_are_those_of_the_stock_connector() -> None:
     offsets = {TopicPartition("u", 10): 1, TopicPartition("u", 9): 2, TopicPartition("t", 0): 3}
     assert str(to_json(offsets)) == "{'t': {'0': 3}, 'u': {'9': 2, '10': 1}}"
     assert from_json(to_json(offsets)) == offsets
-    for foreign in (7, {"logOffset": 3}, {"t": {"x": 1}}):
+    for foreign in (7, {"logOffset": 3}, {"t": {"x": 1}}, {"t": {"1" * 5000: 1}}, {"t": {"\u0661": 1}}):
         with pytest.raises(PipelineError, match="which are no offsets of topics"):
             from_json(foreign)

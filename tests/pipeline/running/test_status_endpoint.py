@@ -86,7 +86,7 @@ def test_an_address_in_use_is_an_error_that_names_the_option() -> None:
             StatusEndpoint(address, dict)
 
 
-@pytest.mark.parametrize("text", ["8080", "h:", "h:x", "h:70000", ""])
+@pytest.mark.parametrize("text", ["8080", "h:", "h:x", "h:70000", "h:" + "1" * 5000, ""])
 def test_an_address_without_host_or_port_is_refused(text: str) -> None:
     with pytest.raises(EndpointError, match="must be HOST:PORT"):
         host_and_port(text)

@@ -28,6 +28,7 @@ from collections.abc import Collection, Mapping
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.definitions import find_key
+from ottla_broker.config.listeners import parse_connection_overrides
 from ottla_broker.quotas.sampled_rate import SampledRate
 
 logger = logging.getLogger("ottla.server")
@@ -164,13 +165,8 @@ class ConnectionLimits:
             plain(address): most for host, most in self._given_overrides() for address in addresses.get(host, ())
         }
 
-    def _given_overrides(self) -> list[tuple[str, int]]:
-        found = []
-        entries = self._config.max_connections_per_ip_overrides.split(",")
-        for entry in filter(None, map(str.strip, entries)):
-            host, _, most = entry.rpartition(":")
-            found.append((host.strip().removeprefix("[").removesuffix("]"), int(most)))
-        return found
+    def _given_overrides(self) -> tuple[tuple[str, int], ...]:
+        return parse_connection_overrides(self._config.max_connections_per_ip_overrides)
 
     def _own(self, listener: str, key: str) -> int:
         """What `listener.name.X.KEY` says; no limit without it."""

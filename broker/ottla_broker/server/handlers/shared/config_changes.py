@@ -26,6 +26,7 @@ from ottla_broker.config.types import ConfigKey, ConfigType, format_value
 from ottla_broker.coordination.znodes import DEFAULT_ENTITY
 from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.protocol.number_text import whole_number
 from ottla_broker.server.handlers.shared import broker_loggers
 from ottla_broker.server.peers.dynamic_config import BROKERS, TOPICS, DynamicConfig
 
@@ -92,12 +93,9 @@ def entity_of(resource_type: int, resource_name: str, broker_id: int) -> Entity:
 
 def check_broker(resource_name: str, broker_id: int) -> None:
     """A broker handles only its own resource: INVALID_REQUEST for another one."""
-    try:
-        requested = int(resource_name)
-    except ValueError:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {resource_name}"
-        ) from None
+    requested = whole_number(resource_name)
+    if requested is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {resource_name}")
     if requested != broker_id:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
