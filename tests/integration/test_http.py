@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -171,6 +172,22 @@ def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(impatient: Runnin
         produce(impatient)  # ends the wait
         answer = waiting.answer(ApiKey.FETCH, 11)
         assert len(answer.responses[0].partitions[0].records) > 0
+
+
+def test_the_connection_of_a_throttled_client_is_closed_when_it_is_idle(impatient: RunningCluster) -> None:
+    """Nobody reads from it, so nobody sees that the client has gone: it would count for the whole throttle time."""
+    alter = codec.module(ApiKey.ALTER_CLIENT_QUOTAS)
+    entity = [alter.EntityData(entity_type="client-id", entity_name="gone")]
+    entry = alter.EntryData(entity=entity, ops=[alter.OpData(key="producer_byte_rate", value=1.0)])
+    with Wire(impatient.address(0)) as admin:
+        (found,) = admin.ask(ApiKey.ALTER_CLIENT_QUOTAS, 1, alter.AlterClientQuotasRequest(entries=[entry])).entries
+        assert found.error_code == ErrorCode.NONE
+    with Wire(impatient.address(0), client_id="gone") as gone:
+        request = produce_request("t", batch(b"v" * 100_000))
+        while gone.ask(ApiKey.PRODUCE, 9, request).throttle_time_ms < 1000 * IDLE_MS:
+            pass  # the quota is not in force yet
+        gone.socket.shutdown(socket.SHUT_WR)
+        assert gone.is_closed_by_broker()
 
 
 def is_served(wire: Wire) -> bool:

@@ -165,6 +165,7 @@ class ClientConnection:
                 context.is_done = True
                 return
         context.is_done = True
+        self.last_active = self._monotonic()
         self._environment.on_completed(context)
         in_flight = self._in_flight
         if self._connection.is_closed:
@@ -205,8 +206,11 @@ class ClientConnection:
 
     @property
     def waits_for_broker(self) -> bool:
-        """Whether the client can do nothing: its requests are not answered yet, or its connection is muted."""
-        return bool(self._in_flight) or self._unmuting is not None
+        """Whether requests are not answered yet. A muted connection may be idle: nobody reads that its client has gone.
+
+        Source: Selector.maybeCloseOldestConnection, which closes muted channels too.
+        """
+        return bool(self._in_flight)
 
     def _is_pipelined(self, frame: memoryview) -> bool:
         """A Produce after Produces: dispatched although those before it are not answered."""

@@ -214,9 +214,23 @@ def test_an_answer_and_a_client_that_reads_do_not_end_a_throttle() -> None:
     edge.requests[0].respond(ProduceResponse())
     edge.connection.on_sent()
     edge.connection.dispatch_waiting()
-    assert not edge.socket.is_read and edge.connection.waits_for_broker
+    assert not edge.socket.is_read
     edge.clock.advance(10.0)
-    assert edge.socket.is_read and not edge.connection.waits_for_broker
+    assert edge.socket.is_read
+
+
+def test_a_throttled_client_has_been_idle_since_its_answer() -> None:
+    """connections.max.idle.ms closes its connection, also when the client has gone; one whose request waits stays."""
+    edge = Edge()
+    edge.quota(producer_byte_rate=1000)
+    edge.produce(1_000_000)
+    edge.clock.advance(20.0)
+    assert not edge.socket.is_read and edge.connection.waits_for_broker
+    edge.requests[0].respond(ProduceResponse())
+    assert not edge.socket.is_read and not edge.connection.waits_for_broker
+    assert edge.connection.last_active == edge.clock.now
+    edge.clock.advance(20.0)
+    assert not edge.socket.is_read and edge.connection.last_active == edge.clock.now - 20.0
 
 
 def test_a_request_that_came_before_the_throttle_waits_for_its_end() -> None:
