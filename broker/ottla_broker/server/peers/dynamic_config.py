@@ -121,8 +121,19 @@ class DynamicConfig:
         return self._decode(path, data)
 
     async def topic_exists(self, topic: str) -> bool:
-        """False for what is no topic name: a topic's node has other nodes below it."""
-        return is_topic_name(topic) and await self._coordination.exists(znodes.topic_path(topic)) is not None
+        """Whether the topic exists and is not being deleted.
+
+        False for what is no topic name: a topic's node has other nodes below it.
+        Source: ConfigHelper and ConfigAdminManager, whose metadata cache has no topic that is being deleted.
+        """
+        if not is_topic_name(topic):
+            return False
+        # In this order: the last transaction of a deletion, which deletes both nodes, may come in between.
+        marker, node = await asyncio.gather(
+            self._coordination.exists(znodes.delete_topic_path(topic)),
+            self._coordination.exists(znodes.topic_path(topic)),
+        )
+        return marker is None and node is not None
 
     async def update(self, entity_type: str, name: str, change: Change) -> None:
         """Stores `change(stored values)` and notifies all brokers; in force here when this returns.

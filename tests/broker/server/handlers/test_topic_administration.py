@@ -1,5 +1,6 @@
 """The handlers of the controller's APIs: what a client gets, in every version."""
 
+import logging
 from types import SimpleNamespace
 
 import pytest
@@ -15,23 +16,30 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import allocate_producer_ids as ids
+from ottla_broker.protocol.generated import alter_configs as ac
 from ottla_broker.protocol.generated import alter_partition as ap
 from ottla_broker.protocol.generated import alter_partition_reassignments as ar
 from ottla_broker.protocol.generated import create_partitions as cp
 from ottla_broker.protocol.generated import create_topics as ct
 from ottla_broker.protocol.generated import delete_topics as dt
+from ottla_broker.protocol.generated import describe_configs as dc
+from ottla_broker.protocol.generated import incremental_alter_configs as iac
 from ottla_broker.protocol.generated import list_partition_reassignments as lr
 from ottla_broker.quotas.entities import QuotaEntity
 from ottla_broker.server.edge.throttling import Throttling
 from ottla_broker.server.handlers import (
     allocate_producer_ids,
+    alter_configs,
     alter_partition,
     alter_partition_reassignments,
     create_partitions,
     create_topics,
     delete_topics,
+    describe_configs,
+    incremental_alter_configs,
     list_partition_reassignments,
 )
+from ottla_broker.server.peers.dynamic_config import DynamicConfig
 from tests.broker.controller.fleet import Fleet, fleet_of
 
 HANDLERS = {
@@ -42,6 +50,9 @@ HANDLERS = {
     ApiKey.ALLOCATE_PRODUCER_IDS: allocate_producer_ids,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
+    ApiKey.DESCRIBE_CONFIGS: describe_configs,
+    ApiKey.ALTER_CONFIGS: alter_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
 }
 
 
@@ -195,6 +206,50 @@ async def test_delete_topics_in_every_version(fleet, version):
         ("unknown", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
     await fleet.until_gone("/brokers/topics/t")
+
+
+async def test_the_configuration_of_a_topic_that_is_being_deleted_is_neither_described_nor_altered(fleet):
+    """Its znodes stay for as long as a broker with a replica is dead."""
+    controller, _ = await fleet_of(fleet)
+    client = Client(controller)
+    client.services.dynamic_config = DynamicConfig(
+        client.services.config, 0, fleet.tool, LoopClock(), lambda *_: None, logging.getLogger("ottla.test")
+    )
+    placed = [ct.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])]
+    new = topic("t", -1, -1, assignments=placed, configs=[ct.CreatableTopicConfig(name="retention.ms", value="7")])
+    await client.ask(ApiKey.CREATE_TOPICS, 7, ct.CreateTopicsRequest(topics=[new]))
+
+    async def answers():
+        """What each API that asks for the configuration of a topic says about t."""
+        named = {"resource_type": 2, "resource_name": "t"}
+        values = [ac.AlterableConfig(name="retention.ms", value="8")]
+        changes = [iac.AlterableConfig(name="retention.ms", config_operation=0, value="8")]
+        described = await client.ask(
+            ApiKey.DESCRIBE_CONFIGS, 4, dc.DescribeConfigsRequest(resources=[dc.DescribeConfigsResource(**named)])
+        )
+        found = [*described.results]
+        for validate_only in (True, False):
+            replace = ac.AlterConfigsRequest(
+                validate_only=validate_only, resources=[ac.AlterConfigsResource(**named, configs=values)]
+            )
+            change = iac.IncrementalAlterConfigsRequest(
+                validate_only=validate_only, resources=[iac.AlterConfigsResource(**named, configs=changes)]
+            )
+            found += (await client.ask(ApiKey.ALTER_CONFIGS, 2, replace)).responses
+            found += (await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, change)).responses
+        return [one.error_code for one in found]
+
+    assert await answers() == [ErrorCode.NONE] * 5
+    stored = (await fleet.tool.get("/config/topics/t"))[0]
+    await fleet.kill(1)
+    await client.ask(ApiKey.DELETE_TOPICS, 5, dt.DeleteTopicsRequest(topic_names=["t"], timeout_ms=60_000))
+    assert await fleet.exists("/brokers/topics/t")
+    assert await answers() == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 5
+    assert (await fleet.tool.get("/config/topics/t"))[0] == stored
+    await fleet.register(1)
+    await fleet.until_gone("/brokers/topics/t")
+    assert await answers() == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 5
+    assert not await fleet.exists("/config/topics/t")
 
 
 async def test_delete_topics_by_id(fleet):
