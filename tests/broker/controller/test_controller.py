@@ -7,6 +7,7 @@ import pytest
 
 from ottla_broker.config import Endpoint
 from ottla_broker.controller.acts.isr_writes import TopicIsrChanges
+from ottla_broker.controller.decisions import topic_plans
 from ottla_broker.controller.decisions.isr_changes import IsrChange
 from ottla_broker.controller.decisions.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.coordination import znodes
@@ -472,6 +473,27 @@ async def test_the_controller_resigns_after_an_unforeseen_error_and_another_cont
     assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
     await to.until(lambda: second.is_active and to.metadata(2, "u") and to.metadata(2, "u").leader == 1)
     assert not controller.is_active and (await fleet.state("u"))[0].leader == 1
+
+
+async def test_an_unforeseen_error_of_a_topics_plan_is_the_error_of_that_topic_alone(fleet, monkeypatch):
+    """Nothing is written yet. The client that asks again would make one controller after the other resign."""
+    controller, _ = await fleet_of(fleet)
+    await create(controller, "grows", {0: (1, 2)})
+    await create(controller, "stays", {0: (1, 2)})
+
+    def broken(*given, **_):
+        raise RuntimeError("the rule has a bug")
+
+    monkeypatch.setattr(topic_plans, "validate_topic_config", lambda given, **_: given and broken())
+    topics = [NewTopic("t", assignment={0: (1, 2)}, configs={"a": "b"}), NewTopic("u", assignment={0: (1, 2)})]
+    refused, other = await controller.create_topics(topics, timeout_ms=WAIT_MS)
+    assert (refused.error, other.error) == (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE)
+    monkeypatch.setattr(topic_plans.topic_rules, "check_added_assignment", broken)
+    growths = [TopicGrowth("grows", 2, [(1, 2)]), TopicGrowth("stays", 2)]
+    refused, other = await controller.create_partitions(growths, timeout_ms=WAIT_MS)
+    assert (refused.error, other.error) == (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE)
+    assert controller.is_active and controller.epoch == 1
+    assert not await fleet.exists("/brokers/topics/t") and len((await fleet.assignment("grows")).partitions) == 1
 
 
 @pytest.mark.parametrize("validate_only", [True, False])

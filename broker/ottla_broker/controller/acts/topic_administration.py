@@ -8,7 +8,9 @@ wants to wait until its broker knows, the result has a future for that. Not here
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ottla_broker.config.broker import BrokerConfig
@@ -25,6 +27,8 @@ from ottla_broker.controller.values import NO_LEADER, ReplicaAssignment, Topic
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 
+logger = logging.getLogger("ottla.controller")
+
 Charge = Callable[[int], None]
 """Called with the number of partitions that are about to be created or deleted (KIP-599).
 
@@ -34,6 +38,23 @@ Raises KafkaError(THROTTLING_QUOTA_EXCEEDED): they are not.
 
 def free_of_charge(partitions: int) -> None:
     """The charge of a change without a quota."""
+
+
+@contextmanager
+def _error_of_topic(name: str) -> Iterator[None]:
+    """Makes an unforeseen exception of a topic's plan the error of that topic.
+
+    A plan has changed nothing, so the controller goes on. What is written afterwards is no plan.
+
+    Source: ZkAdminManager, where each topic of a request has a result, whatever is thrown.
+    """
+    try:
+        yield
+    except KafkaError:
+        raise
+    except Exception as error:
+        logger.exception("topic %s cannot be planned", name)
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the plan of topic '{name}' failed: {error!r}") from error
 
 
 @dataclass(slots=True)
@@ -86,18 +107,19 @@ class TopicAdministration:
             result = TopicResult(new.name)
             results.append(result)
             try:
-                check_collisions(new.name, [other.name for other in created])
-                plan = plan_topic(
-                    new,
-                    self._context,
-                    self._config,
-                    self._topics.new_topic_id(),
-                    self._clock.random.randrange,
-                    mode,
-                )
-                _check_size(plan)
-                replicas = [broker for one in plan.topic.partitions.values() for broker in one.replicas]
-                capacity.take(f"Topic '{new.name}'", replicas)
+                with _error_of_topic(new.name):
+                    check_collisions(new.name, [other.name for other in created])
+                    plan = plan_topic(
+                        new,
+                        self._context,
+                        self._config,
+                        self._topics.new_topic_id(),
+                        self._clock.random.randrange,
+                        mode,
+                    )
+                    _check_size(plan)
+                    replicas = [broker for one in plan.topic.partitions.values() for broker in one.replicas]
+                    capacity.take(f"Topic '{new.name}'", replicas)
                 if not validate_only:
                     charge(len(plan.topic.partitions))
                     if not await self._store.create_topic(plan.topic, plan.overrides):
@@ -126,10 +148,11 @@ class TopicAdministration:
         for growth in growths:
             result = TopicResult(growth.name)
             try:
-                added = plan_growth(growth, self._context)
-                _check_growth(self._context.topic(growth.name), added)
-                what = f"Topic '{growth.name}' with {growth.count} partitions"
-                capacity.take(what, [broker for replicas in added.values() for broker in replicas])
+                with _error_of_topic(growth.name):
+                    added = plan_growth(growth, self._context)
+                    _check_growth(self._context.topic(growth.name), added)
+                    what = f"Topic '{growth.name}' with {growth.count} partitions"
+                    capacity.take(what, [broker for replicas in added.values() for broker in replicas])
                 if not validate_only:
                     charge(len(added))
                     await self._grow(growth.name, added)
