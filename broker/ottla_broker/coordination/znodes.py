@@ -128,6 +128,15 @@ def _integers(path: str, name: str, value: Any) -> tuple[int, ...]:
     return tuple(_int32(f"{path}: member {name!r}", item) for item in value)
 
 
+def _replicas(path: str, name: str, value: Any) -> tuple[int, ...]:
+    """The brokers of a partition. One that a tool has named twice counts once, at its first place: it has one replica.
+
+    >>> _replicas("/brokers/topics/t", "partitions.0", [2, 1, 2])
+    (2, 1)
+    """
+    return tuple(dict.fromkeys(_integers(path, name, value)))
+
+
 def _int32(where: str, value: int) -> int:
     """Checks a number that is an int32 in requests: a larger one makes the encoding of the whole request fail."""
     if not -(2**31) <= value < 2**31:
@@ -369,7 +378,7 @@ class TopicAssignment:
             raise ZnodeError(f"{path}: member 'topic_id' is no topic id: {topic_id!r}") from None
         replicas, adding, removing = (
             {
-                _int32(path, _number(path, partition)): _integers(path, f"{name}.{partition}", ids)
+                _int32(path, _number(path, partition)): _replicas(path, f"{name}.{partition}", ids)
                 for partition, ids in member(path, value, name, dict, {}).items()
             }
             for name in ("partitions", "adding_replicas", "removing_replicas")
@@ -427,7 +436,7 @@ class PartitionStateZnode:
             leader,
             leader_epoch,
             controller_epoch,
-            _integers(path, "isr", value.get("isr")),
+            _replicas(path, "isr", value.get("isr")),
             member(path, value, "leader_recovery_state", int, RECOVERED),
             member(path, value, "leader_broker_epoch", int, -1),
         )

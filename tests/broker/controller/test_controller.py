@@ -428,6 +428,23 @@ async def test_an_unreadable_topic_harms_no_other_and_no_full_request_is_sent(fl
     assert all(request.type == 0 for request in channels.requests(1, ApiKey.UPDATE_METADATA))
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_topic_whose_assignment_names_a_broker_twice_is_deleted_like_any_other(fleet, is_known):
+    content = b'{"version":1,"partitions":{"0":[1,1,2]}}'
+    if is_known:
+        controller, channels = await fleet_of(fleet)
+        await fleet.tool.create("/brokers/topics/t", content)
+        await channels.until(lambda: channels.leadership(1, "t"))
+        assert channels.leadership(1, "t").replicas == [1, 2]
+        await fleet.tool.create(znodes.delete_topic_path("t"))
+    else:
+        await fleet.tool.create("/brokers/topics/t", content)
+        await fleet.tool.create(znodes.delete_topic_path("t"))
+        controller, _ = await fleet_of(fleet)
+    await fleet.until_gone(znodes.topic_path("t"))
+    assert controller.is_active and controller.epoch == 1
+
+
 async def test_two_runs_send_the_same_requests_in_the_same_order(tmp_path):
     traces = []
     for run in ("one", "two"):

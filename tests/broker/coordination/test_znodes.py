@@ -219,6 +219,19 @@ def test_nodes_of_older_versions_are_read() -> None:
     assert znodes.decode_config("/config/topics/t", b"") == {}
 
 
+def test_a_broker_that_a_list_names_twice_counts_once_at_its_first_place() -> None:
+    assignment = TopicAssignment.decode(
+        "t",
+        b'{"version":3,"partitions":{"0":[2,1,2]},"adding_replicas":{"0":[2,2]},"removing_replicas":{"0":[1,1]}}',
+    )
+    assert assignment == TopicAssignment({0: (2, 1)}, adding_replicas={0: (2,)}, removing_replicas={0: (1,)})
+    state = PartitionStateZnode.decode("t", 0, b'{"leader":1,"leader_epoch":1,"controller_epoch":1,"isr":[1,2,1]}')
+    assert state.isr == (1, 2)
+    # The controller refuses such a request, as Apache Kafka does.
+    request = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,1]}]}'
+    assert znodes.decode_reassignment(request) == {("t", 0): (1, 1)}
+
+
 BROKEN: list[tuple[Callable[[], object], str]] = [
     (lambda: BrokerRegistration.decode(4, b"{"), "/brokers/ids/4: not JSON"),
     (lambda: BrokerRegistration.decode(4, b"[]"), "/brokers/ids/4: not a JSON object"),
