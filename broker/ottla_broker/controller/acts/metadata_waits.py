@@ -18,8 +18,8 @@ class _Wait:
     is_true: Callable[[], bool]
     """What the controller must have decided, for example that every partition has a leader."""
     future: asyncio.Future[None]
-    needed: int
-    """The number of the last request that named the topic."""
+    needed: int | None
+    """The number of the last request that named the topic; None when it was sent before `is_true`."""
 
 
 class MetadataWaits:
@@ -32,11 +32,11 @@ class MetadataWaits:
         self._waits: list[_Wait] = []
 
     def add(self, topic: str, is_true: Callable[[], bool], future: asyncio.Future[None]) -> None:
-        """Completes the future once `is_true` and the broker has answered the request that names the topic.
+        """Completes the future once the broker has answered a request that names the topic and was sent when `is_true`.
 
-        To be called after that request has been sent.
+        To be called after that request has been sent, where `is_true` already.
         """
-        self._waits.append(_Wait(topic, is_true, future, self._sent))
+        self._waits.append(_Wait(topic, is_true, future, self._sent if is_true() else None))
         self._complete()
 
     def sent(self, topics: Set[str]) -> None:
@@ -45,7 +45,7 @@ class MetadataWaits:
         self._underway.append(self._sent)
         for wait in self._waits:
             if wait.topic in topics:
-                wait.needed = self._sent
+                wait.needed = self._sent if wait.is_true() else None
 
     def answered(self) -> None:
         """The broker has answered the oldest request."""
@@ -68,7 +68,7 @@ class MetadataWaits:
         for wait in self._waits:
             if wait.future.done():
                 continue
-            if wait.needed <= self._answered and wait.is_true():
+            if wait.needed is not None and wait.needed <= self._answered:
                 wait.future.set_result(None)
             else:
                 waiting.append(wait)

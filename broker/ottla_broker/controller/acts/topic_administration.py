@@ -180,7 +180,7 @@ class TopicAdministration:
         """
         context = self._context
         results = []
-        accepted = []
+        accepted: dict[str, Callable[[], bool]] = {}
         for name in names:
             wanted = topic_ids.get(name)
             if wanted is not None and context.topic_name(wanted) != name:
@@ -195,13 +195,13 @@ class TopicAdministration:
                 results.append(TopicResult(name, error.code, error.message))
                 continue
             await self._store.mark_for_deletion(name)
-            accepted.append(name)
+            accepted[name] = self._is_deletion_started(name)
             results.append(TopicResult(name))
-        await self._deletions.start(accepted)
+        await self._deletions.start(list(accepted))
         for result in results:
             if result.error is ErrorCode.NONE:
                 result.done = self._clock.create_future()
-                self._waits.add(result.name, lambda: True, result.done)
+                self._waits.add(result.name, accepted[result.name], result.done)
         return results
 
     def _when_led(self, name: str) -> asyncio.Future[None]:
@@ -209,6 +209,11 @@ class TopicAdministration:
         future: asyncio.Future[None] = self._clock.create_future()
         self._waits.add(name, self._is_led(name), future)
         return future
+
+    def _is_deletion_started(self, name: str) -> Callable[[], bool]:
+        context, topic_id = self._context, self._context.topic_id(name)
+        # The topic may be gone by the time the broker answers, and another one may have its name.
+        return lambda: name in context.deletion_started or context.topic_id(name) != topic_id
 
     def _is_led(self, name: str) -> Callable[[], bool]:
         context = self._context

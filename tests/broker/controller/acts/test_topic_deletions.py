@@ -8,6 +8,7 @@ import pytest
 from ottla_broker.controller.decisions.topic_plans import NewTopic
 from ottla_broker.coordination import znodes
 from ottla_broker.metadata.cache import MetadataCache
+from ottla_broker.ports.coordination import Create
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from tests.broker.controller.fleet import WAIT_MS, Fleet, create, fleet_of
@@ -46,6 +47,29 @@ async def test_many_deletions_that_wait_for_one_broker_go_on_a_few_at_a_time(fle
         await fleet.until_gone(znodes.topic_path(name))
     told = [len(request.topic_states) for request in channels.requests(2, ApiKey.STOP_REPLICA)]
     assert sum(told) == 60 and max(told) <= 20
+
+
+async def test_a_deletion_behind_many_others_is_answered_once_the_topic_is_out_of_the_metadata(fleet):
+    controller, channels = await fleet_of(fleet)
+    names = [f"t{number}" for number in range(60)]
+    topics = [NewTopic(name, assignment={0: (1, 2)}) for name in [*names, "z"]]
+    await controller.create_topics(topics, timeout_ms=WAIT_MS)
+    marked = asyncio.Event()
+    await fleet.tool.children(znodes.DELETE_TOPICS, lambda _: marked.set())
+    marking = fleet.tool.multi([Create(znodes.delete_topic_path(name)) for name in names])
+    await marked.wait()
+    (result,) = await controller.delete_topics(["z"], timeout_ms=WAIT_MS)
+    await marking
+    assert result.error is ErrorCode.NONE
+    assert channels.metadata(0, "z").leader == -2
+
+
+async def test_the_deletion_of_a_topic_without_partitions_is_answered(fleet):
+    await fleet.tool.create(znodes.topic_path("empty"), znodes.TopicAssignment({}).encode())
+    controller, _ = await fleet_of(fleet)
+    (result,) = await controller.delete_topics(["empty"], timeout_ms=WAIT_MS)
+    assert result.error is ErrorCode.NONE
+    assert not await fleet.exists(znodes.topic_path("empty"))
 
 
 async def test_deleting_a_topic_removes_replicas_then_every_znode(fleet):
