@@ -133,12 +133,15 @@ class ControllerStore:
             BadVersion, NodeExists, NoNode: the node has changed.
         """
         data = znodes.Features(True, levels).encode(znode_version)
-        if expected < 0:
-            await self._write([Create(znodes.FEATURE, data)])
-            return 0
-        (stat,) = await self._write([Set(znodes.FEATURE, data, expected)])
-        version: int = stat.version
-        return version
+        written = expected + 1
+        try:
+            await self._write([Create(znodes.FEATURE, data) if expected < 0 else Set(znodes.FEATURE, data, expected)])
+        except (BadVersion, NodeExists, NoNode):
+            (content,) = await self._get_all([znodes.FEATURE])
+            if content is None or content[0] != data or content[1].version != written:
+                raise
+            # This controller's write, whose answer was lost.
+        return written
 
     async def take_producer_ids(self, broker: int) -> znodes.ProducerIdBlock:
         """A block for this broker (`coordination.producer_id_blocks`)."""

@@ -216,10 +216,12 @@ class LossyCoordination:
 
 
 class AnswerLost:
-    """A session that, once `armed`, loses its connection behind one write of a state znode: it has taken effect."""
+    """A session that, once `armed`, loses its connection behind one write of a znode whose path ends with `path_end`:
+    it has taken effect."""
 
-    def __init__(self, inner):
+    def __init__(self, inner, path_end="/state"):
         self._inner = inner
+        self._path_end = path_end
         self.armed = False
 
     def __getattr__(self, name):
@@ -227,7 +229,7 @@ class AnswerLost:
 
     def multi(self, operations):
         done = self._inner.multi(operations)
-        if not self.armed or not any(operation.path.endswith("/state") for operation in operations):
+        if not self.armed or not any(operation.path.endswith(self._path_end) for operation in operations):
             return done
         self.armed = False
         future = asyncio.get_running_loop().create_future()
@@ -301,6 +303,9 @@ class Fleet:
     max_partition_replicas = {}
     """What brokers say that they may hold, by id; to be set on a fleet before they register."""
 
+    features = {}
+    """The versions of the features that brokers support; to be set on a fleet before they register."""
+
     async def register(self, broker_id, rack=None):
         """A broker that is registered and whose controller does not run."""
         session = self._session()
@@ -323,6 +328,7 @@ class Fleet:
                 ),
                 1,
                 rack,
+                features=self.features,
                 max_partition_replicas=self.max_partition_replicas.get(broker_id),
             ).encode(),
             ephemeral=True,
