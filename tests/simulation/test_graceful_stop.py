@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -23,6 +24,8 @@ PARTITIONS = 6
 TOPIC = "t"
 BATCH = bytes(build_batch(build_records([(b"key", b"value")], 0)))
 PAUSE_S = 0.004
+SERVE_MS = {3: 0, 4: 3000}
+"""ottla.shutdown.serve.ms by the number of brokers."""
 FETCH_WAIT_MS = 500
 """fetch.max.wait.ms, the clients' default: who is not woken at a hand-over hears of it so much later."""
 LEADERSHIP = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH}
@@ -124,16 +127,16 @@ async def until_known(client: Client) -> None:
         await until_known(client)
 
 
-def stop_under_load(victim: int) -> list[Notes]:
-    """Every partition has a producer and a consumer of its own while one broker of three stops."""
-    world = World(victim)
+def under_load(seed: int, brokers: int, stop: Callable[[SimulatedFleet], Awaitable[None]]) -> list[Notes]:
+    """Every partition has a producer and a consumer of its own, and a replica on every broker, while some stop."""
+    world = World(seed)
     found = [Notes() for _ in range(PARTITIONS)]
 
     async def main() -> None:
         settings = broker_settings(random.Random(1), flush_every_message=False)
-        settings |= {"min.insync.replicas": "2", "default.replication.factor": "3"}
-        settings |= {"zookeeper.session.timeout.ms": "6000"}
-        fleet = SimulatedFleet(world, 3, settings)
+        settings |= {"min.insync.replicas": "2", "default.replication.factor": str(brokers)}
+        settings |= {"zookeeper.session.timeout.ms": "6000", "ottla.shutdown.serve.ms": str(SERVE_MS[brokers])}
+        fleet = SimulatedFleet(world, brokers, settings)
         await fleet.start()
         clients = [
             Client(world, fleet.fabric, f"client-{number}", f"10.1.0.{number + 1}", fleet.bootstrap)
@@ -144,7 +147,7 @@ def stop_under_load(victim: int) -> list[Notes]:
             for number in range(PARTITIONS)
         ]
         admin = codec.module(ApiKey.CREATE_TOPICS)
-        topic = admin.CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=3)
+        topic = admin.CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=brokers)
         controller = fleet.controller()
         assert controller is not None
         await clients[0].request(
@@ -169,7 +172,7 @@ def stop_under_load(victim: int) -> list[Notes]:
         await asyncio.sleep(1)
         for notes in found:
             notes.silent_ms = 0.0
-        assert await fleet.brokers[victim].stop_gracefully()
+        await stop(fleet)
         await asyncio.sleep(2)
         until.set()
         await asyncio.gather(*producing)
@@ -184,7 +187,12 @@ def stop_under_load(victim: int) -> list[Notes]:
 @pytest.fixture(scope="module", params=[0, 1, 2])
 def stop(request: pytest.FixtureRequest) -> tuple[int, list[Notes]]:
     """(who stopped, what was noticed). One of the three is the controller."""
-    return request.param, stop_under_load(request.param)
+    victim = request.param
+
+    async def stop(fleet: SimulatedFleet) -> None:
+        assert await fleet.brokers[victim].stop_gracefully()
+
+    return victim, under_load(victim, 3, stop)
 
 
 def test_a_producer_is_refused_once_and_finds_the_next_leader_ready(stop: tuple[int, list[Notes]]) -> None:
@@ -210,3 +218,21 @@ def test_a_consumer_hears_of_the_next_leader_and_no_record_waits_for_its_poll(st
     # Measured: 50 to 130 ms, of which the network has up to six messages. A poll that is not answered at the hand-over
     # would add FETCH_WAIT_MS, a follower or a leader that is waited for would add seconds.
     assert max(one.late_ms() for one in notes) < 300
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_acks_all_goes_on_while_a_broker_flushes_that_served_on_during_another_controlled_shutdown(seed: int) -> None:
+    """The second one elects leaders for partitions whose replica on the first has been stopped."""
+    first, second = (seed + 1) % 4, (seed + 2) % 4
+
+    async def stop(fleet: SimulatedFleet) -> None:
+        stopping = [fleet.world.spawn(fleet.brokers[first].stop_gracefully(), name="first")]
+        await asyncio.sleep(1)
+        stopping.append(fleet.world.spawn(fleet.brokers[second].stop_gracefully(), name="second"))
+        await asyncio.sleep(SERVE_MS[4] / 1000 - 1.1)
+        for path in fleet.brokers[first].paths:
+            fleet.brokers[first].machine.disks[path].slow_s = 0.1
+        assert all(await asyncio.gather(*stopping))
+
+    notes = under_load(seed, 4, stop)
+    assert max(one.silent_ms for one in notes) < 300

@@ -409,6 +409,7 @@ class Broker:
             return
         if all(broker == self.broker_id for broker in serving.metadata.brokers):
             return
+        serving.replica_manager.begin_controlled_shutdown()
         moving = self._ports.clock.spawn(
             request_controlled_shutdown(
                 serving.controller_client,

@@ -7,7 +7,8 @@ refuses from then on, and the clients that it refuses find the new leaders ready
 takes with acks=all are not acknowledged, since no follower fetches them any more; their producers send them again.
 
 The broker gets metadata and StopReplica, no LeaderAndIsr: it would fetch from the new leaders, catch up, and might join
-an ISR, and every acks=all would wait for it.
+an ISR, and every acks=all would wait for it. Other acts may send it one all the same: a broker in controlled
+shutdown begins to follow only where it is in the ISR (`ReplicaManager.begin_controlled_shutdown`).
 
 Not here: the rule (`decisions.shutdown_election`), the request on the wire (`server.handlers`), when and how often a
 broker asks (`server`).

@@ -95,6 +95,8 @@ class CommandExecution:
         self._logger = logger
         self._loading: asyncio.Task[Exception | None] | None = None
         self._listeners: list[LeadershipListener] = []
+        self.is_shutting_down = False
+        """The broker is in controlled shutdown: it begins to follow only where it is in the ISR."""
         self.is_stopped = False
 
     def add_listener(self, listener: LeadershipListener) -> None:
@@ -209,7 +211,7 @@ class CommandExecution:
     async def _assign_all(
         self, accepted: Sequence[LeadershipCommand], errors: dict[TopicPartition, ErrorCode]
     ) -> tuple[list[Partition], list[Partition]]:
-        """(those that lead now, those that follow); a log that cannot be opened or created becomes an error."""
+        """(those that lead now, those that do not); a log that cannot be opened or created becomes an error."""
         await self._fetchers.remove([command.topic_partition for command in accepted])
         leaders: list[Partition] = []
         followers: list[Partition] = []
@@ -227,7 +229,9 @@ class CommandExecution:
                 raise opened
             else:
                 is_leader = command.leader == self._context.broker_id
-                decision = self._replicas.apply(tp, Assigned(command.leader_epoch, is_leader, opened.disk.path))
+                stays_stopped = self.is_shutting_down and self._context.broker_id not in command.isr
+                assigned = Assigned(command.leader_epoch, is_leader, opened.disk.path, stays_stopped)
+                decision = self._replicas.apply(tp, assigned)
                 if decision.error is not ErrorCode.NONE:
                     self._logger.warning("%s: LeaderAndIsr refused: %s", tp, decision.reason)
                     errors[tp] = decision.error
@@ -244,7 +248,8 @@ class CommandExecution:
     async def _follow(self, followers: Sequence[Partition]) -> None:
         for start in range(0, len(followers), _PARTITIONS_PER_TURN):
             await self._yield_after(start)
-            self._fetchers.add(followers[start : start + _PARTITIONS_PER_TURN])
+            some = followers[start : start + _PARTITIONS_PER_TURN]
+            self._fetchers.add([partition for partition in some if not partition.replica.is_idle])
 
     async def _open_logs(self, commands: Sequence[LeadershipCommand]) -> list[Log | BaseException]:
         """The log of each, created where there is none, many at once: each creation waits for several syncs."""

@@ -20,7 +20,7 @@ class LocalReplicaState(Enum):
     LEADER = "leader"
     FOLLOWER = "follower"
     STOPPED = "stopped"
-    """Neither leads nor follows: StopReplica without deletion, or the broker stops."""
+    """Neither leads nor follows: StopReplica without deletion, the broker stops, or it is in controlled shutdown."""
     HANDED_OVER_FULL = "handed over, full"
     """Neither leads nor follows: its log directory is full, and others in sync lead."""
     OFFLINE = "offline"

@@ -63,11 +63,16 @@ class PartitionStateRead:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The log is open: the command is carried out now."""
+    """The log is open: the command is carried out now.
+
+    Args:
+        stays_stopped: where others lead it does not follow: its broker is in controlled shutdown, and it is in no ISR.
+    """
 
     leader_epoch: int
     is_leader: bool
     log_dir: str
+    stays_stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

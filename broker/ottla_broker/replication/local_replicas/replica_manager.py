@@ -187,6 +187,14 @@ class ReplicaManager:
         self.clock.spawn(self._shrink_isrs_forever(), name="ISR checks")
         self.clock.call_later(self._checkpoint_interval_s, self._checkpoint)
 
+    def begin_controlled_shutdown(self) -> None:
+        """From now on this broker begins to follow only where it is in the ISR.
+
+        The controller sends it StopReplica for the other partitions. A leader waits for every follower that has caught
+        up, so none of them may follow again because of a later election, a log dir event or another controller.
+        """
+        self._execution.is_shutting_down = True
+
     async def stop(self) -> None:
         """Stops following and leading, fails waiting requests, and writes the high watermarks.
 

@@ -159,6 +159,9 @@ def assign(replica: LocalReplica, event: Assigned) -> ReplicaDecision:
         return _refuse_to_lead(replica)  # recreated since the command was checked
     if event.is_leader:
         state, effect = _S.LEADER, ReplicaEffect.LEAD
+    elif event.stays_stopped:
+        # It would catch up, and every acks=all would wait for it while its broker flushes and until that is gone.
+        state, effect = _S.STOPPED, ReplicaEffect.RESIGN
     else:
         state, effect = _S.FOLLOWER if replica.is_caught_up else _S.RECREATING, ReplicaEffect.FOLLOW
     is_repeated = event.leader_epoch == replica.leader_epoch

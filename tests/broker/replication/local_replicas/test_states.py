@@ -159,6 +159,16 @@ def test_the_assignment_makes_a_leader_or_a_follower_and_settles_a_lost_tail() -
     assert followed.replica == LocalReplica(S.FOLLOWER, 6, "/d0")
 
 
+@pytest.mark.parametrize("replica", [ABSENT, LocalReplica(S.LOADED), LEADER, FOLLOWER, STOPPED, RECREATING])
+def test_a_replica_that_stays_stopped_follows_nobody_and_may_lead(replica: LocalReplica) -> None:
+    stopped = decide(replica, Assigned(6, False, "/d0", stays_stopped=True))
+    assert stopped.effects == (E.RESIGN,)
+    assert (stopped.replica.state, stopped.replica.leader_epoch) == (S.STOPPED, 6)
+    assert stopped.replica.is_caught_up == replica.is_caught_up
+    if replica.is_caught_up:
+        assert decide(stopped.replica, Assigned(7, True, "/d0", stays_stopped=True)).replica.state is S.LEADER
+
+
 def test_a_directory_that_fails_before_the_assignment_leaves_the_replica_offline() -> None:
     done = decide(replace(OFFLINE, last_active_epoch=2), Assigned(6, True, "/d0"))
     assert done.effects == (E.LEAD,)
