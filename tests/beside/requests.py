@@ -311,7 +311,7 @@ _POOLS: dict[str, Sequence[Any]] = {
     "match_type": (0, 1, 2),
     "match": ("a",),
     "strict": (False, True),
-    "feature": ("group.version", "metadata.version", "nope", ""),
+    "feature": ("kraft.version", "metadata.version", "nope", ""),
     "max_version_level": (-1, 0, 1, 2),
     "allow_downgrade": (False, True),
     "upgrade_type": (0, 1, 1, 2, 3, 4),
