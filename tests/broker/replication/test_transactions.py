@@ -21,6 +21,7 @@ from ottla_broker.protocol.generated import write_txn_markers as markers_api
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch, build_records
+from ottla_broker.replication.local_replicas.commands import LeadershipCommand
 from ottla_broker.server.assembly.group_topics import GroupTopics
 from ottla_broker.server.assembly.internal_topic_log import follow_leadership
 from ottla_broker.server.assembly.offsets_topic_log import ReplicatedOffsetsLog
@@ -239,6 +240,25 @@ def stable_offset(coordinator: GroupCoordinator, group_id: str) -> int | ErrorCo
     if error or found[0].committed is None:
         return error
     return found[0].committed.offset
+
+
+async def test_a_topic_created_again_while_its_coordinator_was_cut_off_has_a_coordinator(one: Fleet) -> None:
+    """A full LeaderAndIsr names another topic id, and an epoch below that of the former topic's last leader."""
+    node = one.nodes[1]
+    coordinator = coordinator_of(node)
+    await one.create(CONSUMER_OFFSETS, (1,))
+    await one.elect(CONSUMER_OFFSETS, 1, (1,))
+    await until(lambda: stable_offset(coordinator, "g") is ErrorCode.NONE, "the log is loaded")
+    committed = {ORDERS: CommittedOffset(5, -1, "", node.clock.now_ms())}
+    assert await coordinator.commit("g", "", None, -1, committed) == {ORDERS: ErrorCode.NONE}
+    assert stable_offset(coordinator, "g") == 5
+
+    partition = TopicPartition(CONSUMER_OFFSETS, 0)
+    again = LeadershipCommand(partition, b"created again...", 1, 0, 0, 1, (1,), (1,), True)
+    assert await node.manager.apply_leadership(1, [again], is_full=True) == {partition: ErrorCode.NONE}
+    assert coordinator.owns(0)
+    await until(lambda: stable_offset(coordinator, "g") is ErrorCode.NONE, "only the new log is loaded")
+    coordinator.close()
 
 
 async def test_a_marker_settles_the_offsets_that_a_leader_before_took_of_its_transaction(tmp_path: Path) -> None:

@@ -423,8 +423,8 @@ class CommandExecution:
                     continue  # compared when its directory is back
                 self._logger.warning("%s has topic id %s now: making the former one a stray", tp, topic_id.hex())
                 decision = self._replicas.apply(tp, TopicReplaced())
-                self._notify([], [partition])
                 await self._carry_out_removal(tp, decision)
+                self._notify([], [partition])
 
     async def _remove_strays(self, commands: Sequence[LeadershipCommand]) -> list[Partition]:
         """What a full request does not name. Gives the partitions among it."""
