@@ -137,8 +137,9 @@ class _OwnedPartition:
 
     index: int
     leader_epoch: int
-    first_epoch: int
-    """The one in which it was loaded: markers of an earlier one are of an earlier load."""
+    load_number: int
+    """Differs between the loads of a broker. A partition may be loaded again in the same leader epoch (its log
+    directory was offline) or in a lower one (the topic was created again): markers of an earlier load count no more."""
     is_loading: bool = True
     transactions: dict[str, Transaction] = field(default_factory=dict)
     load: asyncio.Task[None] | None = None
@@ -176,6 +177,7 @@ class TransactionCoordinator:
         self._finalized_version = finalized_version
         self._partitions: dict[int, _OwnedPartition] = {}
         self._epochs: dict[int, int] = {}
+        self._load_count = 0
         self._loads = PartitionLoads(clock, logger, TRANSACTION_STATE, "transactional id")
         self._sender = MarkerSender(clock, leaders, self._on_marker_outcome, markers_here)
         self._ends: dict[Transaction, dict[asyncio.Future[None], None]] = {}
@@ -226,7 +228,8 @@ class TransactionCoordinator:
             # Elected again without having followed in between: what is in memory, or on its way there, is the log.
             owned.leader_epoch = leader_epoch
             return
-        owned = self._partitions[partition] = _OwnedPartition(partition, leader_epoch, leader_epoch)
+        self._load_count += 1
+        owned = self._partitions[partition] = _OwnedPartition(partition, leader_epoch, self._load_count)
         self._loads.load_begins(partition)
         owned.load = self._clock.spawn(self._load(owned), name=f"load {TRANSACTION_STATE}-{partition}")
 
@@ -637,6 +640,7 @@ class TransactionCoordinator:
             metadata.state is TransactionState.PREPARE_COMMIT,
             tuple(sorted(partitions)),
             metadata.transaction_version,
+            owned.load_number,
         )
         if later:
             self._sender.send_later(marker)
@@ -648,7 +652,7 @@ class TransactionCoordinator:
     def _on_marker_outcome(self, marker: Marker, outcome: MarkerOutcome) -> None:
         owned = self._partitions.get(marker.coordinator_partition)
         transaction = None if owned is None else owned.transactions.get(marker.transactional_id)
-        if owned is None or transaction is None or marker.coordinator_epoch < owned.first_epoch:
+        if owned is None or transaction is None or marker.load_number != owned.load_number:
             return  # the partition was unloaded while the request was under way
         name = marker.transactional_id
         if outcome.is_cancelled:

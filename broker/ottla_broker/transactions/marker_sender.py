@@ -12,6 +12,7 @@ Source: kafka.coordinator.transaction.TransactionMarkerChannelManager.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -155,19 +156,36 @@ class MarkerSender:
             self._on_outcome(marker, marker_outcome(marker, errors))
 
     async def _send_queue(self, broker_id: int, queue: list[Marker]) -> None:
-        while queue and not self._is_closed:
-            markers = list(queue)
-            queue.clear()
-            try:
-                results = await self._leaders.write_markers(broker_id, markers)
-            except ConnectionError as error:
-                logger.debug("markers to broker %d: %s", broker_id, error)
-                for marker in markers:
-                    self._on_outcome(marker, MarkerOutcome(retry=marker.partitions))
-                continue
-            for marker in markers:
+        under_way: deque[Marker] = deque()
+        try:
+            while queue and not self._is_closed:
+                under_way.extend(queue)
+                queue.clear()
+                await self._send_request(broker_id, under_way)
+        except Exception:
+            # It ends this task and no transaction: markers whose outcome is not known are sent again.
+            while under_way:
+                marker = under_way.popleft()
+                self._on_outcome(marker, MarkerOutcome(retry=marker.partitions))
+            for marker in queue:
+                self.send_later(marker)
+            raise
+        finally:
+            del self._queues[broker_id]
+
+    async def _send_request(self, broker_id: int, under_way: deque[Marker]) -> None:
+        """Sends one request, and takes out the markers whose outcome has been reported."""
+        results: Mapping[int, Mapping[TopicPartition, ErrorCode]] | None = None
+        try:
+            results = await self._leaders.write_markers(broker_id, list(under_way))
+        except ConnectionError as error:
+            logger.debug("markers to broker %d: %s", broker_id, error)
+        while under_way:
+            marker = under_way.popleft()
+            if results is None:
+                self._on_outcome(marker, MarkerOutcome(retry=marker.partitions))
+            else:
                 self._on_outcome(marker, marker_outcome(marker, results.get(marker.producer_id, {})))
-        del self._queues[broker_id]
 
     def _arm(self) -> None:
         if self._timer is None:

@@ -31,6 +31,8 @@ class Marker:
     partitions: tuple[TopicPartition, ...]
     transaction_version: int = 0
     """Of the transaction; from 2 on `producer_epoch` is above the epoch of its records (KIP-890)."""
+    load_number: int = 0
+    """Of the load of the coordinator's partition that the marker comes from; not sent."""
 
 
 class PartitionOutcome(Enum):

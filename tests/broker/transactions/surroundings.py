@@ -118,6 +118,8 @@ class Leaders:
     dead: set[int] = field(default_factory=set)
     answers: list[ErrorCode] = field(default_factory=list)
     """Of the next partitions that a marker comes for."""
+    unforeseen: list[Exception] = field(default_factory=list)
+    """What the next requests raise."""
     requests: list[tuple[int, tuple[Marker, ...]]] = field(default_factory=list)
     written: dict[TopicPartition, list[tuple[int, int, bool]]] = field(default_factory=dict)
     """By partition: producer id, producer epoch, whether it commits."""
@@ -131,6 +133,8 @@ class Leaders:
     ) -> Mapping[int, Mapping[TopicPartition, ErrorCode]]:
         self.requests.append((broker_id, tuple(markers)))
         await self.clock.sleep(self.delay_s)
+        if self.unforeseen:
+            raise self.unforeseen.pop(0)
         if broker_id in self.dead:
             raise ConnectionError(f"broker {broker_id} is dead")
         return {

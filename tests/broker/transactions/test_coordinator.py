@@ -601,6 +601,70 @@ async def test_the_response_to_a_marker_of_an_earlier_leadership_counts_no_more(
     assert broker.leaders.written == {T0: [(1000, 0, True)] * 2}
 
 
+@pytest.mark.parametrize("is_here", [False, True])
+def test_the_response_to_a_marker_of_an_earlier_load_in_the_same_epoch_counts_no_more(is_here: bool) -> None:
+    """The log directory was offline meanwhile. Both loads write the marker."""
+
+    @virtual
+    async def scenario(clock: Clock) -> None:
+        here = Here(clock) if is_here else None
+        broker = Broker(clock, here=here)
+        await broker.loaded()
+        producer = await broker.begin("id", T0)
+        (here or broker.leaders).delay_s = 2.0
+        assert await broker.end("id", producer, is_commit=True) is NONE
+        await clock.sleep(1)
+        index = broker.index("id")
+        broker.coordinator.on_resignation(index, None)
+        broker.elect(index, 0)
+        await broker.loaded()
+        await clock.sleep(1.5)
+        assert broker.state("id") is S.PREPARE_COMMIT, "that was the response to the load before"
+        await broker.reaches("id", S.COMPLETE_COMMIT)
+        assert (len(broker.leaders.requests) if here is None else len(here.written)) == 2
+        assert broker.log.history("id") == [S.EMPTY, S.ONGOING, S.PREPARE_COMMIT, S.COMPLETE_COMMIT]
+
+    scenario()
+
+
+@virtual
+async def test_the_response_to_a_marker_of_a_deleted_topics_coordinator_counts_no_more(clock: Clock) -> None:
+    """`__transaction_state` was created again: its epochs begin below those of the former one."""
+    here = Here(clock, delay_s=2.0)
+    broker = Broker(clock, here=here, epoch=5)
+    await broker.loaded()
+    producer = await broker.begin("id", T0)
+    assert await broker.end("id", producer, is_commit=True) is NONE
+    await clock.sleep(1)
+    index = broker.index("id")
+    broker.coordinator.on_resignation(index, None)
+    broker.log.batches[index].clear()
+    broker.log.committed[index] = 0
+    broker.elect(index, 0)
+    await broker.loaded()
+    producer = await broker.begin("id", T0)
+    await clock.sleep(2)
+    assert broker.state("id") is S.ONGOING
+    assert await broker.end("id", producer, is_commit=True) is NONE
+    await broker.reaches("id", S.COMPLETE_COMMIT)
+
+
+@virtual
+async def test_markers_leave_after_a_request_that_failed_in_an_unforeseen_way(clock: Clock) -> None:
+    failures: list[BaseException] = []
+    clock.on_task_failure = lambda name, error: failures.append(error)
+    broker = await started(clock)
+    transactions = [(name, await broker.begin(name, T0)) for name in ("under way", "queued")]
+    broker.leaders.unforeseen.append(RuntimeError("no such request"))
+    for name, producer in transactions:
+        assert await broker.end(name, producer, is_commit=True) is NONE
+        await clock.sleep(0)
+    assert [[one.transactional_id for one in markers] for _, markers in broker.leaders.requests] == [["under way"]]
+    for name, _ in transactions:
+        await broker.reaches(name, S.COMPLETE_COMMIT)
+    assert [str(error) for error in failures] == ["no such request"]
+
+
 # Administration
 
 
