@@ -48,7 +48,7 @@ from ottla_broker.groups.records import group_record, offset_record, offset_tomb
 from ottla_broker.groups.replay import Replay
 from ottla_broker.groups.states import GroupState
 from ottla_broker.internal_topics.partition_loads import PartitionLoads
-from ottla_broker.internal_topics.partitioning import partition_for
+from ottla_broker.internal_topics.partitioning import NO_PARTITION, partition_for
 from ottla_broker.internal_topics.topic_log import (
     AppendOutcome,
     StateRecord,
@@ -169,7 +169,8 @@ class _Partition:
 
 class GroupCoordinator:
     """Made once per broker. `partition_count` gives the number of partitions of `__consumer_offsets`, 0 while it does
-    not exist (then `offsets.topic.num.partitions` counts). `topics` are those that consumers subscribe to."""
+    not exist (then `offsets.topic.num.partitions` counts), None while it is not known (then every group is loading).
+    `topics` are those that consumers subscribe to."""
 
     def __init__(
         self,
@@ -178,7 +179,7 @@ class GroupCoordinator:
         log: TransactionalTopicLog,
         metrics: Metrics,
         config: BrokerConfig,
-        partition_count: Callable[[], int],
+        partition_count: Callable[[], int | None],
         topics: TopicView,
     ) -> None:
         self._clock = clock
@@ -271,7 +272,11 @@ class GroupCoordinator:
         return partition in self._partitions
 
     def partition_for(self, group_id: str) -> int:
-        return partition_for(group_id, self._partition_count() or self.config.offsets_topic_num_partitions)
+        """NO_PARTITION while it is not known how many partitions the topic has."""
+        count = self._partition_count()
+        if count == 0 and not self._partitions:
+            count = self.config.offsets_topic_num_partitions
+        return partition_for(group_id, count)
 
     # Membership
 
@@ -569,9 +574,11 @@ class GroupCoordinator:
             return ErrorCode.INVALID_GROUP_ID
         if not self._is_active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        owned = self._partitions.get(self.partition_for(group_id))
+        index = self.partition_for(group_id)
+        owned = self._partitions.get(index)
         if owned is None:
-            return ErrorCode.NOT_COORDINATOR
+            is_unknown = index == NO_PARTITION
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_unknown else ErrorCode.NOT_COORDINATOR
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if owned.is_loading else ErrorCode.NONE
 
     def _find(self, group_id: str) -> AnyLiveGroup | None:

@@ -27,15 +27,23 @@ def java_string_hash(text: str) -> int:
     return value - 2**32 if value >= 2**31 else value
 
 
-def partition_for(name: str, partition_count: int) -> int:
+NO_PARTITION = -1
+"""The index of no partition: it is not known how many there are."""
+
+
+def partition_for(name: str, partition_count: int | None) -> int:
     """The partition of a group id or a transactional id: abs(hash) % count, where the absolute value of the smallest
-    integer is 0. Source: Utils.abs.
+    integer is 0. NO_PARTITION without a count. Source: Utils.abs.
 
     >>> partition_for("orders", 50), partition_for("polygenelubricants", 50)
     (31, 0)
+    >>> partition_for("orders", None) == NO_PARTITION
+    True
     >>> partition_for("orders" * 50, 50) == abs(java_string_hash("orders" * 50)) % 50
     True
     """
+    if not partition_count:
+        return NO_PARTITION
     value = _kept_hash(name) if len(name) <= _KEPT_LENGTH else java_string_hash(name)
     return (0 if value == -(2**31) else abs(value)) % partition_count
 

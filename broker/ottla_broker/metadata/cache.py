@@ -197,9 +197,10 @@ class MetadataCache:
         return None if topic is None else topic.partitions.get(partition)
 
     def partition_count(self, name: str) -> int:
-        """0 for an unknown topic."""
+        """How many the topic has at least, 0 for an unknown one. A partition that has never had a leader, or whose
+        state cannot be read, is not here: the last ones may be missing."""
         topic = self.topics.get(name)
-        return 0 if topic is None else len(topic.partitions)
+        return 0 if topic is None else next(reversed(topic.partitions), -1) + 1
 
     def is_alive(self, broker_id: int) -> bool:
         return broker_id in self.brokers

@@ -318,6 +318,7 @@ class Broker:
             broker_epoch=lambda: self.broker_epoch,
             report_directories=self._report_directories,
         )
+        await self._serving.partition_counts.start()
         self._on_config_change(())
         self._core.dispatcher.services = self._serving.services
         self._core.dispatcher.warm()

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.topics import TRANSACTION_STATE
 from ottla_broker.internal_topics.partition_loads import PartitionLoads
-from ottla_broker.internal_topics.partitioning import partition_for
+from ottla_broker.internal_topics.partitioning import NO_PARTITION, partition_for
 from ottla_broker.internal_topics.topic_log import AppendOutcome, CommittedTopicLog, StateRecord
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports.clock import Clock, Timer
@@ -152,7 +152,7 @@ class TransactionCoordinator:
         markers_here: the partitions that this broker leads; None: markers for them are sent as those for others.
         next_producer_id: gives an id that no producer has; raises KafkaError with the error for the producer.
         partition_count: how many partitions `__transaction_state` has, 0 while it does not exist (then
-            `transaction.state.log.num.partitions` counts).
+            `transaction.state.log.num.partitions` counts), None while it is not known (then every id is loading).
         finalized_version: the level of transaction.version; from 1 on records have version 1.
     """
 
@@ -166,7 +166,7 @@ class TransactionCoordinator:
         metrics: Metrics,
         config: BrokerConfig,
         next_producer_id: Callable[[], Awaitable[int]],
-        partition_count: Callable[[], int],
+        partition_count: Callable[[], int | None],
         finalized_version: Callable[[], int],
     ) -> None:
         self._clock = clock
@@ -252,7 +252,10 @@ class TransactionCoordinator:
         return partition in self._partitions
 
     def partition_for(self, transactional_id: str) -> int:
-        count = self._partition_count() or self._config.transaction_state_log_num_partitions
+        """NO_PARTITION while it is not known how many partitions the topic has."""
+        count = self._partition_count()
+        if count == 0 and not self._partitions:
+            count = self._config.transaction_state_log_num_partitions
         return partition_for(transactional_id, count)
 
     # Requests
@@ -467,9 +470,11 @@ class TransactionCoordinator:
 
     def _owned(self, transactional_id: str) -> _OwnedPartition:
         """Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR."""
-        owned = self._partitions.get(self.partition_for(transactional_id))
+        index = self.partition_for(transactional_id)
+        owned = self._partitions.get(index)
         if owned is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+            is_unknown = index == NO_PARTITION
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_unknown else ErrorCode.NOT_COORDINATOR)
         if owned.is_loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return owned

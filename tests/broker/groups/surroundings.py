@@ -159,7 +159,7 @@ class Broker:
         clock: Clock,
         log: MemoryLog | None = None,
         *,
-        partitions: int = 4,
+        partitions: int | None = 4,
         epoch: int = 0,
         topics: Topics | None = None,
         **config: int | str,
@@ -174,11 +174,11 @@ class Broker:
             log=self.log,
             metrics=self.metrics,
             config=BrokerConfig.from_mapping({name.replace("__", "."): str(value) for name, value in config.items()}),
-            partition_count=lambda: partitions,
+            partition_count=lambda: self.partitions,
             topics=self.topics,
         )
         self.coordinator.start()
-        for partition in range(partitions):
+        for partition in range(partitions or 0):
             self.elect(partition, epoch)
         self._ids = 0
 

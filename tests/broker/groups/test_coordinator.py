@@ -13,7 +13,7 @@ from ottla_broker.groups.coordinator import LOAD_RETRY_S
 from ottla_broker.groups.decisions import LeavingMember
 from ottla_broker.groups.offsets import CommittedOffset
 from ottla_broker.groups.records import offset_record
-from ottla_broker.internal_topics.partitioning import partition_for
+from ottla_broker.internal_topics.partitioning import NO_PARTITION, partition_for
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
@@ -249,6 +249,31 @@ def test_a_topic_that_was_deleted_and_made_anew_is_led_from_its_first_epoch_on(i
         broker.elect(index, 0)
         await broker.loaded()
         assert await broker.coordinator.commit("g", "", None, -1, {ORDERS: offset(1, clock)}) == {ORDERS: NONE}
+
+    in_virtual_time(scenario)
+
+
+def test_no_group_is_looked_for_before_it_is_known_how_many_partitions_there_are() -> None:
+    async def scenario(clock: Clock) -> None:
+        log = MemoryLog(clock)
+        broker = Broker(clock, log)
+        await broker.loaded()
+        commits = {ORDERS: offset(5, clock)}
+        assert await broker.coordinator.commit("g", "", None, -1, commits) == {ORDERS: NONE}
+        again = Broker(clock, log, partitions=0)
+        assert again.coordinator.partition_for("g") == partition_for("g", 50), "of a topic that is to be created"
+        for count in (0, None):  # what is read of the topic may be older than the election, or nothing
+            again.partitions = count
+            again.elect(partition_for("g", 4), 1)
+            await again.loaded()
+            assert again.coordinator.partition_for("g") == NO_PARTITION
+            refused = await again.coordinator.commit("g", "", None, -1, commits)
+            assert refused == {ORDERS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+            assert again.coordinator.fetch("g", [ORDERS], require_stable=False)[0] is refused[ORDERS]
+        again.partitions = 4
+        _, (fetched,) = again.coordinator.fetch("g", [ORDERS], require_stable=False)
+        assert fetched.committed is not None and fetched.committed.offset == 5
+        assert len(log.batches[partition_for("g", 4)]) == 1
 
     in_virtual_time(scenario)
 

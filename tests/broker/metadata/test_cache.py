@@ -14,6 +14,7 @@ from ottla_broker.protocol.generated.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from ottla_broker.server.assembly.group_topics import GroupTopics
 
 ORDERS, FLIGHTS = uuid.UUID(int=1).bytes, uuid.UUID(int=2).bytes
 
@@ -69,12 +70,20 @@ def test_an_update_replaces_all_brokers_and_keeps_partitions_that_it_does_not_na
     assert cache.partition_count("orders") == 1 and cache.partition_count("flights") == 1
 
 
+def test_a_partition_that_is_missing_between_others_counts() -> None:
+    cache = MetadataCache(1)
+    cache.update(update(topic("orders", ORDERS, (3, 1), (0, 1))))
+    assert cache.partition_count("orders") == 4 and cache.partition("orders", 2) is None
+    found = GroupTopics(cache).find("orders")
+    assert found is not None and found.partition_count == 4, "consumers are assigned it: its leader may come back"
+
+
 def test_leader_minus_two_removes_a_partition_and_the_topic_with_its_last_one() -> None:
     cache = MetadataCache(1)
     cache.update(update(topic("orders", ORDERS, (0, 1), (1, 1))))
     _, deleted = cache.update(update(topic("orders", ORDERS, (0, LEADER_DURING_DELETE))))
     assert [tuple(name) for name in deleted] == [("orders", 0)]
-    assert cache.partition_count("orders") == 1
+    assert list(cache.topics["orders"].partitions) == [1]
     cache.update(update(topic("orders", ORDERS, (1, LEADER_DURING_DELETE))))
     assert "orders" not in cache.topics and cache.topic_name(ORDERS) is None
 

@@ -190,6 +190,7 @@ class Broker:
         self.metrics = Metrics()
         self.last_producer_id = first_producer_id - 1
         self.finalized_version = 0
+        self.partition_count: int | None = partitions
         self.coordinator = TransactionCoordinator(
             clock=clock,
             log=self.log,
@@ -200,7 +201,7 @@ class Broker:
                 {name.replace("__", "."): str(value).lower() for name, value in config.items()}
             ),
             next_producer_id=self.next_producer_id,
-            partition_count=lambda: partitions,
+            partition_count=lambda: self.partition_count,
             finalized_version=lambda: self.finalized_version,
         )
         self.coordinator.start()

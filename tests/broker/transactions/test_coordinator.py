@@ -410,6 +410,19 @@ def test_a_broker_that_is_elected_again_while_it_loads_loads_again(caplog: pytes
 
 
 @virtual
+async def test_no_transactional_id_is_looked_for_before_it_is_known_how_many_partitions_there_are(clock: Clock) -> None:
+    broker = await started(clock)
+    producer = await broker.begin("id", T0)
+    for count in (0, None):  # what is read of the topic may be older than the election, or nothing
+        broker.partition_count = count
+        assert (await broker.initialize("id")).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert await broker.end("id", producer, is_commit=True) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert not broker.coordinator.owns(broker.index("id"))
+    broker.partition_count = 4
+    assert await broker.end("id", producer, is_commit=True) is NONE
+
+
+@virtual
 async def test_a_log_that_cannot_be_read_is_read_again(clock: Clock) -> None:
     first = await started(clock)
     await first.initialize("id")

@@ -36,12 +36,14 @@ class Server:
         self.broker = broker
         self.metadata = MetadataCache(7)
         self.created: list[str] = []
+        self.offsets_count: int | None = 50
+        """Of `__consumer_offsets`."""
         self.services = SimpleNamespace(
             broker_id=7,
             clock=broker.clock,
             metadata=self.metadata,
             transaction_coordinator=broker.coordinator,
-            group_coordinator=SimpleNamespace(partition_for=lambda group: partition_for(group, 50)),
+            group_coordinator=SimpleNamespace(partition_for=lambda group: partition_for(group, self.offsets_count)),
             auto_create_internal=self._create,
         )
         self.add_topic("t", 2)
@@ -219,6 +221,11 @@ def test_the_offsets_of_a_group_join_a_transaction(version: int) -> None:
         assert metadata.partitions == {TopicPartition(CONSUMER_OFFSETS, partition_for("orders", 50))}
         fenced = await server.call(ApiKey.ADD_OFFSETS_TO_TXN, version, **fields, producer_epoch=4)
         assert fenced.error_code == (90 if version >= 2 else 47)
+        server.offsets_count = None
+        unknown = await server.call(ApiKey.ADD_OFFSETS_TO_TXN, version, **fields)
+        assert unknown.error_code == int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        after = server.broker.coordinator.describe("id")[1]
+        assert after is not None and after.partitions == metadata.partitions
 
     served(scenario)
 

@@ -23,7 +23,7 @@ class GroupTopics:
         topic = self._metadata.topics.get(name)
         if topic is None or topic.topic_id == ZERO_UUID:
             return None
-        return SubscribedTopic(topic.topic_id, len(topic.partitions))
+        return SubscribedTopic(topic.topic_id, self._metadata.partition_count(name))
 
     def name_of(self, topic_id: bytes) -> str | None:
         return self._metadata.topic_name(topic_id)

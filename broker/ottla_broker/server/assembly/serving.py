@@ -9,7 +9,7 @@ from typing import Any
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.inter_broker import inter_broker_versions
-from ottla_broker.config.topics import CONSUMER_OFFSETS
+from ottla_broker.config.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla_broker.controller.controller import Controller
 from ottla_broker.groups.coordinator import GroupCoordinator
 from ottla_broker.metadata.cache import MetadataCache
@@ -32,6 +32,7 @@ from ottla_broker.server.assembly.offsets_topic_log import ReplicatedOffsetsLog
 from ottla_broker.server.assembly.transactions import TransactionParts, make_transactions
 from ottla_broker.server.directory_events import DirectoryEvents
 from ottla_broker.server.handler_api import Services
+from ottla_broker.server.partition_counts import PartitionCounts
 from ottla_broker.server.peers.broker_client import BrokerClient
 from ottla_broker.server.peers.client_metrics_configs import ClientMetricsConfigs
 from ottla_broker.server.peers.controller_channels import NetworkControllerChannels
@@ -60,6 +61,7 @@ class ServingParts:
     """See the module. `services` is what the handlers get."""
 
     metadata: MetadataCache
+    partition_counts: PartitionCounts
     controller_client: ControllerClient
     replica_manager: ReplicaManager
     readmission: Readmission
@@ -88,6 +90,8 @@ def make_serving(
 ) -> ServingParts:
     """Makes them and starts their background tasks; nothing is served before the listeners are bound.
 
+    `partition_counts` is to be started before that.
+
     Args:
         on_metadata: called first of all after each UpdateMetadata.
         broker_epoch: of the current registration, -1 before the first.
@@ -97,6 +101,7 @@ def make_serving(
     listener = config.listeners.inter_broker
     metadata = MetadataCache(broker_id)
     metadata.add_listener(on_metadata)
+    partition_counts = PartitionCounts(coordination, clock, metadata, logger)
     controller_client = ControllerClient(
         broker_id, ports.network, clock, metadata, listener, config.controller_socket_timeout_ms
     )
@@ -116,6 +121,7 @@ def make_serving(
         listener=listener,
         api_version=inter_broker_versions(config.inter_broker_protocol_version).add_partitions_to_txn,
         request_timeout_ms=config.request_timeout_ms,
+        partition_count=lambda: partition_counts.of(TRANSACTION_STATE),
         verify_here=lambda *question: transactions.coordinator.verify_partitions(*question),
     )
     group_coordinator = GroupCoordinator(
@@ -129,7 +135,7 @@ def make_serving(
         ),
         metrics=metrics,
         config=config,
-        partition_count=lambda: metadata.partition_count(CONSUMER_OFFSETS),
+        partition_count=lambda: partition_counts.of(CONSUMER_OFFSETS),
         topics=GroupTopics(metadata),
     )
     follow_leadership(
@@ -144,6 +150,7 @@ def make_serving(
         ports,
         metrics,
         metadata,
+        partition_counts,
         replica_manager,
         marker_appends,
         producer_ids.next_for_producer,
@@ -213,6 +220,7 @@ def make_serving(
     )
     return ServingParts(
         metadata=metadata,
+        partition_counts=partition_counts,
         controller_client=controller_client,
         replica_manager=replica_manager,
         readmission=readmission,

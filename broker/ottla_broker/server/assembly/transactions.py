@@ -15,6 +15,7 @@ from ottla_broker.records.compression import Codec
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.marker_appends import MarkerAppends
 from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog, follow_leadership
+from ottla_broker.server.partition_counts import PartitionCounts
 from ottla_broker.server.peers.fleet_features import FleetView
 from ottla_broker.server.peers.local_markers import LocalMarkers
 from ottla_broker.server.peers.marker_requests import MarkerRequests
@@ -39,6 +40,7 @@ def make_transactions(
     ports: Ports,
     metrics: Metrics,
     metadata: MetadataCache,
+    partition_counts: PartitionCounts,
     replica_manager: ReplicaManager,
     marker_appends: MarkerAppends,
     next_producer_id: Callable[[], Awaitable[int]],
@@ -60,7 +62,7 @@ def make_transactions(
         metrics=metrics,
         config=config,
         next_producer_id=next_producer_id,
-        partition_count=lambda: metadata.partition_count(TRANSACTION_STATE),
+        partition_count=lambda: partition_counts.of(TRANSACTION_STATE),
         finalized_version=lambda: fleet().finalized.get(TRANSACTION_VERSION, 0),
     )
     follow_leadership(TRANSACTION_STATE, replica_manager, coordinator.on_election, coordinator.on_resignation)

@@ -4,7 +4,8 @@ Behaviour
     Adds the partition of `__consumer_offsets` that has the group's offsets. TxnOffsetCommit follows, to the group
     coordinator. A producer whose last transaction is still ending waits for it, up to 100 ms.
 Errors, in this order
-    INVALID_REQUEST, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+    COORDINATOR_LOAD_IN_PROGRESS (it is not known how many partitions `__consumer_offsets` has), INVALID_REQUEST,
+    COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
     CONCURRENT_TRANSACTIONS, COORDINATOR_NOT_AVAILABLE (the record is not committed).
 Versions
     1: throttling before the response. 2: PRODUCER_FENCED, which is INVALID_PRODUCER_EPOCH before (KIP-588).
@@ -14,6 +15,8 @@ Versions
 from __future__ import annotations
 
 from ottla_broker.config.topics import CONSUMER_OFFSETS
+from ottla_broker.internal_topics.partitioning import NO_PARTITION
+from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.handler_api import RequestContext, Services
@@ -25,6 +28,8 @@ async def handle(
 ) -> AddOffsetsToTxnResponse:
     """Waits until the record is committed."""
     partition = TopicPartition(CONSUMER_OFFSETS, services.group_coordinator.partition_for(request.group_id))
+    if partition.partition == NO_PARTITION:
+        return AddOffsetsToTxnResponse(error_code=int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     error = await services.transaction_coordinator.add_partitions(
         request.transactional_id, request.producer_id, request.producer_epoch, [partition], waits_for_end=True
     )

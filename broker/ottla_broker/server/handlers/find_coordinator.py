@@ -4,9 +4,10 @@ Behaviour
     Names the broker that leads the partition of `__consumer_offsets` (key type 0, a group) or of
     `__transaction_state` (1, a transactional id), with its endpoint on the listener of the request. If the topic does
     not exist, it is created, and the client gets COORDINATOR_NOT_AVAILABLE until the partition has a leader. It also
-    does while this broker is the leader and has not loaded the partition: the controller's UpdateMetadata may come
-    before its LeaderAndIsr, and a client that comes here too early would get NOT_COORDINATOR, which not every client
-    retries (librdkafka reports it to the application). Share groups (2) do not exist here.
+    does while this broker does not know how many partitions the topic has, and while it is the leader and has not
+    loaded the partition: the controller's UpdateMetadata may come before its LeaderAndIsr, and a client that comes here
+    too early would get NOT_COORDINATOR, which not every client retries (librdkafka reports it to the application).
+    Share groups (2) do not exist here.
 Errors, per key
     INVALID_REQUEST (another key type), COORDINATOR_NOT_AVAILABLE.
 Versions

@@ -165,11 +165,18 @@ class NetworkTransactionVerifier:
         listener: str,
         api_version: int | None,
         request_timeout_ms: int,
+        partition_count: Callable[[], int | None],
         verify_here: VerifyHere,
     ) -> None:
-        """`api_version`: of AddPartitionsToTxn, at least 4; None: the fleet's coordinators cannot verify, and every
-        answer is NONE. `request_timeout_ms`: request.timeout.ms."""
+        """
+        Args:
+            api_version: of AddPartitionsToTxn, at least 4; None: the fleet's coordinators cannot verify, and every
+                answer is NONE.
+            request_timeout_ms: request.timeout.ms.
+            partition_count: of `__transaction_state`; None while it is not known.
+        """
         self._broker_id = broker_id
+        self._partition_count = partition_count
         self._verify_here = verify_here
         self._client_id = f"broker-{broker_id}-transaction-verifier"
         self._network = network
@@ -221,10 +228,8 @@ class NetworkTransactionVerifier:
         return answer
 
     def _leader_of(self, transactional_id: str) -> int | None:
-        count = self._metadata.partition_count(TRANSACTION_STATE)
-        if not count:
-            return None
-        found = self._metadata.partition(TRANSACTION_STATE, partition_for(transactional_id, count))
+        index = partition_for(transactional_id, self._partition_count())
+        found = self._metadata.partition(TRANSACTION_STATE, index)
         return None if found is None else found.leader
 
     def _coordinator_on(self, broker_id: int) -> _Coordinator | None:

@@ -102,6 +102,7 @@ class Fleet:
         self.network = network
         self.metadata = MetadataCache(7)
         self.metrics = Metrics()
+        self.partition_count: int | None = 2
         self.coordinators = [Coordinator(), Coordinator()]
         self.here: dict[TopicPartition, ErrorCode] = {}
         """What the coordinator on broker 7 answers, NONE for what is not named."""
@@ -118,6 +119,7 @@ class Fleet:
             listener=LISTENER,
             api_version=api_version,
             request_timeout_ms=request_timeout_ms,
+            partition_count=lambda: self.partition_count,
             verify_here=self.verify_here,
         )
 
@@ -237,6 +239,24 @@ async def test_a_coordinator_that_is_not_known_is_not_available(fleet: Fleet) ->
     assert await verifier.verify(fleet.id_of(0), 7, 0, T0) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     fresh = Fleet(fleet.network)
     assert await fresh.verifier().verify("tx", 7, 0, T0) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_no_coordinator_is_asked_while_it_is_not_known_how_many_partitions_there_are(fleet: Fleet) -> None:
+    fleet.partition_count = None
+    answer = fleet.verifier().verify(fleet.id_of(0), 7, 0, T0)
+    assert await answer is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_a_partition_without_a_leader_changes_no_other_coordinator(fleet: Fleet) -> None:
+    fleet.partition_count = 3  # the metadata have two of them
+    found = next(name for name in (f"tx-{n}" for n in range(1000)) if partition_for(name, 3) != partition_for(name, 2))
+    coordinator = partition_for(found, 3)
+    answer = fleet.verifier().verify(found, 7, 0, T0)
+    if coordinator == 2:
+        assert await answer is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return
+    await fleet.coordinators[coordinator].answer({})
+    assert await answer is NONE
 
 
 async def test_a_coordinator_that_does_not_answer_is_a_network_exception(fleet: Fleet) -> None:
