@@ -34,7 +34,7 @@ class PartitionLeaders(Protocol):
     tests have one in memory."""
 
     def leader(self, partition: TopicPartition) -> int | None:
-        """The broker id; NO_LEADER while there is no live one, None when there is no such partition."""
+        """The broker id; NO_LEADER while there is no live one, None once the partition is deleted."""
         ...
 
     async def write_markers(
@@ -95,7 +95,7 @@ class MarkerSender:
     def send(self, marker: Marker) -> None:
         """Queues the marker for the leaders of its partitions, one part for each broker.
 
-        Partitions that are gone come back as done, before this returns; so may those of this broker, as failed.
+        Partitions that are deleted come back as done, before this returns; so may those of this broker, as failed.
         """
         by_leader: dict[int | None, list[TopicPartition]] = {}
         for partition in marker.partitions:
@@ -108,7 +108,7 @@ class MarkerSender:
             self._without_leader.append(replace(marker, partitions=tuple(without_leader)))
             self._arm()
         if gone:
-            reason = f"{', '.join(map(str, gone))}: the topic is deleted"
+            reason = f"{', '.join(map(str, gone))}: deleted"
             self._on_outcome(replace(marker, partitions=tuple(gone)), MarkerOutcome(tuple(gone), reason=reason))
 
     def send_later(self, marker: Marker) -> None:

@@ -13,38 +13,26 @@ from ottla_broker.metadata.cache import LEADER_DURING_DELETE, MetadataCache
 from ottla_broker.ports.coordination import SessionEvent
 from ottla_broker.protocol.generated import update_metadata as um
 from ottla_broker.server.partition_counts import PartitionCounts
-from simulation.clock import SimulatedClock
-from simulation.coordination import SimulatedCoordination, SimulatedStore
-from simulation.world import World
+from tests.broker.server.virtual_store import Sessions, in_virtual_time
 
 ONE, OTHER = uuid.UUID(int=1), uuid.UUID(int=2)
 PATH = znodes.topic_path(CONSUMER_OFFSETS)
 
 
 class Server:
-    """Broker 7, and a controller's session with the store."""
+    """Broker 7."""
 
-    def __init__(
-        self,
-        clock: SimulatedClock,
-        store: SimulatedStore,
-        here: SimulatedCoordination,
-        controller: SimulatedCoordination,
-    ) -> None:
-        self.clock = clock
-        self.store = store
-        self.here = here
-        self.controller = controller
+    def __init__(self, sessions: Sessions) -> None:
+        self.here = sessions.broker
+        self.controller = sessions.controller
+        self.store = sessions.store
+        self.settle = sessions.settle
         self.metadata = MetadataCache(7)
-        self.counts = PartitionCounts(here, clock, self.metadata, logging.getLogger("test"))
+        self.counts = PartitionCounts(self.here, sessions.clock, self.metadata, logging.getLogger("test"))
 
     @property
     def count(self) -> int | None:
         return self.counts.of(CONSUMER_OFFSETS)
-
-    async def settle(self) -> None:
-        """Until the broker has heard of what is in the store, its retries included."""
-        await self.clock.sleep(5)
 
     def update(self, *indexes: int, topic_id: uuid.UUID = ONE, leader: int = 7) -> None:
         states = [um.UpdateMetadataPartitionState(partition_index=index, leader=leader) for index in indexes]
@@ -59,23 +47,7 @@ def assignment(count: int, topic_id: uuid.UUID | None = ONE) -> bytes:
 
 
 def served(scenario: Callable[[Server], Coroutine[Any, Any, None]]) -> None:
-    world = World(3)
-    process = world.machine("m", "10.0.0.1").start_process()
-    clock, store = SimulatedClock(process), SimulatedStore(world)
-
-    async def run() -> None:
-        here, controller = SimulatedCoordination(process, store), SimulatedCoordination(process, store)
-        await here.start()
-        await controller.start()
-        for path in ("/brokers", znodes.TOPICS):
-            await controller.create(path)
-        await scenario(Server(clock, store, here, controller))
-
-    try:
-        world.run(run())
-    finally:
-        world.discard()
-    assert world.problems == []
+    in_virtual_time(lambda sessions: scenario(Server(sessions)))
 
 
 def test_partitions_without_a_leader_count_from_the_start_of_a_broker_on() -> None:

@@ -154,6 +154,7 @@ def make_serving(
         replica_manager,
         marker_appends,
         producer_ids.next_for_producer,
+        logger,
         lambda: fleet_features.view,
     )
     channels = NetworkControllerChannels(

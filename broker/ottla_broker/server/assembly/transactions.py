@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.features import TRANSACTION_VERSION
@@ -15,6 +17,7 @@ from ottla_broker.records.compression import Codec
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.marker_appends import MarkerAppends
 from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog, follow_leadership
+from ottla_broker.server.deleted_partitions import DeletedPartitions
 from ottla_broker.server.partition_counts import PartitionCounts
 from ottla_broker.server.peers.fleet_features import FleetView
 from ottla_broker.server.peers.local_markers import LocalMarkers
@@ -44,10 +47,19 @@ def make_transactions(
     replica_manager: ReplicaManager,
     marker_appends: MarkerAppends,
     next_producer_id: Callable[[], Awaitable[int]],
+    logger: logging.LoggerAdapter[Any],
     fleet: Callable[[], FleetView],
 ) -> TransactionParts:
     """Makes it and starts its background tasks; it coordinates what `replica_manager` leads from then on."""
-    marker_requests = MarkerRequests(broker_id, ports.network, ports.clock, metadata, config, lambda: fleet().is_ours)
+    marker_requests = MarkerRequests(
+        broker_id,
+        ports.network,
+        ports.clock,
+        metadata,
+        config,
+        lambda: fleet().is_ours,
+        DeletedPartitions(ports.coordination, ports.clock, logger).is_deleted,
+    )
     coordinator = TransactionCoordinator(
         clock=ports.clock,
         log=ReplicatedTopicLog(

@@ -38,8 +38,13 @@ class MarkerRequests:
         metadata: MetadataCache,
         config: BrokerConfig,
         fleet_is_ours: Callable[[], bool],
+        is_deleted: Callable[[TopicPartition], bool],
     ) -> None:
-        """`fleet_is_ours`: every registered broker is one of ours, and reads the version of a transaction."""
+        """
+        Args:
+            fleet_is_ours: every registered broker is one of ours, and reads the version of a transaction.
+            is_deleted: of a partition that the metadata lack; False also while that is not known.
+        """
         self._network = network
         self._clock = clock
         self._metadata = metadata
@@ -48,15 +53,17 @@ class MarkerRequests:
         self._timeout_s = config.request_timeout_ms / 1000
         self._version = inter_broker_versions(config.inter_broker_protocol_version).write_txn_markers
         self._fleet_is_ours = fleet_is_ours
+        self._is_deleted = is_deleted
         self._clients: dict[int, BrokerClient] = {}
 
     def leader(self, partition: TopicPartition) -> int | None:
-        """Before the first UpdateMetadata no partition is known, and none counts as deleted."""
+        """None once it is known that the partition is deleted: one that has never had a leader, or whose state the
+        controller cannot read, is not in the metadata either, and waits for its leader."""
         if not self._metadata.is_ready:
             return NO_LEADER
         found = self._metadata.partition(partition.topic, partition.partition)
         if found is None:
-            return None
+            return None if self._is_deleted(partition) else NO_LEADER
         return NO_LEADER if self._metadata.endpoint(found.leader, self._listener) is None else found.leader
 
     async def write_markers(

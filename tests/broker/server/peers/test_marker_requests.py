@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container
 
 import pytest
 
@@ -97,16 +97,21 @@ def metadata(port: int, leaders: dict[TopicPartition, int]) -> MetadataCache:
     return cache
 
 
-def requests(network: SocketNetwork, cache: MetadataCache, **config: str) -> MarkerRequests:
-    return MarkerRequests(
-        1, network, LoopClock(), cache, BrokerConfig.from_mapping({**CONFIG, **config}), lambda: False
-    )
+def requests(
+    network: SocketNetwork, cache: MetadataCache, deleted: Container[TopicPartition] = (), **config: str
+) -> MarkerRequests:
+    settings = BrokerConfig.from_mapping({**CONFIG, **config})
+    return MarkerRequests(1, network, LoopClock(), cache, settings, lambda: False, deleted.__contains__)
 
 
-async def test_a_partition_is_deleted_only_when_the_metadata_are_known(network: SocketNetwork) -> None:
-    assert requests(network, MetadataCache(1)).leader(T0) == NO_LEADER
-    found = requests(network, metadata(1, {T0: 2, T1: 3, S0: -1}))
-    assert [found.leader(one) for one in (T0, T1, S0, TopicPartition("t", 9))] == [2, NO_LEADER, NO_LEADER, None]
+async def test_a_partition_that_the_metadata_lack_has_no_leader_until_it_is_known_to_be_deleted(
+    network: SocketNetwork,
+) -> None:
+    hole, other, gone = TopicPartition("t", 7), TopicPartition("u", 0), TopicPartition("t", 9)
+    assert requests(network, MetadataCache(1), [T0]).leader(T0) == NO_LEADER, "nothing is known"
+    found = requests(network, metadata(1, {T0: 2, T1: 3, S0: -1}), [T0, gone])
+    assert [found.leader(one) for one in (T0, T1, S0)] == [2, NO_LEADER, NO_LEADER]
+    assert [found.leader(one) for one in (hole, other, gone)] == [NO_LEADER, NO_LEADER, None]
 
 
 @pytest.mark.parametrize(("protocol", "version"), [("3.9", 1), ("2.8", 1)])
