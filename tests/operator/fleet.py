@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -94,6 +94,10 @@ class InMemoryKafka:
         """The topics whose min.insync.replicas was asked for, in order."""
         self.behind: set[int] = set()
         self.unregistered: set[int] = set()
+        self.frozen: dict[str, ClusterMetadata] = {}
+        """What brokers answer whose sessions have expired, by the uid of their pods (`freeze`)."""
+        self.asked_only: set[int] = set()
+        """The brokers that may be asked now; empty: all."""
         self.leaders: dict[tuple[str, int], int] = {}
         self.places: dict[tuple[int, str, int], str] = {}
         """The log directory of a replica, by broker and partition, once the broker was asked."""
@@ -145,14 +149,27 @@ class InMemoryKafka:
         self.is_slow = False
         """Changes are done, after the client's timeout."""
 
-    def ready_brokers(self) -> list[int]:
-        ready = []
+    def ask_only(self, brokers: Collection[int]) -> None:
+        self.asked_only = set(brokers)
+
+    def freeze(self, broker: int) -> None:
+        """The session of a broker expires: the others count it as dead, and it answers with what it knows now."""
+        self.frozen[self._ready_pods()[broker]] = self._metadata(self.ready_brokers())
+
+    def _ready_pods(self) -> dict[int, str]:
+        """The uids of the ready pods by broker."""
+        ready = {}
         for name in self._kubernetes.names(POD):
             pod = self._kubernetes.there(POD, name)
             number = dig(pod, "metadata", "labels", names.BROKER_ID)
             if number is not None and has_condition(pod, "Ready") and not dig(pod, "metadata", "deletionTimestamp"):
-                ready.append(int(number))
-        return sorted(set(ready) - self.unregistered)
+                ready[int(number)] = uid_of(pod)
+        return ready
+
+    def ready_brokers(self) -> list[int]:
+        """The registered ones."""
+        pods = self._ready_pods()
+        return sorted(number for number in pods.keys() - self.unregistered if pods[number] not in self.frozen)
 
     async def brokers(self) -> Sequence[int]:
         ready = self.ready_brokers()
@@ -161,9 +178,17 @@ class InMemoryKafka:
         return ready
 
     async def view(self) -> ClusterMetadata:
+        """A broker whose metadata is old answers before any other that is asked."""
+        asked = {number: uid for number, uid in self._ready_pods().items() if number in self.asked_only}
+        old = [uid for uid in (asked or self._ready_pods()).values() if uid in self.frozen]
+        if old and self.answers:
+            return self.frozen[old[0]]
         ready = await self.brokers()
         if self.finishes_moves:
             self.finish_moves()
+        return self._metadata(ready)
+
+    def _metadata(self, ready: Sequence[int]) -> ClusterMetadata:
         now, in_sync = self._incarnations(), self.in_sync()
         partitions = tuple(
             PartitionReport(
@@ -491,7 +516,8 @@ class InMemorySurroundings:
                 free_bytes = self.free_bytes.get(claim, -1)
                 strays, path = self.strays.get(claim, 0), log_dir(volume["name"])
                 found.append(LogDirectoryReport(path, state, identity, since_ms, free_bytes, strays))
-        session = self.sessions.get(pod["metadata"]["name"], "connected")
+        session = "expired" if uid_of(pod) in self.fleet.frozen else "connected"
+        session = self.sessions.get(pod["metadata"]["name"], session)
         recreation = self.recreation.get(int(pod["metadata"]["labels"][names.BROKER_ID]), RecreationReport())
         return BrokerReport(
             uid_of(pod), "cluster-1", "running", tuple(found), session, self.session_for_ms, 1767225600000, recreation

@@ -8,13 +8,14 @@ in `reassignment_requests`, those for the configuration of brokers in `broker_co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
-from kafka.errors import for_code
+from kafka.errors import NodeNotReadyError, for_code
 from kafka.net.compat import KafkaNetClient
 from kafka.net.selector import NetworkSelector
 
@@ -73,6 +74,10 @@ class KafkaPythonAdmin:
         self._change_timeout_ms = change_timeout_ms
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-admin")
         self._client: KafkaAdminClient | None = None
+        self._asked: tuple[int, ...] = ()
+
+    def ask_only(self, brokers: Collection[int]) -> None:
+        self._asked = tuple(brokers)
 
     async def view(self) -> ClusterMetadata:
         return await self._call(_view)
@@ -128,12 +133,15 @@ class KafkaPythonAdmin:
         self._thread.shutdown(wait=False)
 
     async def _call(self, act: Callable[[KafkaAdminClient], _Result]) -> _Result:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._on_thread, act)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._on_thread, act, self._asked)
 
-    def _on_thread(self, act: Callable[[KafkaAdminClient], _Result]) -> _Result:
+    def _on_thread(self, act: Callable[[KafkaAdminClient], _Result], asked: Sequence[int]) -> _Result:
         try:
+            if self._client is not None and asked and not _known(self._client, asked):
+                self._disconnect()  # its own metadata is from before they were there
             if self._client is None:
                 self._client = _connect(self._bootstrap, self._bootstrap_timeout_ms)
+            _ask_only(self._client, asked)
             return act(self._client)
         except Exception as error:  # errors of single topics are not raised
             self._disconnect()
@@ -168,6 +176,34 @@ def _connect(bootstrap: Sequence[str], timeout_ms: int) -> KafkaAdminClient:
             client.close()
         network.stop()
         raise
+
+
+def _known(client: KafkaAdminClient, brokers: Sequence[int]) -> list[int]:
+    """Those of the brokers that the client can connect to."""
+    cluster = client._manager.cluster
+    return [broker for broker in brokers if cluster.broker_metadata(broker) is not None]
+
+
+def _ask_only(client: KafkaAdminClient, brokers: Sequence[int]) -> None:
+    """Has the client send requests without a destination, its own for metadata among them, to one of these brokers.
+
+    Raises:
+        NodeNotReadyError: it knows none of them.
+    """
+    manager = client._manager
+    vars(manager).pop("least_loaded_node", None)
+    if not brokers:
+        return
+    if not _known(client, brokers):
+        raise NodeNotReadyError(f"none of the brokers {', '.join(map(str, brokers))} is in the metadata")
+
+    def one_of_them() -> int | None:
+        there = _known(client, brokers)
+        free = [broker for broker in there if manager.connection_delay(broker) <= 0]
+        connected = [broker for broker in free if broker in manager._conns and manager._conns[broker].connected]
+        return random.choice(connected or free or there or [None])
+
+    manager.least_loaded_node = one_of_them
 
 
 def _view(client: KafkaAdminClient) -> ClusterMetadata:

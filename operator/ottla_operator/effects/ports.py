@@ -5,7 +5,7 @@ The adapters are beside this module; tests have in-memory ones.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -114,6 +114,10 @@ class KafkaUnavailable(Exception):
 
 class KafkaAdmin(Protocol):
     """The Kafka client of one cluster. Every call raises KafkaUnavailable when no broker answers."""
+
+    def ask_only(self, brokers: Collection[int]) -> None:
+        """Asks only these brokers, from now on, what any broker can answer; all of them when there are none."""
+        ...
 
     async def view(self) -> ClusterMetadata:
         """The metadata of all topics, as one broker knows it at one time."""

@@ -44,6 +44,7 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.planning.broker_claims import claims_of, has_strays
+from ottla_operator.planning.metadata_source import decide_metadata_source
 from ottla_operator.planning.snapshot import Deletion, Snapshot
 
 SHOWN = 5
@@ -89,7 +90,7 @@ def decide_removal(snapshot: Snapshot, surplus: Sequence[int], racks: Iterable[i
             not stopping and not _roll_restarts_another(snapshot, broker_id) and not _is_throttled(snapshot, broker_id)
         ):
             stopping.append(broker_id)
-    released = tuple(number for number in stopping if _is_gone(snapshot, number))
+    released = tuple(number for number in stopping if number in empty and _is_gone(snapshot, number))
     delete = next((found for number in released if (found := _stateful_set(snapshot, number)) is not None), None)
     known = {*racks, *snapshot.broker_racks}
     delete = delete or _leftover(snapshot, known) or _claim_of_removed(snapshot, known)
@@ -101,13 +102,17 @@ def decide_removal(snapshot: Snapshot, surplus: Sequence[int], racks: Iterable[i
 def held_replicas(snapshot: Snapshot, broker_id: int) -> list[str] | None:
     """The partitions with a replica on the broker; None while that is not known for certain.
 
-    The log directories of a registered broker count too: replicas of topics in deletion, and future replicas.
+    The log directories of a registered broker count too: replicas of topics in deletion, and future replicas. Metadata
+    that may be old proves nothing, nor does that which lacks a broker with a session.
     """
-    if snapshot.kafka is None:
+    if snapshot.kafka is None or not decide_metadata_source(snapshot.reports).is_current:
         return None
     named = [str(partition) for partition in snapshot.kafka.partitions if broker_id in partition.replicas]
-    if named or broker_id not in snapshot.kafka.brokers:
+    if named:
         return named
+    if broker_id not in snapshot.kafka.brokers:
+        report = snapshot.reports.get(broker_id)
+        return None if report is not None and report.session == "connected" else []
     log_dirs = snapshot.log_dirs.get(broker_id)
     return None if log_dirs is None else [str(replica) for one in log_dirs for replica in one.replicas]
 

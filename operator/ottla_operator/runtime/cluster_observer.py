@@ -1,7 +1,8 @@
 """Reads what decisions about one KafkaCluster need, into one `Snapshot`.
 
 Objects come from the cache; storage classes, the Secret, missing pods and new nodes from the API server; reports and
-metadata from brokers and ZooKeeper servers. Everything is read before the first decision.
+metadata from brokers and ZooKeeper servers. Everything is read before the first decision. Brokers report first: the
+metadata is from one that has a session with ZooKeeper (`planning.metadata_source`).
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from ottla_operator.planning.disk_fill import FreeSpaceHistory
 from ottla_operator.planning.disk_replacement import needs_all_volumes
 from ottla_operator.planning.identity import adds_brokers, brokers_to_remove, find_count_problems
 from ottla_operator.planning.lost_nodes import volumes_to_read, why_out_of_reach
+from ottla_operator.planning.metadata_source import MetadataSource, decide_metadata_source
 from ottla_operator.planning.node_drains import volumes_on_cordoned_nodes
 from ottla_operator.planning.snapshot import ContainerImages, ContestedFields, Snapshot
 from ottla_operator.planning.versions import is_too_low
@@ -108,6 +110,7 @@ class ClusterObserver:
         self._usage_at = -RESYNC_S
         self._log = log
         self._minimums = TopicMinimums(monotonic)
+        self._source: MetadataSource | None = None
         self._super_user = SuperUserAnswers(api, environment)
 
     async def snapshot(self, resource: Obj, contested: Mapping[tuple[str, str], ContestedFields]) -> Snapshot:
@@ -153,9 +156,24 @@ class ClusterObserver:
             log_dir_usage=self._log_dir_usage,
         )
 
-    async def metadata_now(self, client: KafkaAdmin) -> ClusterMetadata:
-        """Kafka's metadata and min.insync.replicas of every topic, read now. Raises KafkaUnavailable."""
-        return await self._minimums.added_to(await client.view(), client, is_fresh=True)
+    @property
+    def asked_brokers(self) -> tuple[int, ...]:
+        """The brokers that were to be asked for metadata last; empty: any."""
+        return () if self._source is None else self._source.brokers
+
+    async def view_now(self, snapshot: Snapshot) -> tuple[ClusterMetadata, MetadataSource]:
+        """Kafka's metadata, read now, and whom it is from: the brokers are asked for their sessions again.
+
+        Raises:
+            KafkaUnavailable: no broker answers.
+        """
+        source = decide_metadata_source(await self._reports(self._broker_pods(snapshot)))
+        return await (await self._client(snapshot, source)).view(), source
+
+    async def metadata_now(self, snapshot: Snapshot) -> ClusterMetadata:
+        """`view_now` with min.insync.replicas of every topic, read now too. Raises KafkaUnavailable."""
+        view, source = await self.view_now(snapshot)
+        return await self._minimums.added_to(view, await self._client(snapshot, source), is_fresh=True)
 
     async def _with_minimums(self, kafka: ClusterMetadata, snapshot: Snapshot) -> ClusterMetadata:
         """With min.insync.replicas of every topic while brokers are rolled: nothing else needs them."""
@@ -370,26 +388,44 @@ class ClusterObserver:
         return None if pod is None else await self._environment.membership(pod)
 
     async def _ask_brokers(self, snapshot: Snapshot) -> tuple[dict[int, BrokerReport], ClusterMetadata | None]:
-        """The reports of the brokers, and Kafka's metadata when a broker is ready and answers."""
+        """The reports of the brokers, and then Kafka's metadata, when a broker is ready and answers."""
+        pods = self._broker_pods(snapshot)
+        reports = await self._reports(pods)
+        source = decide_metadata_source(reports)
+        if source != self._source:
+            self._source = source
+            self._log.info("whom to ask for metadata: %s", source.reason)
+        return reports, await self._metadata(snapshot, pods, source)
+
+    def _broker_pods(self, snapshot: Snapshot) -> dict[int, Obj]:
         pods: dict[int, Obj] = {}
         for broker_id in snapshot.broker_racks:
             pod = snapshot.get(POD, names.pod_of(names.broker_name(self._key[1], broker_id)))
             if pod is not None and dig(pod, "status", "podIP") and not is_terminating(pod):
                 pods[broker_id] = pod
-        asked = asyncio.gather(*(self._environment.broker_report(pod) for pod in pods.values()))
-        metadata, answers = await asyncio.gather(self._metadata(snapshot, pods), asked)
-        return {number: report for number, report in zip(pods, answers, strict=True) if report is not None}, metadata
+        return pods
 
-    async def _metadata(self, snapshot: Snapshot, pods: Mapping[int, Obj]) -> ClusterMetadata | None:
+    async def _reports(self, pods: Mapping[int, Obj]) -> dict[int, BrokerReport]:
+        answers = await asyncio.gather(*(self._environment.broker_report(pod) for pod in pods.values()))
+        return {number: report for number, report in zip(pods, answers, strict=True) if report is not None}
+
+    async def _metadata(
+        self, snapshot: Snapshot, pods: Mapping[int, Obj], source: MetadataSource
+    ) -> ClusterMetadata | None:
         if not any(has_condition(pod, "Ready") for pod in pods.values()):
             return None
-        bootstrap = tuple(internal_address(snapshot.cluster, broker_id) for broker_id in snapshot.broker_racks)
         try:
-            client = await self._kafka.to(bootstrap)
-            return await client.view()
+            return await (await self._client(snapshot, source)).view()
         except KafkaUnavailable as error:
             self._log.info("no broker answers: %s", error)
             return None
+
+    async def _client(self, snapshot: Snapshot, source: MetadataSource) -> KafkaAdmin:
+        """The client, which asks these brokers from now on. Raises KafkaUnavailable."""
+        bootstrap = tuple(internal_address(snapshot.cluster, broker_id) for broker_id in snapshot.broker_racks)
+        client = await self._kafka.to(bootstrap)
+        client.ask_only(source.brokers)
+        return client
 
 
 def leader_pod(snapshot: Snapshot, servers: Mapping[int, ServerReport]) -> Obj | None:

@@ -11,7 +11,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import READY
@@ -113,7 +113,8 @@ class ClusterTask:
             await self._reconfigure(snapshot, wanted.reconfiguration)
         if wanted.delete is not None and failed is None:
             try:
-                await self._writer.delete(wanted.delete, self._is_empty, self._why_not_stop)
+                is_empty, why_not = partial(self._is_empty, snapshot), partial(self._why_not_stop, snapshot)
+                await self._writer.delete(wanted.delete, is_empty, why_not)
             except ApiError as error:  # status has to show what a roll waits for
                 failed = error
                 wanted = _with_failure(snapshot, wanted, f"{wanted.delete.kind.kind} {wanted.delete.name}: {error}")
@@ -133,6 +134,11 @@ class ClusterTask:
         if self._turns is not None:
             self._turns.reconciled(self.key)
         return REQUEUE_AFTER_S if wanted.requeue_after_s is None else min(wanted.requeue_after_s, REQUEUE_AFTER_S)
+
+    @property
+    def asked_brokers(self) -> tuple[int, ...]:
+        """The brokers that were asked for metadata last; empty: any."""
+        return self._observer.asked_brokers
 
     async def snapshot(self, resource: Obj) -> Snapshot:
         """All that is known about the cluster now."""
@@ -242,26 +248,26 @@ class ClusterTask:
         self._refused_moves.add(done.refused)
         self._restored_moves = (*self._restored_moves, *done.restored)
 
-    async def _is_empty(self, broker_id: int) -> bool:
-        """Whether Kafka's metadata, read now, neither lists the broker nor names it in any partition."""
-        client = self._kafka.client
-        if client is None:
-            return False
+    async def _is_empty(self, snapshot: Snapshot, broker_id: int) -> bool:
+        """Whether Kafka's metadata, read now, neither lists the broker nor names it in any partition.
+
+        False also when that metadata may be old.
+        """
         try:
-            metadata = await client.view()
+            metadata, source = await self._observer.view_now(snapshot)
         except KafkaUnavailable as error:
             self._log.info("no broker answers: %s", error)
+            return False
+        if not source.is_current:
+            self._log.info("whether broker %d is empty is not known: %s", broker_id, source.reason)
             return False
         replicas = {replica for partition in metadata.partitions for replica in partition.replicas}
         return broker_id not in metadata.brokers and broker_id not in replicas
 
-    async def _why_not_stop(self, proof: BatchProof) -> str:
+    async def _why_not_stop(self, snapshot: Snapshot, proof: BatchProof) -> str:
         """Why Kafka's metadata and topic configurations, read now, do not allow to stop a batch; "" when they do."""
-        client = self._kafka.client
-        if client is None:
-            return "no broker answers"
         try:
-            metadata = await self._observer.metadata_now(client)
+            metadata = await self._observer.metadata_now(snapshot)
         except KafkaUnavailable as error:
             return f"no broker answers: {error}"
         found = [*blockers(metadata.partitions, proof.batch, proof.stopping)]

@@ -72,6 +72,7 @@ class TaskSupervisor:
         self._served = served
         self._turns: RollTurns | None = None
         self._clusters: dict[Key, RunningTask] = {}
+        self._asked_brokers: dict[Key, Callable[[], Sequence[int]]] = {}
         self._topics: dict[Key, tuple[RunningTask, TopicTask]] = {}
         self._log = logging.getLogger("ottla.operator")
 
@@ -189,6 +190,7 @@ class TaskSupervisor:
                 self._api,
                 self._environment,
                 lambda: self._broker_ids(key),
+                asked_brokers=lambda: self._asked_brokers[key]() if key in self._asked_brokers else (),
                 metrics=self._metrics,
                 served=self._served,
             )
@@ -216,6 +218,8 @@ class TaskSupervisor:
             turns=self._turns,
         )
 
+        self._asked_brokers[key] = lambda: cluster.asked_brokers
+
         async def reconcile() -> float | None:
             with self._metrics.measured(KAFKA_CLUSTER.kind, loop.time):
                 return await cluster.reconcile_once()
@@ -230,6 +234,7 @@ class TaskSupervisor:
                 self._log,
             )
         finally:
+            self._asked_brokers.pop(key, None)
             await cluster.close()
 
     async def _run_topics(self, key: Key, topics: TopicTask) -> None:

@@ -115,11 +115,13 @@ class TopicTask:
         environment: Environment,
         broker_ids: Callable[[], Sequence[int]],
         *,
+        asked_brokers: Callable[[], Sequence[int]] = tuple,
         monotonic: Callable[[], float] | None = None,
         metrics: OperatorMetrics | None = None,
         served: Sequence[str] = (),
     ) -> None:
-        """`served`: the namespaces that the operator serves; empty: all."""
+        """`asked_brokers`: whom to ask (`planning.metadata_source`); empty: any broker.
+        `served`: the namespaces that the operator serves; empty: all."""
         self.key = key
         self._served = served
         self._metrics = metrics or OperatorMetrics()
@@ -130,6 +132,7 @@ class TopicTask:
         self._api = api
         self._environment = environment
         self._broker_ids = broker_ids
+        self._asked_brokers = asked_brokers
         self._kafka = KafkaConnection(environment.kafka)
         self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}.topics")
         self._writer = TopicWriter(key, cache, api, environment, self._log, self.queue_documents_of)
@@ -493,7 +496,9 @@ class TopicTask:
         bootstrap = (
             () if cluster is None else tuple(internal_address(parse_cluster(cluster)[0], i) for i in self._broker_ids())
         )
-        return await self._kafka.to(bootstrap)
+        client = await self._kafka.to(bootstrap)
+        client.ask_only(self._asked_brokers())
+        return client
 
 
 def _bytes_to_go(cluster: Obj | None, topic: str) -> int | None:

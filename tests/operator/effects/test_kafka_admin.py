@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from kafka import KafkaConsumer
 from kafka.admin import KafkaAdminClient
+from kafka.net.manager import KafkaConnectionManager
 
 from ottla_broker.testing import RunningCluster, cluster
 from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
@@ -60,6 +61,35 @@ async def _eventually(
 
 async def _there(admin: KafkaPythonAdmin, *names: str) -> Mapping[str, TopicDescription]:
     return await _eventually(admin, names, lambda found: len(found) == len(names))
+
+
+async def test_only_the_brokers_that_it_was_told_are_asked_what_any_broker_can_answer(
+    admin: KafkaPythonAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connected: list[int | str] = []
+    connect = KafkaConnectionManager.get_connection
+
+    def record(manager: KafkaConnectionManager, node: int | str, *args: object, **settings: object) -> object:
+        connected.append(node)
+        return connect(manager, node, *args, **settings)
+
+    monkeypatch.setattr(KafkaConnectionManager, "get_connection", record)
+    await admin.view()
+    for broker in (2, 0, 1):
+        admin.ask_only([broker])
+        connected.clear()
+        await admin.view()
+        await admin.min_in_sync(["no.such"])
+        await admin.topics(["no.such"])
+        await admin.brokers()
+        assert set(connected) == {broker}
+    admin.ask_only([8, 9])
+    with pytest.raises(KafkaUnavailable):
+        await admin.view()
+    admin.ask_only([1, 9])
+    assert (await admin.view()).brokers == (0, 1, 2)
+    admin.ask_only([])
+    assert (await admin.view()).brokers == (0, 1, 2)
 
 
 async def test_a_fleet_without_finalized_features_reports_none(admin: KafkaPythonAdmin) -> None:

@@ -23,6 +23,14 @@ class FleetRules(Machine):
         self.world.behind_since = self.world.loop.time()
         self.world.fleet_changed_at = self.world.loop.time()
 
+    @rule(broker=st.integers(0, 2))
+    def a_session_expires(self, broker: int) -> None:
+        """Until it is back, the broker answers with the metadata of now, whatever happens to the fleet."""
+        if broker in self.world.kafka.ready_brokers():
+            self.world.kafka.freeze(broker)
+            self.world.behind_since = self.world.loop.time()
+            self.world.fleet_changed_at = self.world.loop.time()
+
     @rule(answers=st.booleans())
     def kafka_is_away(self, answers: bool) -> None:
         self.world.kafka.answers = answers

@@ -235,6 +235,7 @@ class World:
         self.kafka.refusals.clear()
         self.kafka.behind.clear()
         self.kafka.unregistered.clear()
+        self.kafka.frozen.clear()
         if not self.process.alive:
             self.restart_operator()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 
@@ -134,6 +135,55 @@ async def test_the_metadata_is_read_once_more_before_a_broker_is_deleted(monkeyp
     assert 4 in fleet.kafka.ready_brokers() and fleet.condition("BrokersReady")[1] == "HoldReplicas"
 
 
+async def test_a_broker_is_not_removed_by_the_metadata_of_one_whose_session_expired_before_it_joined() -> None:
+    document = copy.deepcopy(CLUSTER)
+    document["spec"]["rebalance"] = {"mode": "Off"}
+    fleet = Fleet(document)
+    fleet.kafka.partitions = [TOPIC]
+    await fleet.converge()
+    fleet.kafka.freeze(2)
+    fleet.edit("spec.brokers.replicas", 4)
+    await fleet.converge()
+    fleet.kafka.partitions = [TOPIC, ("u", 0, (3,))]
+    fleet.edit("spec.brokers.replicas", 3)
+    await fleet.converge()
+    assert fleet.kubernetes.there(STATEFUL_SET, "orders-broker-3")["spec"]["replicas"] == 1
+    assert not [name for name in fleet.claims() if label(fleet.kubernetes.there(CLAIM, name), REMOVED) == "true"]
+    fleet.kafka.partitions = [TOPIC]
+    await fleet.converge()
+    assert "orders-broker-3" not in fleet.racks()
+
+
+async def test_no_broker_is_removed_while_no_broker_has_a_session() -> None:
+    """Whoever answers may have lost its session long before the others."""
+    fleet = await _five()
+    fleet.kafka.partitions = [TOPIC, ("u", 0, (4,))]
+    for broker in range(5):
+        fleet.kafka.freeze(broker)
+    old = fleet.kafka.frozen
+    fleet.kafka.frozen = {
+        uid: replace(one, brokers=(0, 1, 2, 3), partitions=one.partitions[:1]) for uid, one in old.items()
+    }
+    fleet.edit("spec.brokers.replicas", 4)
+    await fleet.converge()
+    assert fleet.kubernetes.there(STATEFUL_SET, "orders-broker-4")["spec"]["replicas"] == 1
+    fleet.kafka.frozen = {}
+    await fleet.converge()
+    assert fleet.condition("BrokersReady")[1] == "HoldReplicas" and "u-0" in fleet.condition("BrokersReady")[2]
+
+
+async def test_a_broker_with_a_session_stays_while_the_metadata_does_not_list_it() -> None:
+    fleet = await _five()
+    fleet.kafka.unregistered = {4}
+    fleet.edit("spec.brokers.replicas", 4)
+    await fleet.converge()
+    assert fleet.condition("BrokersReady")[1] == "WaitingForKafka"
+    assert fleet.kubernetes.there(STATEFUL_SET, "orders-broker-4")["spec"]["replicas"] == 1
+    fleet.kafka.unregistered = set()
+    await fleet.converge()
+    assert "orders-broker-4" not in fleet.racks()
+
+
 async def test_a_broker_is_back_when_the_scale_down_is_undone_at_any_time() -> None:
     for steps in range(10):
         fleet = await _five()
@@ -192,7 +242,9 @@ async def test_services_and_configmaps_are_deleted_when_a_broker_was_removed_by_
 async def test_a_surplus_broker_that_never_started_is_removed() -> None:
     """The node it was meant for has no room."""
     fleet = await _five()
-    fleet.kafka.unregistered = {4}
+    waiting = {"name": "broker", "state": {"waiting": {"reason": "CreateContainerError"}}}
+    fleet.kubernetes.container_status = lambda pod: waiting if label(pod, BROKER_ID) == "4" else None
+    fleet.kubernetes.settle()
     fleet.edit("spec.brokers.replicas", 4)
     await fleet.converge()
     assert _of_broker(fleet, 4) == []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 
-from ottla_operator.api.objects import Obj, name_of
+import pytest
+
+from ottla_operator.api.objects import POD, Obj, ResourceKind, name_of
 from tests.operator.fleet import CLUSTER, Fleet
 
 
@@ -65,6 +67,44 @@ async def test_no_broker_is_stopped_while_the_ensemble_has_no_quorum() -> None:
     fleet.kubernetes.settle()
     await fleet.converge(300)
     assert all("log.retention.hours=7\n" in fleet.properties(number) for number in range(3))
+
+
+async def test_in_sync_sets_are_not_taken_from_a_broker_whose_session_has_expired() -> None:
+    """It answers with those of before, in which it is in sync itself."""
+    fleet = Fleet()
+    fleet.kafka.partitions = [("t", index, (0, 1, 2)) for index in range(3)]
+    await fleet.converge()
+    fleet.kafka.freeze(2)
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
+    fleet.kubernetes.writes.clear()
+    await fleet.converge()
+    assert not [write for write in fleet.kubernetes.writes if write[:2] == ("delete", "Pod")]
+    assert "t-0: replica 2 is not in sync" in fleet.condition("Rolled")[2]
+    fleet.kafka.frozen = {}
+    await fleet.converge(300)
+    assert all("log.retention.hours=7\n" in fleet.properties(number) for number in range(3))
+
+
+async def test_no_broker_is_stopped_when_the_session_of_another_expires_just_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The brokers are asked for their sessions once more, not only for the in-sync sets."""
+    fleet = Fleet()
+    fleet.kafka.partitions = [("t", index, (0, 1, 2)) for index in range(3)]
+    await fleet.converge()
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
+    fleet.kubernetes.writes.clear()
+    read = fleet.kubernetes.get
+
+    async def get(kind: ResourceKind, namespace: str, name: str) -> Obj | None:
+        if kind == POD and not fleet.kafka.frozen:
+            fleet.kafka.freeze(2)
+        return await read(kind, namespace, name)
+
+    monkeypatch.setattr(fleet.kubernetes, "get", get)
+    await fleet.converge()
+    assert fleet.kafka.frozen, "a pod was about to be deleted"
+    assert not [write for write in fleet.kubernetes.writes if write[:2] == ("delete", "Pod")]
 
 
 async def _waiting_to_roll(session: str, document: Obj) -> Fleet:

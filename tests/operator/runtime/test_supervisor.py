@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
@@ -14,7 +14,7 @@ from ottla_operator.roller import machine
 from ottla_operator.runtime import topic_task
 from ottla_operator.runtime.object_cache import ObjectCache
 from ottla_operator.runtime.supervisor import TaskSupervisor
-from ottla_operator.topics.decisions import DeleteTopic
+from ottla_operator.topics.decisions import DeleteTopic, TopicDescription
 from tests.operator.fleet import CLUSTER, InMemoryKafka, InMemorySurroundings
 from tests.operator.kubernetes import InMemoryKubernetes, node
 from tests.operator.topic_fleet import FLIGHTS, document
@@ -67,6 +67,27 @@ class World:
         """Of its Ready condition, "" before there is one."""
         resource = self.kubernetes.objects.get(("KafkaTopic", "default", name))
         return str(dig(resource, "status", "conditions", 0, "reason") or "")
+
+
+async def test_topics_are_looked_at_on_brokers_that_have_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.kubernetes.put(copy.deepcopy(CLUSTER))
+    world.allowed.set()
+    await world.until(lambda: world.is_ready("orders"))
+    world.environment.sessions = {"orders-broker-2-0": "expired"}
+    world.kubernetes.edit(KAFKA_CLUSTER, "orders", spec={**CLUSTER["spec"], "paused": False})
+    await world.until_at_rest()
+    asked, look = [], world.kafka.topics
+
+    async def topics(wanted: Sequence[str]) -> Mapping[str, TopicDescription]:
+        asked.append(set(world.kafka.asked_only))
+        return await look(wanted)
+
+    monkeypatch.setattr(world.kafka, "topics", topics)
+    world.kubernetes.put(copy.deepcopy(FLIGHTS))
+    await world.until(lambda: world.topic_reason("flights") == "AsDeclared")
+    assert asked and all(brokers == {0, 1} for brokers in asked)
+    await world.supervisor.close()
 
 
 async def test_nothing_is_written_before_the_lease_is_held() -> None:
