@@ -443,7 +443,8 @@ class InMemoryKafka:
                     change.topic, f"id-{self.created}", count, replicas, dict(change.config)
                 )
             elif isinstance(change, DeleteTopic):
-                self.topics_there.pop(change.topic, None)
+                if live is not None and change.topic_id in ("", live.topic_id):
+                    del self.topics_there[change.topic]
             elif live is not None and isinstance(change, CreatePartitions):
                 self.topics_there[change.topic] = TopicDescription(
                     live.name, live.topic_id, change.partitions, live.replicas, live.config

@@ -29,6 +29,7 @@ from ottla_operator.topics.decisions import (
 _Part = TypeVar("_Part")
 _Change = TypeVar("_Change", CreateTopic, AlterTopicConfig, CreatePartitions, DeleteTopic)
 UNKNOWN_TOPIC = 3
+UNKNOWN_TOPIC_ID = 100
 REQUEST_TIMED_OUT = 7
 TOPIC_EXISTS = 36
 DYNAMIC_TOPIC_CONFIG = "DYNAMIC_TOPIC_CONFIG"
@@ -123,7 +124,9 @@ def _why_not_sent(part: object) -> str:
             texts, partitions, replicas = [topic, *to_set, *to_set.values(), *to_unset], 1, 1
         case CreatePartitions(topic, partitions):
             texts, replicas = [topic], 1
-        case DeleteTopic(topic):
+        case DeleteTopic(topic, topic_id):
+            if topic_id and _uuid(topic_id) is None:
+                return f"InvalidRequest: {topic_id!r} is no topic id"
             texts, partitions, replicas = [topic], 1, 1
         case _:
             texts, partitions, replicas = [str(part)], 1, 1
@@ -154,6 +157,18 @@ def _topic_id(value: object) -> str:
     """
     number = uuid.UUID(str(value)) if value else uuid.UUID(int=0)
     return base64.urlsafe_b64encode(number.bytes).decode().rstrip("=") if number.int else ""
+
+
+def _uuid(topic_id: str) -> uuid.UUID | None:
+    """The number of a topic id that Kafka has printed; None when it is none.
+
+    >>> _topic_id(_uuid("AAAAAAAAAAAAAAAAAAAAAQ")), _uuid("gone")
+    ('AAAAAAAAAAAAAAAAAAAAAQ', None)
+    """
+    try:
+        return uuid.UUID(bytes=base64.b64decode(f"{topic_id}==", b"-_", validate=True))
+    except ValueError:
+        return None
 
 
 def change_topics(client: KafkaAdminClient, changes: Sequence[TopicChange], timeout_ms: int) -> dict[str, str]:
@@ -196,8 +211,18 @@ def change_topics(client: KafkaAdminClient, changes: Sequence[TopicChange], time
         _note(errors, client.create_partitions(wanted, timeout_ms, raise_errors=False).to_dict()["results"])
 
     def delete(part: Sequence[DeleteTopic]) -> None:
-        answered = client.delete_topics([change.topic for change in part], timeout_ms, raise_errors=False)["topics"]
-        _note(errors, [result for result in answered if result["error_code"] != UNKNOWN_TOPIC])
+        wanted = [_uuid(change.topic_id) or change.topic for change in part]
+        answered = client.delete_topics(wanted, timeout_ms, raise_errors=False)["topics"]
+        named = {change.topic_id: change.topic for change in part}
+        gone = (UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID)
+        _note(
+            errors,
+            [
+                {**result, "name": named.get(_topic_id(result.get("topic_id")), result["name"])}
+                for result in answered
+                if result["error_code"] not in gone
+            ],
+        )
 
     def do(ask: Callable[[Sequence[_Change]], None], part: Sequence[_Change]) -> None:
         for change, error in _in_one_request(ask, part):

@@ -55,6 +55,7 @@ from ottla_operator.topics.decisions import (
     found_existing,
     mark_of,
     partitions_held,
+    recorded_id,
     refused,
     topic_owner_of,
     waiting,
@@ -69,12 +70,16 @@ WRITES_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """One KafkaTopic of a batch. `is_first_try`: its record was written in this batch."""
+    """One KafkaTopic of a batch.
+
+    `is_first_try`: its record was written in this batch. `topic_id`: what was recorded before that, "" for none.
+    """
 
     name: str
     facts: TopicFacts
     decision: TopicDecision
     is_first_try: bool = False
+    topic_id: str = ""
 
     @property
     def topic(self) -> str:
@@ -310,14 +315,15 @@ class TopicTask:
             brokers=brokers,
             limits=limits.get(item.name, item.facts.limits),
         )
-        decision = decide_topic(facts)
+        decision, topic_id = decide_topic(facts), recorded_id(facts)
         if decision.record is not None:
             facts = replace(facts, resource=await self._writer.write_status(facts.resource, decision.record))
         if decision.finalizer is not None:
             mark = mark_of(facts.resource, item.topic) if decision.is_marked else ""
             changed = await self._writer.set_finalizer(facts.resource, wanted=decision.finalizer, mark=mark)
             facts = replace(facts, resource=changed)
-        return _Item(item.name, facts, decision, is_first_try=decision.record is not None or decision.is_marked)
+        is_first_try = decision.record is not None or decision.is_marked
+        return _Item(item.name, facts, decision, is_first_try, topic_id)
 
     async def _change(self, kafka: KafkaAdmin, cluster: _ClusterState, decided: Sequence[_Item]) -> None:
         """Makes the changes of a batch in Kafka, and writes status after them."""
@@ -370,13 +376,15 @@ class TopicTask:
 
     async def _settle(self, errors: Mapping[str, str], lives: Mapping[str, TopicDescription], item: _Item) -> None:
         """Writes status after a change, and requeues the KafkaTopic while brokers do not show the change."""
-        after = replace(item.facts, live=lives.get(item.topic))
         error = errors.get(item.topic, "")
+        deletes = any(isinstance(change, DeleteTopic) for change in item.decision.changes)
+        after = replace(item.facts, live=lives.get(item.topic), is_deleted=deletes and not error)
         creates = any(isinstance(change, CreateTopic) for change in item.decision.changes)
         if creates and error.startswith(TOPIC_ALREADY_EXISTS):
             error = ""
             if item.is_first_try:  # no earlier request of this KafkaTopic can have created it
-                after = replace(after, resource=await self._writer.write_status(after.resource, found_existing(after)))
+                record = found_existing(after, item.topic_id)
+                after = replace(after, resource=await self._writer.write_status(after.resource, record))
         if error:
             self._log.warning("topic %s: %s", item.topic, error)
             self._requeue_failed(item.name, "", REQUEUE_S)

@@ -86,7 +86,10 @@ class AlterTopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic:
+    """`topic_id`: of the topic to delete, and of no other that has its name; "" where no id is known."""
+
     topic: str
+    topic_id: str = ""
 
 
 TopicChange = CreateTopic | CreatePartitions | AlterTopicConfig | DeleteTopic
@@ -100,6 +103,7 @@ class TopicFacts:
     of another KafkaTopic that has the topic, "" when there is none. `is_asked`: whether brokers have answered; without
     that, `live` and `brokers` (the number of registered brokers) have no meaning. `limits`: of the KafkaCluster.
     `is_allowed`: whether the KafkaCluster allows KafkaTopics of this namespace.
+    `is_deleted`: whether the controller has answered that it deletes the topic, or that there is none.
     `bytes_to_go`: what the batch of the rebalance still has to copy of the topic; None when no partition is in it.
     """
 
@@ -115,6 +119,7 @@ class TopicFacts:
     is_allowed: bool = True
     is_asked: bool = False
     live: TopicDescription | None = None
+    is_deleted: bool = False
     brokers: int = 0
     bytes_to_go: int | None = None
 
@@ -222,7 +227,7 @@ def is_adopted(facts: TopicFacts) -> bool | None:
         return recorded
     if facts.live is None:
         return recorded or False
-    known_id = dig(facts.resource, "status", "topicId") or facts.live.topic_id
+    known_id = recorded_id(facts) or facts.live.topic_id
     if recorded is False and facts.live.topic_id and known_id != facts.live.topic_id:
         return True
     return True if recorded is None else recorded
@@ -250,9 +255,21 @@ def waiting(facts: TopicFacts) -> Obj | None:
     return _status(facts, condition_false(READY, "WaitingForKafka", "no broker answers"))
 
 
-def found_existing(facts: TopicFacts) -> Obj:
-    """The record after the first creation was refused because the topic exists."""
-    return {**(facts.resource.get("status") or {}), "topicName": facts.topic.topic_name, "adopted": True}
+def found_existing(facts: TopicFacts, topic_id: str) -> Obj:
+    """The record after the first creation was refused because the topic exists.
+
+    Args:
+        topic_id: what was recorded before that creation, which counts again: a broker that is behind did not know the
+            topic. Without one ("") the topic existed before the KafkaTopic.
+    """
+    status = {**(facts.resource.get("status") or {}), "topicName": facts.topic.topic_name}
+    return {**status, "topicId": topic_id} if topic_id else {**status, "adopted": True}
+
+
+def recorded_id(facts: TopicFacts) -> str:
+    """The id in the record about the topic that the KafkaTopic names, "" when there is none."""
+    status = facts.resource.get("status") or {}
+    return str(status.get("topicId") or "") if status.get("topicName") == facts.topic.topic_name else ""
 
 
 def partitions_held(resource: Obj, limits: PartitionLimits) -> int:
@@ -346,7 +363,10 @@ def mark_of(resource: Obj, topic: str) -> str:
 
 
 def _release(facts: TopicFacts) -> TopicDecision:
-    """The KafkaTopic is terminating, and waits for the operator if it has our finalizer."""
+    """The KafkaTopic is terminating, and waits for the operator if it has our finalizer.
+
+    A broker that does not know the topic may be behind: that it is gone is what the controller answers.
+    """
     if not _has_finalizer(facts.resource):
         others = ", ".join(dig(facts.resource, "metadata", "finalizers") or [])
         return TopicDecision(status=_terminating(facts, f"waits for the finalizers {others}") if others else None)
@@ -367,9 +387,12 @@ def _release(facts: TopicFacts) -> TopicDecision:
     live = facts.live
     if live is not None and live.error:
         return TopicDecision(status=refused(facts, live.error), requeue_after_wait=True)
-    if live is None or live.is_internal or not _deletes(facts.topic, is_adopted(facts)):
+    if live is None and facts.is_deleted:
         return TopicDecision(finalizer=False)
-    return TopicDecision((DeleteTopic(facts.topic.topic_name),))
+    if live is not None and (live.is_internal or not _deletes(facts.topic, is_adopted(facts))):
+        return TopicDecision(finalizer=False)
+    topic_id = recorded_id(facts) if live is None else live.topic_id
+    return TopicDecision((DeleteTopic(facts.topic.topic_name, topic_id),))
 
 
 def _create(facts: TopicFacts) -> _Wanted:
@@ -482,6 +505,6 @@ def _status(facts: TopicFacts, condition: Condition, *, has_topic: bool = True) 
         if (progress := _replicas_progress(facts)) is not None:
             status["replicasChange"] = progress
     elif facts.is_asked and live is None and not is_terminating(facts.resource):
-        for key in ("topicId", "partitions", "replicas"):
+        for key in ("partitions", "replicas"):
             status.pop(key, None)
     return status

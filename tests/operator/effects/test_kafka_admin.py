@@ -160,8 +160,13 @@ async def test_a_topic_is_created_altered_extended_and_deleted(admin: KafkaPytho
             "flights" in found and (found["flights"].partitions, dict(found["flights"].config)) == (4, changed)
         ),
     )
-    assert await admin.change([DeleteTopic("flights")]) == {}
+    assert await admin.change([DeleteTopic("flights", "AAAAAAAAAAAAAAAAAAAAAQ"), DeleteTopic("no.such")]) == {}
+    assert (await _there(admin, "flights"))["flights"].topic_id == live.topic_id
+    assert await admin.change([DeleteTopic("flights", live.topic_id)]) == {}
     await _eventually(admin, ["flights"], lambda found: not found)
+    assert await admin.change([DeleteTopic("flights", live.topic_id)]) == {}
+    errors = await admin.change([DeleteTopic("flights", "gone")])
+    assert errors == {"flights": "InvalidRequest: 'gone' is no topic id"}
 
 
 async def test_a_topic_without_counts_gets_the_brokers_defaults(admin: KafkaPythonAdmin) -> None:

@@ -68,7 +68,7 @@ class ModelKafka(InMemoryKafka):
             for name in wanted
             if not TOPIC_NAME.fullmatch(name)
         }
-        views = [self.topics_there[name] for name in wanted if name in self.topics_there]
+        views = [self.topics_there[name] for name in wanted if name in self.topics_there.keys() - self.unseen]
         return failed | {view.name: replace(view, config=printed(view.config)) for view in views}
 
     async def change(self, changes: Sequence[TopicChange]) -> Mapping[str, str]:
@@ -115,6 +115,8 @@ class ModelKafka(InMemoryKafka):
         elif live is None:
             return
         elif isinstance(change, DeleteTopic):
+            if change.topic_id not in ("", live.topic_id):
+                return
             self._on_delete(live)
             del self.topics_there[change.topic]
         elif isinstance(change, CreatePartitions):

@@ -140,6 +140,10 @@ class TopicRules(Machine):
     def kafka_refuses_a_topic(self, name: str, error: str) -> None:
         self.world.kafka.refusals[name] = error
 
+    @rule(names=st.sets(topics))
+    def a_broker_that_is_behind_answers(self, names: set[str]) -> None:
+        self.world.kafka.unseen = names
+
     @rule(answers=st.booleans(), slow=st.booleans())
     def kafka_is_away_or_slow(self, answers: bool, slow: bool) -> None:
         self.world.kafka.answers, self.world.kafka.is_slow = answers, slow

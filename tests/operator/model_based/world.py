@@ -236,6 +236,7 @@ class World:
         self.kafka.behind.clear()
         self.kafka.unregistered.clear()
         self.kafka.frozen.clear()
+        self.kafka.unseen = set()
         if not self.process.alive:
             self.restart_operator()
 

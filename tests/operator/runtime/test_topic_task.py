@@ -190,9 +190,10 @@ async def test_an_existing_topic_is_adopted_altered_and_kept(topics: Topics) -> 
 async def test_a_created_topic_is_deleted_with_its_kafka_topic(topics: Topics) -> None:
     topics.apply()
     await topics.settle()
+    topic_id = topics.kafka.topics_there["flights"].topic_id
     topics.fleet.kubernetes.remove(KAFKA_TOPIC, "flights")
     await topics.settle()
-    assert topics.kafka.requests[-1] == DeleteTopic("flights")
+    assert topics.kafka.requests[-1] == DeleteTopic("flights", topic_id)
     assert "flights" not in topics.kafka.topics_there and not topics.is_listed()
 
 

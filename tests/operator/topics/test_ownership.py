@@ -324,6 +324,97 @@ async def test_a_topic_whose_creation_is_refused_as_existing_is_adopted(topics: 
     assert "flights" in topics.kafka.topics_there and not topics.is_listed()
 
 
+async def _look_at_a_broker_that_is_behind(topics: Topics) -> None:
+    """One look at a broker that does not know the topic."""
+    topics.kafka.unseen = {"flights"}
+    topics.task.queue.put("flights")
+    await topics.task.reconcile_batch()
+    topics.kafka.unseen = set()
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
+@pytest.mark.parametrize("replicas", [3, 9], ids=["served", "with too many replicas"])
+async def test_a_created_topic_stays_created_when_a_broker_that_is_behind_does_not_know_it(
+    topics: Topics, restarts: bool, replicas: int
+) -> None:
+    topics.apply()
+    await topics.settle()
+    topics.apply(replicas=replicas)
+    created = topics.kafka.topics_there["flights"]
+    await _look_at_a_broker_that_is_behind(topics)
+    if restarts:
+        topics.restart_operator()
+    await topics.settle()
+    status = topics.there()["status"]
+    assert (status["adopted"], status["topicId"]) == (False, created.topic_id)
+    assert _finalizers(topics, "flights") == [TOPIC_FINALIZER]
+    _remove(topics, "flights")
+    await topics.settle()
+    assert topics.kafka.topics_there == {} and not topics.is_listed()
+
+
+async def test_a_topic_that_others_have_created_again_is_adopted_when_its_creation_is_refused_as_existing(
+    topics: Topics,
+) -> None:
+    topics.apply()
+    await topics.settle()
+    topics.kafka.topics_there["flights"] = EXISTING
+    await _look_at_a_broker_that_is_behind(topics)
+    await topics.settle()
+    assert topics.there()["status"]["adopted"] is True
+    _remove(topics, "flights")
+    await topics.settle()
+    assert topics.kafka.topics_there["flights"].topic_id == EXISTING.topic_id and not topics.is_listed()
+
+
+async def test_a_topic_is_deleted_though_a_broker_that_is_behind_does_not_know_it(topics: Topics) -> None:
+    """The controller has the last word, which is asked to delete the topic by its id."""
+    topics.apply()
+    await topics.settle()
+    topic_id = topics.kafka.topics_there["flights"].topic_id
+    _remove(topics, "flights")
+    await _look_at_a_broker_that_is_behind(topics)
+    await topics.settle()
+    assert topics.kafka.requests[-1] == DeleteTopic("flights", topic_id)
+    assert topics.kafka.topics_there == {} and not topics.is_listed()
+
+
+async def test_a_topic_that_no_broker_has_shown_yet_is_deleted_with_its_kafka_topic(topics: Topics) -> None:
+    topics.apply()
+    await _look_at_a_broker_that_is_behind(topics)
+    assert "flights" in topics.kafka.topics_there and "topicId" not in topics.there().get("status", {})
+    _remove(topics, "flights")
+    await _look_at_a_broker_that_is_behind(topics)
+    await topics.settle()
+    assert topics.kafka.topics_there == {} and not topics.is_listed()
+
+
+async def test_a_topic_that_others_have_created_again_stays_though_a_broker_that_is_behind_does_not_know_it(
+    topics: Topics,
+) -> None:
+    topics.apply()
+    await topics.settle()
+    topics.kafka.topics_there["flights"] = EXISTING
+    _remove(topics, "flights")
+    await _look_at_a_broker_that_is_behind(topics)
+    await topics.settle()
+    assert topics.kafka.topics_there == {"flights": EXISTING} and not topics.is_listed()
+
+
+async def test_a_kafka_topic_waits_while_the_controller_does_not_answer_whether_its_topic_is_gone(
+    topics: Topics,
+) -> None:
+    topics.apply()
+    await topics.settle()
+    topics.kafka.refusals["flights"] = "NotController: it has just moved"
+    _remove(topics, "flights")
+    await _look_at_a_broker_that_is_behind(topics)
+    assert topics.is_listed() and "NotController" in topics.message()
+    topics.kafka.refusals.clear()
+    await topics.settle()
+    assert topics.kafka.topics_there == {} and not topics.is_listed()
+
+
 async def test_a_record_is_confirmed_before_the_finalizer_and_the_creation(topics: Topics) -> None:
     topics.kafka.refusals["flights"] = "PolicyViolation: not today"
     topics.apply()
