@@ -6,7 +6,7 @@ StatefulSets and pods, and the machine's decision becomes objects, a guarded del
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ottla_operator.api import names
@@ -27,6 +27,7 @@ from ottla_operator.api.objects import (
 )
 from ottla_operator.api.times import seconds_between
 from ottla_operator.model.overrides import with_state
+from ottla_operator.planning.broker_removal import is_stopped
 from ottla_operator.planning.brokers import (
     BrokersDecision,
     has_current_revision,
@@ -88,9 +89,12 @@ def decide_roll(
         if recorded is not None and recorded.role != role:
             continue
         kept = not_to_stop[role] | (held(snapshot) | leaving if role == names.BROKER else frozenset())
+        others = _others(snapshot, wanted, leaving) if role == names.BROKER else {}
         facts = machine.RollFacts(
             role=role,
             members=_members(snapshot, wanted, kept),
+            fleet_size=len({*snapshot.broker_racks, *(snapshot.kafka.brokers if snapshot.kafka else ())}),
+            others=_members(snapshot, others, frozenset(others)).values(),
             kafka=snapshot.kafka,
             has_partitions=role == names.BROKER,
             now=snapshot.now,
@@ -115,7 +119,7 @@ def decide_roll(
             blocked = tuple(f"a volume of {role} {number} would go with its pod" for number in kept_pods)
             decided = replace(decided, roll=replace(decided.roll, blocked_by=blocked), delete=())
         if decided.delete and decided.roll is not None:
-            deletion = _deletion(facts, wanted, decided.roll, decided.delete)
+            deletion = _deletion(snapshot, facts, decided.roll, decided.delete)
         if decided.roll is not None or recorded is not None:
             break
     rolled = _rolled(snapshot, decided.roll, brokers, failed, {"AwaitingWindow": maintenance.hint})
@@ -172,17 +176,25 @@ def held(snapshot: Snapshot) -> frozenset[int]:
     return with_state(snapshot.cluster.brokers.overrides, "Hold")
 
 
-def _deletion(
-    facts: machine.RollFacts, wanted: Mapping[int, Obj], roll: Roll, pods: Sequence[tuple[int, str]]
-) -> Deletion:
-    """The deletion of the pods of a batch, as long as every other member that is ready now is ready then."""
+def _others(snapshot: Snapshot, wanted: Mapping[int, Obj], leaving: Collection[int]) -> dict[int, Obj]:
+    """The StatefulSets of the brokers that run and are not among those to roll, as they are."""
+    found: dict[int, Obj] = {}
+    for number in snapshot.broker_racks:
+        live = snapshot.own(STATEFUL_SET, names.broker_name(snapshot.cluster.name, number))
+        if live is not None and number not in wanted and number not in leaving and not is_stopped(snapshot, number):
+            found[number] = live
+    return found
+
+
+def _deletion(snapshot: Snapshot, facts: machine.RollFacts, roll: Roll, pods: Sequence[tuple[int, str]]) -> Deletion:
+    """The deletion of the pods of a batch, as long as every other one that is ready now is ready then."""
     others = tuple(
-        names.pod_of(name_of(wanted[other.id]))
-        for other in facts.members.values()
+        _pod_name(snapshot, facts.role, other.id)
+        for other in (*facts.members.values(), *facts.others)
         if other.id not in roll.batch and other.is_ready
     )
     reason = f"roll {facts.roll_id}: {facts.role} {', '.join(str(number) for number, _ in pods)}"
-    first, *further = [(names.pod_of(name_of(wanted[number])), uid) for number, uid in pods]
+    first, *further = [(_pod_name(snapshot, facts.role, number), uid) for number, uid in pods]
     stops = machine.running([facts.members[number] for number in roll.batch]) if facts.has_partitions else ()
     ready = tuple(number for number in roll.batch if facts.members[number].is_ready)
     proof = BatchProof(roll.batch, stops, ready if facts.keeps_available else ()) if stops else None
@@ -253,9 +265,18 @@ def _why_no_pod(snapshot: Snapshot, roll: Roll | None) -> str:
     """Why Kubernetes creates no pod of the member that this roll restarts; "" when it has one."""
     if roll is None:
         return ""
-    name_by_role = {names.BROKER: names.broker_name, names.ZOOKEEPER: names.zookeeper_name}
-    found = (name_by_role[roll.role](snapshot.cluster.name, number) for number in roll.batch)
+    found = (_name(snapshot, roll.role, number) for number in roll.batch)
     return "".join(snapshot.why_no_pod(name) for name in found if snapshot.pod(names.pod_of(name)) is None)
+
+
+def _name(snapshot: Snapshot, role: str, number: int) -> str:
+    """Of the StatefulSet of a broker or server."""
+    name_of_role = {names.BROKER: names.broker_name, names.ZOOKEEPER: names.zookeeper_name}[role]
+    return name_of_role(snapshot.cluster.name, number)
+
+
+def _pod_name(snapshot: Snapshot, role: str, number: int) -> str:
+    return names.pod_of(_name(snapshot, role, number))
 
 
 def _rolled(

@@ -48,7 +48,7 @@ closes, a batch of which no pod was stopped is left; any other is finished. Memb
 those that do not come back by themselves, and brokers with a failed volume that has a successor.
 
 A broker with a partition that clients lose while it restarts (`batches.exposed`) is not stopped, unless the spec allows
-it, when it is restarted alone, or the fleet has only this one.
+it, when it is restarted alone, or the fleet has only this one. Brokers of the fleet that are no members count.
 
 The active controller is in the last batch: it waits for others that may not be stopped, `BEHIND_PATIENCE_S` at most.
 The same machine rolls ZooKeeper servers, which have no partitions.
@@ -143,6 +143,8 @@ class RollDecision:
 class RollFacts:
     """What is known about the members. `kafka`: None when no broker answers. `has_partitions`: False for ZooKeeper.
 
+    `fleet_size`: how many brokers there are: members, others, and those that the operator does not run. `others`:
+    brokers that are no members, since it is not known or not declared how they should be: none of them is restarted.
     `restores_leaders`: whether preferred leaders are elected again. `refused_elections`: partitions whose election the
     controller refused a short time ago; `refused_moves` likewise. `restored_moves`: moves whose original orders the
     controller has confirmed to this process. `awaits`: the approval without which no batch is chosen. `waiting`: why
@@ -158,6 +160,8 @@ class RollFacts:
     has_partitions: bool
     now: str
     roll_id: str
+    fleet_size: int = 1
+    others: Collection[RollMember] = ()
     restores_leaders: bool = False
     refused_elections: Collection[PartitionId] = ()
     leadership_timeout_s: float = LEADERSHIP_TIMEOUT_S
@@ -173,7 +177,7 @@ class RollFacts:
     @property
     def keeps_available(self) -> bool:
         """Whether no broker is stopped whose partitions clients would lose; that of a fleet of one always may be."""
-        return self.has_partitions and not self.allows_unavailability and len(self.members) > 1
+        return self.has_partitions and not self.allows_unavailability and self.fleet_size > 1
 
     store_troubles: tuple[str, ...] = ()
 
@@ -219,6 +223,7 @@ def obstacles(batch: Sequence[RollMember], facts: RollFacts) -> tuple[str, ...]:
         and not other.is_ready
         and (are_ready or (_is_unscheduled(other) and not are_unscheduled))
     ]
+    found += [f"{facts.role} {other.id} {other.trouble}" for other in facts.others if are_ready and not other.is_ready]
     if facts.has_partitions and (stopping := running(batch)):
         found += facts.store_troubles
         if facts.kafka is None:

@@ -243,6 +243,46 @@ async def test_brokers_that_leave_with_a_disk_that_nothing_declares_are_removed_
     assert _pods_deleted(fleet) == []
 
 
+async def _with_old_and_new(others: int) -> Fleet:
+    """A pool that is not declared any more, whose brokers 0 and 1 hold replicas, and one with new configuration."""
+    pools = [{"name": "old", "replicas": 2}, {"name": "new", "replicas": others}]
+    fleet = Fleet(_document(pools))
+    fleet.edit("spec.rebalance", {"mode": "Off"})
+    await fleet.converge()
+    fleet.kafka.partitions = [("t", 0, (0, 1)), ("single", 0, (2,))]
+    await fleet.converge()
+    fleet.kubernetes.writes.clear()
+    fleet.edit("spec.brokers.pools", pools[1:])
+    await fleet.converge()
+    return fleet
+
+
+async def test_the_only_broker_that_is_declared_is_no_fleet_of_one_while_others_are_emptied() -> None:
+    fleet = await _with_old_and_new(1)
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7})
+    await fleet.converge()
+    assert "single-0 has one replica (spec.rolling.allowUnavailability)" in fleet.condition("Rolled")[2]
+    assert _pods_deleted(fleet) == []
+    fleet.kafka.partitions = [("single", 0, (2,))]
+    await fleet.converge(200)
+    assert list(fleet.racks()) == ["orders-broker-2"] and "log.retention.hours=7\n" in fleet.properties(2)
+
+
+async def test_a_roll_waits_for_a_broker_that_is_not_ready_and_whose_pool_is_not_declared_any_more() -> None:
+    fleet = await _with_old_and_new(2)
+    fleet.kafka.partitions = [("t", 0, (0, 1)), ("u", 0, (2, 3))]
+    waiting = {"name": "broker", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    fleet.kubernetes.container_status = lambda pod: waiting if label(pod, BROKER_ID) == "1" else None
+    fleet.kubernetes.settle()
+    fleet.edit("spec.brokers.config", {"log.retention.hours": 7, "min.insync.replicas": 1})
+    await fleet.converge()
+    assert "waits for: broker 1 " in fleet.condition("Rolled")[2] and _pods_deleted(fleet) == []
+    fleet.kubernetes.container_status = None
+    fleet.kubernetes.settle()
+    await fleet.converge(200)
+    assert all("log.retention.hours=7\n" in fleet.properties(number) for number in (2, 3))
+
+
 async def test_a_removed_pool_that_is_declared_again_keeps_its_brokers() -> None:
     fleet = await _fleet(AB)
     fleet.kafka.partitions = [("t", 0, (2, 3))]

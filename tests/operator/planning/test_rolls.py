@@ -69,6 +69,24 @@ async def test_no_broker_is_stopped_while_the_ensemble_has_no_quorum() -> None:
     assert all("log.retention.hours=7\n" in fleet.properties(number) for number in range(3))
 
 
+async def test_a_broker_is_not_alone_while_another_has_a_disk_that_is_not_declared_any_more() -> None:
+    """Nothing is decided about the other one until its disk is empty."""
+    document = copy.deepcopy(CLUSTER)
+    document["spec"]["brokers"] |= {"replicas": 2, "config": {}}
+    fleet = Fleet(document)
+    fleet.kafka.partitions = [("single", 0, (1,)), ("t", 0, (0,))]
+    await fleet.converge()
+    fleet.kafka.places = {(1, "single", 0): "/var/lib/ottla/d0/log", (0, "t", 0): "/var/lib/ottla/d1/log"}
+    fleet.kafka.moves_are_slow = True
+    fleet.kubernetes.writes.clear()
+    fleet.edit("spec.brokers.disks", CLUSTER["spec"]["brokers"]["disks"][:1])
+    for _ in range(12):
+        await fleet.step()
+    await fleet.converge()
+    assert "single-0 has one replica (spec.rolling.allowUnavailability)" in fleet.condition("Rolled")[2]
+    assert not [write for write in fleet.kubernetes.writes if write[:2] == ("delete", "Pod")]
+
+
 async def test_in_sync_sets_are_not_taken_from_a_broker_whose_session_has_expired() -> None:
     """It answers with those of before, in which it is in sync itself."""
     fleet = Fleet()

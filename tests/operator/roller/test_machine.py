@@ -36,7 +36,7 @@ def _member(number: int, *, pending: bool = False, ready: bool = True, current_t
 def _facts(*members: RollMember, partitions: tuple[PartitionReport, ...] = (), answers: bool = True) -> RollFacts:
     brokers = tuple(member.id for member in members if member.is_ready)
     kafka = ClusterMetadata("c", 0, brokers, partitions) if answers else None
-    return RollFacts("broker", {member.id: member for member in members}, kafka, True, NOW, "r1")
+    return RollFacts("broker", {member.id: member for member in members}, kafka, True, NOW, "r1", len(members))
 
 
 def test_there_is_no_roll_when_no_member_is_pending() -> None:
@@ -505,7 +505,11 @@ def _fleets(draw: st.DrawFn) -> tuple[Roll | None, RollFacts]:
         pods = {number: f"u{number}" for number in batch if draw(flags)}
         roll = Roll("r1", "broker", draw(st.sampled_from(STEPS)), NOW, batch, (), (), pods)  # type: ignore[arg-type]
     waiting = CLOSED if draw(flags) else None
-    return roll, RollFacts("broker", members, kafka, True, NOW, "r1", restores_leaders=draw(flags), waiting=waiting)
+    others = [_member(5, ready=draw(flags))] if draw(flags) else []
+    size = len(members) + len(others)
+    return roll, RollFacts(
+        "broker", members, kafka, True, NOW, "r1", size, others, restores_leaders=draw(flags), waiting=waiting
+    )
 
 
 @settings(max_examples=500, deadline=None)
