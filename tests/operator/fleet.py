@@ -600,7 +600,7 @@ class Fleet:
             self.environment,
             self.images,
             reads_nodes=self._reads_nodes,
-            monotonic=lambda: self.time,
+            monotonic=lambda: self.time + self.environment.passed_s,
         )
 
     async def step(self) -> None:

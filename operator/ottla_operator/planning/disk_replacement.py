@@ -63,10 +63,9 @@ from ottla_operator.planning.last_copies import (
 )
 from ottla_operator.planning.lost_claims import lost_claims
 from ottla_operator.planning.lost_nodes import (
-    NODE_GONE_AFTER_S,
     fits,
+    is_gone_for_long,
     pods_without_node,
-    shown_for_s,
     why_out_of_reach,
 )
 from ottla_operator.planning.maintenance import decide_maintenance
@@ -303,8 +302,8 @@ def _not_yet(
             return condition_false(
                 DISKS_READY, "NodeGone", f"{what}; spec.brokers.disks[].onFailure of these disks is Keep"
             )
-        since = shown_for_s(snapshot, DISKS_READY, "NodeGone", what)
-        if since is None or since < NODE_GONE_AFTER_S:
+        claims = [claim for name in candidate.claims if (claim := snapshot.get(CLAIM, name)) is not None]
+        if not is_gone_for_long(snapshot, claims):
             return condition_false(DISKS_READY, "NodeGone", what)
     elif candidate.cause == "LogDirOffline" and not _is_offline_for_long(snapshot, candidate):
         return condition_false(DISKS_READY, "LogDirNotOnline", what)

@@ -13,13 +13,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from ottla_operator.api import names
-from ottla_operator.api.objects import CLAIM, Obj, dig, has_condition, is_terminating, label, name_of
-from ottla_operator.api.times import seconds_between
+from ottla_operator.api.objects import CLAIM, Obj, dig, has_condition, is_terminating, label, name_of, uid_of
 from ottla_operator.planning.snapshot import Snapshot
 
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 NODE_GONE_AFTER_S = 60.0
-"""How long a node has to be gone, as the condition shows it: a kubelet that registers again is back by then."""
+"""How long a node has to be gone without a break: a kubelet that registers again is back by then."""
 AREAS = (
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
@@ -57,13 +56,9 @@ def is_out_of_service(node: Obj) -> bool:
     return any(taint.get("key") == OUT_OF_SERVICE for taint in dig(node, "spec", "taints") or [])
 
 
-def shown_for_s(snapshot: Snapshot, type_: str, reason: str, message: str) -> float | None:
-    """For how many seconds a condition has had this reason, with a message that begins so; None when it has not."""
-    for item in snapshot.status("conditions") or []:
-        is_it = item.get("type") == type_ and item.get("reason") == reason
-        if is_it and str(item.get("message", "")).startswith(message):
-            return seconds_between(str(item.get("lastTransitionTime") or ""), snapshot.now)
-    return None
+def is_gone_for_long(snapshot: Snapshot, claims: Iterable[Obj]) -> bool:
+    """Whether the volume of each claim has been out of reach for so long that its node does not come back by itself."""
+    return all(snapshot.gone_for_s.get(uid_of(claim), 0.0) >= NODE_GONE_AFTER_S for claim in claims)
 
 
 def pods_without_node(snapshot: Snapshot, pods: Iterable[tuple[int, Obj | None]]) -> list[int]:

@@ -17,7 +17,7 @@ from ottla_operator.api.conditions import Condition, condition_false
 from ottla_operator.api.objects import CLAIM, Obj, annotation, is_terminating, name_of, uid_of
 from ottla_operator.planning.broker_claims import marked_claim
 from ottla_operator.planning.ensemble_volumes import claim_name, holds_and_serves
-from ottla_operator.planning.lost_nodes import NODE_GONE_AFTER_S, pods_without_node, shown_for_s, why_out_of_reach
+from ottla_operator.planning.lost_nodes import is_gone_for_long, pods_without_node, why_out_of_reach
 from ottla_operator.planning.snapshot import ConcernDecision, Deletion, Snapshot
 
 FIELD = "spec.zookeeper.disk.onFailure"
@@ -53,8 +53,7 @@ def decide_lost_servers(snapshot: Snapshot, members: Sequence[int], roles: Seque
     first = lost[0]
     if snapshot.cluster.zookeeper.disk.on_failure != "Replace":
         return ConcernDecision((_gone(f"{first.text}; {FIELD} is Keep"),))
-    since = shown_for_s(snapshot, ZOOKEEPER_READY, "NodeGone", first.text)
-    if since is None or since < NODE_GONE_AFTER_S:
+    if not is_gone_for_long(snapshot, [claim for claim, _ in first.claims]):
         return ConcernDecision((_gone(first.text),), requeue_after_s=5.0)
     others = [server for server in members if server != first.server]
     if silent := [server for server in others if not holds_and_serves(snapshot, server, roles)]:

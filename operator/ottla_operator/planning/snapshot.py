@@ -115,6 +115,8 @@ class Snapshot:
     """The log directories that will be full within so many hours, by broker id and disk (`planning.disk_fill`)."""
     volumes: Mapping[str, Obj] = field(default_factory=dict)
     """PersistentVolumes by name: those of pods that have no node, and all while a volume is looked for."""
+    gone_for_s: Mapping[str, float] = field(default_factory=dict)
+    """By claim uid, for how long its volume has been out of reach in every snapshot that this process has taken."""
     reassignments: Mapping[tuple[str, int], tuple[tuple[int, ...], ...]] | None = None
     """(adding, removing) of every reassignment under way; None while the controller does not answer."""
     log_dir_usage: Mapping[int, Sequence[LogDirContents]] = field(default_factory=dict)

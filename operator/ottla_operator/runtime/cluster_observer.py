@@ -109,6 +109,7 @@ class ClusterObserver:
         self._log_dir_usage: Mapping[int, Sequence[LogDirContents]] = {}
         self._usage_at = -RESYNC_S
         self._log = log
+        self._gone_since: dict[str, float] = {}
         self._minimums = TopicMinimums(monotonic)
         self._source: MetadataSource | None = None
         self._super_user = SuperUserAnswers(api, environment)
@@ -151,6 +152,7 @@ class ClusterObserver:
             broker_values=self._broker_values,
             finalized_features=await self._read_features(snapshot, kafka),
             filling=self._filling(snapshot),
+            gone_for_s=self._gone_for_s(snapshot),
             log_dirs=await self._read_log_dirs(snapshot, kafka),
             reassignments=await self._read_reassignments(snapshot, kafka),
             log_dir_usage=self._log_dir_usage,
@@ -250,6 +252,16 @@ class ClusterObserver:
             if error.status != 403:
                 raise  # without the right to read volumes no node counts as gone
         return snapshot
+
+    def _gone_for_s(self, snapshot: Snapshot) -> dict[str, float]:
+        """For how long volumes have been out of reach without a break, as far as this process has seen it.
+
+        A new process does not know whether a node was there meanwhile, so it waits once more.
+        """
+        now = self._monotonic()
+        gone = [uid_of(claim) for claim in snapshot.all(CLAIM) if why_out_of_reach(snapshot, claim)]
+        self._gone_since = {uid: self._gone_since.get(uid, now) for uid in gone}
+        return {uid: now - since for uid, since in self._gone_since.items()}
 
     async def broker_values_now(self, snapshot: Snapshot) -> Mapping[int, BrokerValues] | None:
         """Asks the registered brokers where they have their values from; of the others the last answer counts, and of

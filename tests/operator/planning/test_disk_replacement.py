@@ -348,6 +348,41 @@ async def test_a_node_that_is_back_within_a_minute_is_not_replaced() -> None:
     assert _pod_claims(fleet, 1) == ["orders-broker-1-d0-1", FAILED] and fleet.condition("DisksReady")[0] == "True"
 
 
+async def test_a_node_that_is_back_within_a_minute_is_not_replaced_while_another_one_is_gone_for_longer() -> None:
+    fleet = await _with_spare_node()
+    fleet.kafka.partitions.append(("alone", 0, (1,)))
+    _lose_node(fleet)
+    await fleet.converge()
+    fleet.environment.passed_s += 600
+    await fleet.converge()
+    assert "it has the last copy of alone-0" in fleet.condition("DisksReady")[2]
+    _lose_node(fleet, "n1")
+    for _ in range(4):
+        fleet.environment.passed_s += 10
+        await fleet.step()
+        assert "orders-broker-0-d0-2" not in fleet.claims()
+    fleet.kubernetes.put(node("n1", "zone-a"))
+    await fleet.converge()
+    fleet.environment.passed_s += 600
+    await fleet.converge()
+    assert _pod_claims(fleet, 0) == ["orders-broker-0-d0-1", "orders-broker-0-d1-1"]
+    assert "orders-broker-0-d0-2" not in fleet.claims()
+
+
+async def test_a_new_process_of_the_operator_waits_a_minute_for_a_node() -> None:
+    """It does not know whether the node was there meanwhile."""
+    fleet = await _with_spare_node()
+    _lose_node(fleet)
+    await fleet.converge()
+    fleet.environment.passed_s += 600
+    fleet.restart_operator()
+    await fleet.step()
+    await fleet.step()
+    assert "orders-broker-1-d0-2" not in fleet.claims()
+    await _until_replaced(fleet)
+    assert "orders-broker-1-d0-2" in fleet.claims()
+
+
 @pytest.mark.parametrize("reason", ["kept", "last copy", "behind", "relabelled"])
 async def test_a_broker_whose_node_is_gone_keeps_its_volumes_while_replacing_them_is_not_safe(reason: str) -> None:
     fleet = await _with_spare_node("Keep" if reason == "kept" else "Replace")

@@ -111,5 +111,5 @@ async def test_the_replacement_goes_on_when_the_operator_is_killed_after_any_wri
         fleet.environment.passed_s += 61
         return fleet
 
-    async for writes, fleet in killed_after_every_write(lost, at_least=8):
+    async for writes, fleet in killed_after_every_write(lost, _until_replaced, at_least=8):
         assert len(_deleted(fleet)) == 2 and fleet.is_serving(3) and not fleet.ensemble.overwritten, writes
