@@ -3,7 +3,8 @@
 A roll waits until each member is ready before it restarts the next, and a ZooKeeper server is ready only with a quorum.
 So without a quorum a roll would never go on: after a correction of an image that does not exist, or when somebody has
 scaled the ensemble to zero. There is nothing to protect meanwhile: without a quorum no client is served, and a restart
-loses no data.
+loses no data. The servers that do not serve are read once more before a pod is deleted: after a restart of all of them
+the watch may show them as not ready for some time.
 
 A server that does not run gets its template in any case. A server that runs and only lacks the quorum gets it once
 another server has started with that template: a template that does not start must not reach servers that a short
@@ -41,6 +42,7 @@ def decide_quorum_recovery(
         kept: the servers whose pod must not be deleted.
     """
     serving, outdated, has_started = 0, [], False
+    unready: list[str] = []
     pods: dict[int, Obj] = {}
     for server, stateful_set in wanted.items():
         live = snapshot.own(STATEFUL_SET, name_of(stateful_set))
@@ -49,7 +51,9 @@ def decide_quorum_recovery(
             pods[server] = pod
         if pod is not None and has_condition(pod, "Ready") and not is_terminating(pod):
             serving += server in members
-        elif live is not None:
+            continue
+        unready.append(names.pod_of(name_of(stateful_set)))
+        if live is not None:
             is_current = template_is_current(snapshot, live, stateful_set)
             if is_current and (pod is None or (revisions_known(live) and has_current_revision(live, pod))):
                 has_started = has_started or (pod is not None and _has_started(pod))
@@ -65,9 +69,8 @@ def decide_quorum_recovery(
         if pod is None or live is None or server in apply or server in kept or is_terminating(pod):
             continue
         if revisions_known(live):
-            return QuorumRecovery(
-                apply, Deletion(POD, name_of(pod), uid_of(pod), f"ensemble without a quorum: server {server}")
-            )
+            reason = f"ensemble without a quorum: server {server}"
+            return QuorumRecovery(apply, Deletion(POD, name_of(pod), uid_of(pod), reason, while_unready=tuple(unready)))
     return QuorumRecovery(apply)
 
 

@@ -187,7 +187,8 @@ def _others(snapshot: Snapshot, wanted: Mapping[int, Obj], leaving: Collection[i
 
 
 def _deletion(snapshot: Snapshot, facts: machine.RollFacts, roll: Roll, pods: Sequence[tuple[int, str]]) -> Deletion:
-    """The deletion of the pods of a batch, as long as every other one that is ready now is ready then."""
+    """The deletion of the pods of a batch, as long as every other one that is ready now is ready then, and those of the
+    batch that are not ready are not ready then: they may be stopped while others are down."""
     others = tuple(
         _pod_name(snapshot, facts.role, other.id)
         for other in (*facts.members.values(), *facts.others)
@@ -198,7 +199,8 @@ def _deletion(snapshot: Snapshot, facts: machine.RollFacts, roll: Roll, pods: Se
     stops = machine.running([facts.members[number] for number in roll.batch]) if facts.has_partitions else ()
     ready = tuple(number for number in roll.batch if facts.members[number].is_ready)
     proof = BatchProof(roll.batch, stops, ready if facts.keeps_available else ()) if stops else None
-    return Deletion(POD, *first, reason, while_ready=others, further=tuple(further), proof=proof)
+    unready = tuple(_pod_name(snapshot, facts.role, number) for number, _ in pods if number not in ready)
+    return Deletion(POD, *first, reason, while_ready=others, while_unready=unready, further=tuple(further), proof=proof)
 
 
 def _members(

@@ -309,6 +309,7 @@ class Deletion:
     """The deletion of one object. It is done only if an uncached read still shows this uid.
 
     `while_ready`: pods that an uncached read has to show as ready, since an eviction may have been faster.
+    `while_unready`: pods that it must not show as ready, since the watch may be behind.
     `while_absent`: an object that must not exist. `empty_broker`: a broker that Kafka's metadata, read once more, must
     neither list nor name in any partition. `further`: names and uids of objects of this kind that the same act deletes,
     as far as they are still there. `proof`: read again right before the first of them.
@@ -319,6 +320,7 @@ class Deletion:
     uid: str
     reason: str
     while_ready: tuple[str, ...] = ()
+    while_unready: tuple[str, ...] = ()
     while_absent: tuple[ResourceKind, str] | None = None
     empty_broker: int | None = None
     further: tuple[tuple[str, str], ...] = ()

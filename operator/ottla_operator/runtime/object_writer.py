@@ -99,13 +99,9 @@ class ObjectWriter:
                 self._cache.put(found)
         if not there:
             return
-        for name in wanted.while_ready:
-            other = await self._api.get(POD, self._key[0], name)
-            if other is None or is_terminating(other) or not has_condition(other, "Ready"):
-                self._log.info("%s %s is not deleted: pod %s is not ready", wanted.kind.kind, wanted.name, name)
-                if other is not None:
-                    self._cache.put(other)
-                return
+        if why := await self._why_pods_differ(wanted):
+            self._log.info("%s %s is not deleted: %s", wanted.kind.kind, wanted.name, why)
+            return
         if wanted.while_absent is not None:
             kind, name = wanted.while_absent
             if (blocking := await self._api.get(kind, self._key[0], name)) is not None:
@@ -125,3 +121,15 @@ class ObjectWriter:
                 self._cache.remove(obj, is_final=True)
             else:
                 self._cache.put(after)
+
+    async def _why_pods_differ(self, wanted: Deletion) -> str:
+        """Which pods are not as a deletion relies on, ready or not ready; "" when none. The cache gets those."""
+        differing = []
+        for name in (*wanted.while_ready, *wanted.while_unready):
+            pod = await self._api.get(POD, self._key[0], name)
+            is_ready = pod is not None and not is_terminating(pod) and has_condition(pod, "Ready")
+            if is_ready != (name in wanted.while_ready):
+                differing.append(f"pod {name} is {'ready by now' if is_ready else 'not ready'}")
+                if pod is not None:
+                    self._cache.put(pod)
+        return ", ".join(differing)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ottla_operator.api import names
-from ottla_operator.api.objects import CLAIM, CONFIG_MAP, KAFKA_CLUSTER, POD, STATEFUL_SET, annotation, uid_of
+from ottla_operator.api.objects import CLAIM, CONFIG_MAP, KAFKA_CLUSTER, POD, STATEFUL_SET, annotation, name_of, uid_of
 from ottla_operator.effects.environment import read_report
 from ottla_operator.planning import zookeeper, zookeeper_objects
 from tests.operator.ensemble import EnsembleFleet
@@ -421,3 +421,47 @@ async def test_zookeeper_is_not_ready_when_a_roll_loses_the_quorum() -> None:
     await fleet.converge(200)
     status, reason, message = fleet.condition("ZooKeeperReady")
     assert (status, reason) == ("False", "NoQuorum") and "1 waits (ImagePullBackOff: no/such:1)" in message
+
+
+async def _seen_before_it_served(is_started: bool) -> EnsembleFleet:
+    """An ensemble that serves, of which the cache has what was there just before: no server is ready."""
+    fleet = await _running()
+    serves = fleet.kubernetes.container_status
+    before = {"name": "zookeeper", "ready": False, "started": is_started, "state": {"running": {}}}
+    fleet.kubernetes.container_status = lambda pod: before if "zookeeper" in name_of(pod) else None
+    fleet.kubernetes.settle()
+    see = fleet.kubernetes.on_change
+    fleet.kubernetes.on_change = lambda event, obj: None if obj["kind"] == POD.kind else see(event, obj)
+    fleet.kubernetes.container_status = serves
+    fleet.kubernetes.settle()
+    return fleet
+
+
+async def _deleted_pods(fleet: EnsembleFleet) -> list[str]:
+    """Reconciles for some time, in which Kubernetes creates no pod in place of a deleted one."""
+    fleet.kubernetes.writes.clear()
+    deleted: list[str] = []
+    for _ in range(12):
+        await fleet.task.reconcile_once()
+        deleted = [name for verb, kind, name in fleet.kubernetes.writes if (verb, kind) == ("delete", "Pod")]
+        if not deleted:
+            fleet.kubernetes.settle()
+    return deleted
+
+
+async def test_servers_of_a_quorum_are_restarted_one_after_the_other_also_when_the_watch_of_pods_is_behind() -> None:
+    fleet = await _seen_before_it_served(is_started=False)
+    fleet.edit("spec.zookeeper.image", "zookeeper:3.9.9")
+    assert await _deleted_pods(fleet) == ["orders-zookeeper-1-0"]
+    fleet.restart_operator()
+    fleet.kubernetes.settle()
+    await fleet.converge(200)
+    assert fleet.condition("Ready")[0] == "True" and all(fleet.is_serving(server) for server in (1, 2, 3))
+
+
+async def test_a_roll_does_not_delete_a_server_that_is_ready_by_now_in_place_of_one_that_is_not() -> None:
+    fleet = await _seen_before_it_served(is_started=True)
+    fleet.ensemble.down = {2}
+    fleet.kubernetes.settle()
+    fleet.edit("spec.zookeeper.image", "zookeeper:3.9.9")
+    assert await _deleted_pods(fleet) == ["orders-zookeeper-2-0"]
