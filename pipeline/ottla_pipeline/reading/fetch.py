@@ -133,9 +133,7 @@ class _RangeReader:
                 if chosen.next_offset > self._next:
                     self._next = chosen.next_offset
                     self._progress_at = time.monotonic()
-                    if self._next < self._end:
-                        self._ask()
-                        is_asked = True
+                    is_asked = self._next < self._end and self._ask_ahead()
                 elif not len(found.records or b""):
                     self._check_progress("the leader has no records there")
                 else:
@@ -185,6 +183,15 @@ class _RangeReader:
             ),
             at_most=12 if self._topic_id == ANY_TOPIC_ID else None,  # 13 asks by id
         )
+
+    def _ask_ahead(self) -> bool:
+        """Sends the next fetch; False where the connection breaks: the rows of this answer come first."""
+        try:
+            self._ask()
+        except OSError:
+            self.close()
+            return False
+        return True
 
     def _wanted(self) -> Wanted:
         return Wanted(

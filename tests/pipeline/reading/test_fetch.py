@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from ottla_broker.protocol.api import ApiKey
 from ottla_broker.testing import RunningCluster, cluster
 from ottla_pipeline.errors import ClusterUnreachable, DataLoss, UnknownTopic
 from ottla_pipeline.reading.offset_range import OffsetRange
@@ -19,6 +21,7 @@ from ottla_pipeline.reading.options import parse
 from ottla_pipeline.reading.plan import plan
 from ottla_pipeline.topic_partition import TopicPartition
 from ottla_pipeline.wire.cluster import Cluster as Brokers
+from ottla_pipeline.wire.connection import Connection
 
 pytest.importorskip("pyarrow")
 
@@ -197,3 +200,23 @@ def test_a_leader_that_dies_in_the_middle_is_replaced(fleet: RunningCluster) -> 
         if is_killed:
             fleet.start(leader)  # the other tests have the same fleet
     assert offsets == [offset for offset, _ in written[part.partition]]
+
+
+def test_no_row_is_lost_when_a_connection_breaks_before_the_next_fetch_is_sent(
+    fleet: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = fill(fleet, "broken-pipe")
+    send = Connection.send
+    fetches = 0
+
+    def send_over_broken_pipe(connection: Connection, api_key: ApiKey, request: Any, **options: Any) -> None:
+        nonlocal fetches
+        fetches += api_key is ApiKey.FETCH
+        if api_key is ApiKey.FETCH and fetches % 2 == 0:  # the one that runs while the records are converted
+            connection._socket.shutdown(socket.SHUT_WR)
+        send(connection, api_key, request, **options)
+
+    monkeypatch.setattr(Connection, "send", send_over_broken_pipe)
+    options = {"kafka.max.partition.fetch.bytes": "50000", "fetchOffset.retryIntervalMs": "1"}
+    assert read_all(fleet, subscribe="broken-pipe", **options) == written
+    assert fetches > PARTITIONS
