@@ -6,13 +6,16 @@ Spark gives as the start of a batch to plan is the end of a batch that is done, 
 The checkpoint gets the offset where a stream begins only as the end of a batch, and Spark asks for the beginning again
 after a crash in the first one. Where the beginning is not the same every time ("latest", committed offsets), the first
 batch is therefore empty: its end is the beginning, and from then on it is in the checkpoint.
+
+Spark plans a batch again, for a second branch of the query and after a crash before its commit log has the batch. A
+topic that was created again is therefore known by its old id as long as the batch that begins to read it is planned.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from ottla_pipeline.errors import DataLoss, OptionError, PipelineError
@@ -22,7 +25,7 @@ from ottla_pipeline.reading.options import AtEnd, AtOffsets, Bound, FromGroup, N
 from ottla_pipeline.reading.plan import Offsets, check_named, resolved
 from ottla_pipeline.reading.splitting import split
 from ottla_pipeline.reading.stream_offsets import losses
-from ottla_pipeline.reading.topic_ids import digest, entries, recreated, remembered
+from ottla_pipeline.reading.topic_ids import digests, entries, name_before, recreated, remembered
 from ottla_pipeline.reading.topics import asked_for, chosen, existing
 from ottla_pipeline.topic_partition import EARLIEST, LATEST, TopicPartition
 from ottla_pipeline.wire.group_progress import Committed
@@ -73,6 +76,8 @@ class StreamPlanner:
         self._pause = pause
         self._target: dict[TopicPartition, int] | None = None
         self._ids: dict[str, bytes] | None = None  # digests of the ids of topics; None until they are looked up
+        self._ids_before: dict[str, bytes] = {}  # of topics created again, before the batch from the offsets below
+        self._before_start: PartitionOffsets = {}
         self._saved_ids: dict[str, bytes] | None = None
         self._saved_at_ms = 0.0
         self._begins_at: dict[TopicPartition, int] | None = None  # between `initial` and the batch that it is for
@@ -96,7 +101,7 @@ class StreamPlanner:
             found = {partition: start.offset for partition, start in starts.items()}
             self._check_explicit(bound, found)
         self._begins_at = found
-        self._ids = _digests(layout)
+        self._ids = digests(layout)
         return found
 
     def latest(self, start: PartitionOffsets, *, unlimited: bool = False) -> PartitionOffsets:
@@ -142,7 +147,8 @@ class StreamPlanner:
             for partition, offset in sorted(existing_ends.items())
             if offset > begin[partition]
         ]
-        self._ids = {**(self._ids or {}), **_digests({one: layout[one] for one in existing_ends})}
+        self._ids_before, self._before_start = again, start
+        self._ids = {**(self._ids or {}), **digests({one: layout[one] for one in existing_ends})}
         self._save_ids()
         return split(found, self._options.min_partitions, self._options.max_records_per_partition)
 
@@ -177,7 +183,7 @@ class StreamPlanner:
         return dict(self._cluster.offsets_at(dict.fromkeys(layout, LATEST))) if layout else {}
 
     def _begin(
-        self, start: PartitionOffsets, ends: PartitionOffsets, recreated: Sequence[str]
+        self, start: PartitionOffsets, ends: PartitionOffsets, recreated: Collection[str]
     ) -> dict[TopicPartition, int]:
         """Where reading goes on in each partition of `ends`: new partitions from their first offset on."""
         new = [one for one in ends if one not in start or one.topic in recreated]
@@ -187,15 +193,20 @@ class StreamPlanner:
         # A log that ends before `start` was reported; what it gets from here on is read.
         return {one: earliest[one] if one in earliest else min(start[one], ends[one]) for one in ends}
 
-    def _recreated(self, layout: Mapping[TopicPartition, bytes], start: PartitionOffsets) -> list[str]:
-        """Topics of `start` that have another id than when they were read."""
+    def _recreated(self, layout: Mapping[TopicPartition, bytes], start: PartitionOffsets) -> dict[str, bytes]:
+        """Topics of `start` that have another id than when they were read, with the digest of the one that they had."""
+        read = {one.topic for one in start}
         if self._ids is None:
             stored = {} if self._id_store is None else self._id_store.fetch()
-            self._ids = remembered((entry.metadata for entry in stored.values()), {one.topic for one in start})
-        now = {one.topic: topic_id for one, topic_id in layout.items()}
-        read = {one.topic for one in start}
-        found = [topic for topic in recreated(self._ids, now) if topic in read]
-        self._ids.update({topic: digest(topic_id) for topic, topic_id in now.items() if topic not in found})
+            metadata = [entry.metadata for _, entry in sorted(stored.items())]
+            names = {name_before(topic, start): topic for topic in read}
+            self._ids = remembered(metadata, read)
+            self._ids_before = {names[name]: found for name, found in remembered(metadata, names).items()}
+            self._before_start = start
+        known = {**self._ids, **(self._ids_before if start == self._before_start else {})}
+        now = digests(layout)
+        found = {topic: known[topic] for topic in recreated(known, now) if topic in read}
+        self._ids.update({topic: topic_digest for topic, topic_digest in now.items() if topic not in found})
         return found
 
     def _check_explicit(self, bound: Bound, found: dict[TopicPartition, int]) -> None:
@@ -249,12 +260,14 @@ class StreamPlanner:
 
     def _save_ids(self) -> None:
         """Remembers the topics of a batch before Spark has it in its checkpoint, and again before a broker forgets."""
+        before = {name_before(topic, self._before_start): found for topic, found in self._ids_before.items()}
+        ids = {**(self._ids or {}), **before}
         is_old = self._clock_ms() - self._saved_at_ms > _REMEMBER_AGAIN_MS
-        if self._id_store is None or (self._ids == self._saved_ids and not is_old):
+        if self._id_store is None or (ids == self._saved_ids and not is_old):
             return
         try:
-            self._id_store.commit({one: Committed(0, text) for one, text in entries(self._ids or {}).items()})
-            self._saved_ids, self._saved_at_ms = dict(self._ids or {}), self._clock_ms()
+            self._id_store.commit({one: Committed(0, text) for one, text in entries(ids).items()})
+            self._saved_ids, self._saved_at_ms = ids, self._clock_ms()
         except PipelineError as error:
             _log.warning("the ids of topics are not remembered: %s", error)
 
@@ -279,7 +292,3 @@ class StreamPlanner:
             raise DataLoss(f"{'; '.join(lost)}; with failOnDataLoss=false the query goes on with what is there")
         for cause in lost:
             _log.warning("%s", cause)
-
-
-def _digests(layout: Mapping[TopicPartition, bytes]) -> dict[str, bytes]:
-    return {partition.topic: digest(topic_id) for partition, topic_id in layout.items()}

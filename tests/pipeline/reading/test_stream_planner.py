@@ -209,6 +209,51 @@ def test_a_group_remembers_the_topic_between_two_runs() -> None:
     assert world.planner(groupId="g").latest(found) == found
 
 
+def test_a_batch_that_is_planned_again_begins_again_where_a_topic_created_again_begins() -> None:
+    world = World()
+    planner = world.planner(startingOffsets="earliest", failOnDataLoss="false")
+    end = planner.latest(planner.initial())
+    world.logs, world.ids = {A: (0, 500), B: (0, 10)}, {"t": b"2" * 16}
+    found = planner.latest(end)
+    whole = [("t-0", 0, 500), ("t-1", 0, 10)]
+    assert ranges(planner, end, found) == whole == ranges(planner, end, found)
+    world.logs[A] = (0, 510)
+    assert ranges(planner, found, planner.latest(found)) == [("t-0", 500, 510)]
+
+
+def test_a_batch_that_is_planned_again_by_another_process_begins_where_a_topic_created_again_begins() -> None:
+    world = World()
+    lenient = {"groupId": "g", "startingOffsets": "earliest", "failOnDataLoss": "false"}
+    planner = world.planner(**lenient)
+    first = planner.initial()
+    end = planner.latest(first)
+    assert len(planner.ranges(first, end)) == 2
+    world.logs, world.ids = {A: (0, 500), B: (0, 10)}, {"t": b"2" * 16}
+    found = planner.latest(end)
+    whole = [("t-0", 0, 500), ("t-1", 0, 10)]
+    assert ranges(planner, end, found) == whole
+    # The process is killed before Spark has the batch in its commit log.
+    assert ranges(world.planner(**lenient), end, found) == whole == ranges(world.planner(**lenient), end, found)
+    with pytest.raises(DataLoss, match="topic 't' was deleted and created again"):
+        world.planner(groupId="g").ranges(end, found)
+    # It is in the commit log: the new topic is the one that is read from here on, also by a process that begins now.
+    world.logs[A] = (0, 510)
+    strict = world.planner(groupId="g")
+    assert ranges(strict, found, strict.latest(found)) == [("t-0", 500, 510)]
+
+
+def test_brokers_that_give_no_ids_until_an_upgrade_have_created_no_topic_again() -> None:
+    world = World()
+    world.ids = {"t": bytes(16)}
+    planner = world.planner(startingOffsets="earliest", groupId="g")
+    first = planner.initial()
+    end = planner.latest(first)
+    assert len(planner.ranges(first, end)) == 2
+    assert planner.latest(end) == end
+    world.ids, world.logs[A] = {"t": b"1" * 16}, (0, 110)
+    assert planner.latest(end) == {A: 110, B: 50} == world.planner(groupId="g").latest(end)
+
+
 def test_a_log_that_ends_before_what_was_read_is_data_loss() -> None:
     world = World()
     end = {A: 100, B: 50}
