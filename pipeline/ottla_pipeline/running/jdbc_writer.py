@@ -18,9 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ottla_operator.model.pipeline_jdbc import PASSWORD_VARIABLE, JdbcSink
-from ottla_pipeline.errors import DatabaseUnreachable, PipelineError
+from ottla_pipeline.errors import DatabaseUnreachable, PipelineError, UnknownReplay
 from ottla_pipeline.running.failure_reasons import failure_reason
 from ottla_pipeline.running.upsert_statements import UpsertStatements
+from ottla_pipeline.sink.marker import Action, decide
 
 DRIVER = "org.postgresql.Driver"
 _UNREACHABLE = ("08000", "08001", "08003", "08006", "53", "57P")
@@ -63,10 +64,10 @@ class JdbcWriter:
             connection.run(statements.create_batches)
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        """Writes a batch, unless the table has it."""
+        """Writes a batch, unless the table has it. UnknownReplay where the table has a later one."""
         statements = UpsertStatements(self._sink, f"{self._pipeline}/{self._query_id()}", rows.columns)
         with self._connection() as connection:
-            if connection.number(statements.known_batch) >= batch:
+            if _is_written(connection, statements.known_batch, batch):
                 return
             for table in connection.texts(statements.left_behind):
                 connection.run(statements.drop(table))
@@ -98,15 +99,13 @@ class JdbcWriter:
             raise PipelineError(f"spec.sink.jdbc: {failure_reason(str(error))}") from None
 
     def _move(self, connection: _Database, statements: UpsertStatements, staging: str, batch: int) -> None:
-        connection.begin()
-        make, lock = statements.lock_batch
-        connection.run(make)
-        if connection.number(lock) >= batch:  # another process has written it meanwhile
-            connection.roll_back()
-            return
-        connection.run(statements.upsert(staging))
-        connection.run(statements.note_batch(batch))
-        connection.commit()
+        with connection.transaction():
+            make, lock = statements.lock_batch
+            connection.run(make)
+            if _is_written(connection, lock, batch):  # by another process meanwhile
+                return
+            connection.run(statements.upsert(staging))
+            connection.run(statements.note_batch(batch))
 
     @property
     def _login(self) -> dict[str, str]:
@@ -162,19 +161,34 @@ class _Database:
         found = self.texts(sql)
         return int(found[0]) if found else -1
 
-    def begin(self) -> None:
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """The statements of the block, all or none."""
         with _told():
             self._opened.setAutoCommit(False)
+        try:
+            yield
+            with _told():
+                self._opened.commit()
+        except PipelineError:
+            with contextlib.suppress(PipelineError), _told():
+                self._opened.rollback()
+            raise
+        finally:
+            with contextlib.suppress(PipelineError), _told():
+                self._opened.setAutoCommit(True)
 
-    def commit(self) -> None:
-        with _told():
-            self._opened.commit()
-            self._opened.setAutoCommit(True)
 
-    def roll_back(self) -> None:
-        with _told():
-            self._opened.rollback()
-            self._opened.setAutoCommit(True)
+def _is_written(connection: _Database, known_batch: str, batch: int) -> bool:
+    """Whether the table has the batch. UnknownReplay where it has a later one; see `marker`.
+
+    Spark runs none again but the last one. A batch without the one before it is written: `ottla_batches` forgets none,
+    so the query has had another sink until then.
+    """
+    decision = decide(connection.number(known_batch) + 1, batch, may_be_missing=True)
+    if decision.action is Action.REFUSE:
+        raise UnknownReplay(f"spec.sink.jdbc: {decision.reason}")
+    return decision.action is Action.SKIP
 
 
 @contextlib.contextmanager

@@ -89,10 +89,40 @@ def test_a_batch_that_is_begun_anew_is_written_once_and_another_query_writes_its
     write(rows(spark, (1, "UA", 5)), 3)
     table.query("UPDATE flights SET delay = 100")
     write(rows(spark, (1, "UA", 6)), 3)
-    write(rows(spark, (1, "UA", 6)), 2)
     assert flights(table) == [["1", "UA", "100"]]
     writer(spark, table, query="b")(rows(spark, (1, "UA", 7)), 0)
     assert flights(table) == [["1", "UA", "7"]]
+
+
+def test_a_checkpoint_that_was_put_back_is_told_and_its_rows_are_not_left_out_in_silence(
+    spark: Any, table: Database
+) -> None:
+    write = writer(spark, table)
+    write.prepare(["id", "carrier", "delay"])
+    write(rows(spark, (1, "UA", 5)), 3)
+    # Spark plans a batch of this number anew, with all rows that are there now.
+    with pytest.raises(PipelineError, match=r"spec\.sink\.jdbc: batch 3 is committed, which comes after batch 2: the"):
+        write(rows(spark, (2, "AA", 6)), 2)
+    assert flights(table) == [["1", "UA", "5"]]
+
+
+def test_a_batch_that_another_process_writes_meanwhile_is_not_written_again(spark: Any, table: Database) -> None:
+    write = writer(spark, table)
+    write.prepare(["id", "carrier", "delay"])
+    copy = write._copy
+
+    def copy_slowly(*given: Any) -> None:
+        copy(*given)
+        noted = f"INSERT INTO ottla_batches (query, batch) VALUES ('flights/a', {written})"
+        table.query(f"{noted} ON CONFLICT (query) DO UPDATE SET batch = EXCLUDED.batch")
+
+    write._copy = copy_slowly
+    written = 3
+    write(rows(spark, (1, "UA", 5)), 3)
+    written = 5
+    with pytest.raises(PipelineError, match="batch 5 is committed, which comes after batch 4"):
+        write(rows(spark, (2, "UA", 5)), 4)
+    assert flights(table) == [] and leftovers(table) == []
 
 
 def test_staging_tables_of_killed_runs_are_dropped(spark: Any, table: Database) -> None:
