@@ -38,8 +38,8 @@ def read(wanted_range: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordB
     """The rows of a range as Arrow batches, in the order of offsets. A compacted range has gaps.
 
     Raises:
-        DataLoss: offsets of the range are gone, or the topic was deleted and created again, and failOnDataLoss is true
-            (else what is there is read, with a warning).
+        DataLoss: offsets of the range are gone, at the log's start or at its end, or the topic was deleted and created
+            again, and failOnDataLoss is true (else what is there is read, with a warning).
         ClusterUnreachable: nothing was read for kafkaConsumer.pollTimeoutMs.
         UnreadableRecords, RequestRefused: what a broker sent cannot be read, or it refuses.
     """
@@ -114,7 +114,7 @@ class _RangeReader:
                 found = self._leader.take().responses[0].partitions[0]
                 code = error_of(found.error_code)
                 if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-                    self._skip_what_is_gone()
+                    self._skip_what_is_gone(f"{code.name}, {code.message}")
                     continue
                 if code is not ErrorCode.NONE:
                     self._give_up_or_wait(code)
@@ -134,10 +134,10 @@ class _RangeReader:
                     self._next = chosen.next_offset
                     self._progress_at = time.monotonic()
                     is_asked = self._next < self._end and self._ask_ahead()
-                elif not len(found.records or b""):
-                    self._check_progress("the leader has no records there")
-                else:
+                elif len(found.records or b""):
                     self._fetch_more(found.records)
+                elif self._is_overdue():  # at the end of the log a fetch is empty, and no error
+                    self._skip_what_is_gone("the leader has no records there")
             except TopicRecreated:
                 _report_recreated(self._partition, self._options)
                 self._topic_id = ANY_TOPIC_ID
@@ -229,10 +229,15 @@ class _RangeReader:
         self._fetch_bytes = min(size, 2**31 - 1)
         self._check_progress("the batch there is larger than a fetch may be")
 
-    def _skip_what_is_gone(self) -> None:
-        """The offset is not in the log: goes on at the log's start, or ends where the log ends before the range."""
+    def _skip_what_is_gone(self, reason: str) -> None:
+        """The offset is not in the log: goes on at the log's start, or ends where the log ends before the range.
+
+        NotYet with the reason where it is in the log by now.
+        """
         earliest = self._cluster.offsets_at({self._partition: EARLIEST})[self._partition]
         latest = self._cluster.offsets_at({self._partition: LATEST})[self._partition]
+        if earliest <= self._next < latest:
+            raise NotYet(reason)
         gone = (self._next, min(earliest, self._end)) if self._next < earliest else (max(self._next, latest), self._end)
         message = (
             f"{self._partition}: offsets {gone[0]} to {gone[1] - 1} are gone,"
@@ -251,9 +256,11 @@ class _RangeReader:
             raise NotYet(what)
         raise RequestRefused(what)
 
+    def _is_overdue(self) -> bool:
+        return (time.monotonic() - self._progress_at) * 1000 >= self._connecting.poll_timeout_ms
+
     def _check_progress(self, reason: str) -> None:
-        waited_ms = (time.monotonic() - self._progress_at) * 1000
-        if waited_ms >= self._connecting.poll_timeout_ms:
+        if self._is_overdue():
             raise ClusterUnreachable(
                 f"nothing of {self._partition} from offset {self._next} on could be read for"
                 f" {self._connecting.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs): {reason}"

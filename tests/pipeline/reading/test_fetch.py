@@ -155,16 +155,34 @@ def test_offsets_that_are_gone_are_an_error_or_left_out(fleet: RunningCluster) -
     written = fill(fleet, "short")
     partition = TopicPartition("short", 0)
     end = len(written[partition])
-    behind = OffsetRange(partition, end - 5, end + 10)  # as if the log had lost its end since the planning
     options = {"kafka.bootstrap.servers": fleet.bootstrap, "subscribe": "short"}
-    with pytest.raises(ClusterUnreachable, match="nothing of short-0 from offset"):
-        list(fetch.read(behind, parse({**options, "kafkaConsumer.pollTimeoutMs": "1"})))
     beyond = OffsetRange(partition, end + 5, end + 10)
     with pytest.raises(
         DataLoss, match=f"short-0: offsets {end + 5} to {end + 9} are gone, the log begins at 0 and ends at {end}"
     ):
         list(fetch.read(beyond, parse(options)))
     assert list(fetch.read(beyond, parse({**options, "failOnDataLoss": "false"}))) == []
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_a_log_that_has_lost_its_end_is_read_up_to_where_it_ends(fleet: RunningCluster, isolation: str) -> None:
+    topic = f"cut-{isolation}"
+    written = fill(fleet, topic)
+    partition = TopicPartition(topic, 0)
+    end = len(written[partition])
+    planned = OffsetRange(partition, end - 5, end + 10)  # before an election of a leader that had less
+    options = {
+        "kafka.bootstrap.servers": fleet.bootstrap,
+        "subscribe": topic,
+        "kafka.isolation.level": isolation,
+        "kafkaConsumer.pollTimeoutMs": "1",
+    }
+    with pytest.raises(
+        DataLoss, match=f"{topic}-0: offsets {end} to {end + 9} are gone, the log begins at 0 and ends at {end}"
+    ):
+        list(fetch.read(planned, parse(options)))
+    found = list(fetch.read(planned, parse({**options, "failOnDataLoss": "false"})))
+    assert [offset for batch in found for offset in batch.column("offset").to_pylist()] == [*range(end - 5, end)]
 
 
 def test_a_leader_that_dies_in_the_middle_is_replaced(fleet: RunningCluster) -> None:
