@@ -128,13 +128,13 @@ class RunFolder:
         return self.spool.absolute()
 
     def forgotten_files(self) -> Path | None:
-        """The log of a sink of files that knows batches while the checkpoint is new; None when there is none.
+        """The log of a sink of files that knows a later batch than the checkpoint; None when there is none.
 
-        Spark leaves out each batch whose number is in that log: rows would be lost without a word.
+        Spark leaves out each batch up to the last one of that log: rows would be lost without a word.
         """
-        if self._file_log is None or _has_entries(self.query / "offsets"):
+        if self._file_log is None or _last_batch(self._file_log) <= _last_batch(self.query / "offsets"):
             return None
-        return self._file_log if _has_entries(self._file_log) else None
+        return self._file_log
 
     def to_delete(self) -> list[Path]:
         """What `reset` deletes, of what is there."""
@@ -168,8 +168,13 @@ class RunFolder:
             )
 
 
-def _has_entries(folder: Path) -> bool:
+def _last_batch(log: Path) -> int:
+    """The last batch in one of Spark's logs, each in a file of its number; -1 where there is none.
+
+    Source: HDFSMetadataLog, and CompactibleFileStreamLog, whose files also end in `.compact`.
+    """
     try:
-        return any(folder.iterdir())
+        names = [file.name.removesuffix(".compact") for file in log.iterdir()]
     except (FileNotFoundError, NotADirectoryError):
-        return False
+        return -1
+    return max((int(name) for name in names if name.isdecimal()), default=-1)

@@ -115,3 +115,16 @@ def test_a_new_checkpoint_beside_files_of_another_one_is_told(tmp_path: Path) ->
     (folder.query / "offsets").mkdir(parents=True)
     (folder.query / "offsets" / "0").touch()
     assert folder.forgotten_files() is None
+
+
+def test_a_checkpoint_that_was_put_back_beside_files_is_told(tmp_path: Path) -> None:
+    folder = RunFolder(pipeline(tmp_path / "c", parquet={"path": str(tmp_path / "out")}))
+    for path in (folder.query / "offsets", tmp_path / "out" / FILE_LOG):
+        path.mkdir(parents=True)
+        for name in ("8", ".8.crc", "9.compact", ".9.compact.crc", ".10.0c6a.tmp"):
+            (path / name).touch()
+    assert folder.forgotten_files() is None
+    (tmp_path / "out" / FILE_LOG / "10").touch()
+    assert folder.forgotten_files() == tmp_path / "out" / FILE_LOG
+    (folder.query / "offsets" / "10").touch()  # begun, and not yet in Spark's commit log
+    assert folder.forgotten_files() is None
