@@ -19,6 +19,7 @@ from ottla_operator.api.objects import (
     owned,
 )
 from ottla_operator.effects.ports import ApiError
+from ottla_operator.model.kafka_pipeline import FAILED_FOR_GOOD
 from ottla_operator.runtime.object_cache import ObjectCache, pipeline_of
 from ottla_operator.runtime.pipeline_supervisor import PIPELINE_KINDS
 from ottla_operator.runtime.pipeline_task import PipelineImage, PipelineTask
@@ -152,7 +153,7 @@ class Pipelines:
         message = json.dumps(said) if isinstance(said, dict) else said
         pod = self.kubernetes.there(POD, f"{name}-0")
         ended = {
-            "exitCode": 0 if is_complete else 1,
+            "exitCode": 0 if is_complete else FAILED_FOR_GOOD,
             "message": message,
             "reason": "Completed" if is_complete else "Error",
         }
@@ -165,7 +166,7 @@ class Pipelines:
         job, time = self.kubernetes.there(JOB, name), self.environment.now()
         before, kind = ("SuccessCriteriaMet", "Complete") if is_complete else ("FailureTarget", "Failed")
         conditions = [
-            {"type": one, "status": "True", "reason": "PodFailurePolicy", "message": "exit code 1"}
+            {"type": one, "status": "True", "reason": "PodFailurePolicy", "message": f"exit code {FAILED_FOR_GOOD}"}
             for one in (before, kind)
         ]
         job_status = {"conditions": conditions, "startTime": time}

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from ottla_broker.local.control import ControlError, ask
 from ottla_operator.model.documents import DocumentError, load_documents
-from ottla_operator.model.kafka_pipeline import KafkaPipeline, wrong_servers
+from ottla_operator.model.kafka_pipeline import FAILED_FOR_GOOD, KafkaPipeline, wrong_servers
 from ottla_operator.model.pipeline_sink import FileSink, TopicSink
 from ottla_pipeline.compiled.library import description
 from ottla_pipeline.errors import PipelineError
@@ -117,58 +117,61 @@ def run(
 ) -> None:
     """Runs a pipeline here until it has ended, SIGTERM or Ctrl-C, which end it after the batch that is under way.
 
-    The next run goes on where this one has ended. Exit code 1 when it fails, and is not to be restarted; 143 when a
-    signal has ended a run with availableNow before all was read.
+    The next run goes on where this one has ended. Exit code 3 when it fails and would fail again, 1 when something else
+    has ended it, 143 when a signal has ended a run with availableNow before all was read.
     """
-    pipeline = _one(file, name)
-    if pipeline.is_suspended:
-        _say(f"{pipeline.name}: spec.suspend is true, nothing is run")
-        return
-    if pipeline.executors is not None:
-        _say(f"{pipeline.name}: spec.executors is for Kubernetes and has no effect here: Spark runs with {master}")
     asked_to_end = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: asked_to_end.set())
-    bootstrap = _bootstrap(pipeline, bootstrap_servers)
+    with _for_good():
+        pipeline = _one(file, name)
+        if pipeline.is_suspended:
+            _say(f"{pipeline.name}: spec.suspend is true, nothing is run")
+            return
+        if pipeline.executors is not None:
+            _say(f"{pipeline.name}: spec.executors is for Kubernetes and has no effect here: Spark runs with {master}")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: asked_to_end.set())
+        bootstrap = _bootstrap(pipeline, bootstrap_servers)
+        if stay and not http:
+            _fail("--stay goes with --http")
+        if end_status_file is not None and not end_status_file.parent.is_dir():
+            _fail(f"--end-status {end_status_file}: there is no folder {end_status_file.parent}")
+        _require_spark()
     folder = RunFolder(pipeline)
-    if stay and not http:
-        _fail("--stay goes with --http")
-    if end_status_file is not None and not end_status_file.parent.is_dir():
-        _fail(f"--end-status {end_status_file}: there is no folder {end_status_file.parent}")
+    exit_code = 0
     try:
         with folder.locked(), contextlib.ExitStack() as stack:
-            _require_spark()
             from ottla_pipeline.running.runner import PipelineRun
 
             one = PipelineRun(
                 pipeline, bootstrap, folder, is_once=available_now, is_asked_to_end=asked_to_end, say=_say
             )
-            one.report("Starting")
             if http:
                 stack.enter_context(StatusEndpoint(http, one.status))
             try:
-                with _one_line():
-                    spark = _open_spark(pipeline, master, file, conf)
-                    _say(f"{pipeline.name}: {description()}")
-                    signal.signal(signal.SIGINT, lambda _number, _frame: asked_to_end.set())  # Spark has set its own
-                    try:
-                        went_well = one.run(spark)
-                    finally:
-                        spark.stop()
-            except PipelineError as error:
-                went_well = False
-                one.report("Failed", lastError=str(error), hasBegun=False)
-                _complain(str(error))
+                one.report("Starting")
+                spark = _open_spark(pipeline, master, file, conf)
+                _say(f"{pipeline.name}: {description()}")
+                signal.signal(signal.SIGINT, lambda _number, _frame: asked_to_end.set())  # Spark has set its own
+                try:
+                    exit_code = 0 if one.run(spark) else FAILED_FOR_GOOD
+                finally:
+                    spark.stop()
+            except Exception as error:
+                is_for_good = isinstance(error, PipelineError)
+                exit_code, message = (FAILED_FOR_GOOD, str(error)) if is_for_good else (1, _unforeseen(error))
+                with contextlib.suppress(OSError):
+                    one.report("Failed", lastError=message, reason="", hasBegun=not is_for_good)
+                _complain(message)
             finally:
                 if end_status_file is not None:
                     end_status_file.write_text(end_status(one.status()), encoding="utf-8")
-            if stay and not went_well:
+            if stay and exit_code == FAILED_FOR_GOOD:
                 _say(f"{pipeline.name}: it has failed, and ends with SIGTERM")
                 asked_to_end.wait()
     except PipelineError as error:
-        _fail(str(error))
-    if not went_well:
-        raise typer.Exit(1)
+        _fail(str(error), FAILED_FOR_GOOD)
+    if exit_code:
+        raise typer.Exit(exit_code)
     is_finite = available_now or (pipeline.trigger.is_available_now and not pipeline.trigger.schedule)
     if is_finite and asked_to_end.is_set() and one.status()["phase"] == "Stopped":
         raise typer.Exit(ENDED_BY_SIGNAL)
@@ -340,6 +343,25 @@ def _spark(pipeline: KafkaPipeline, master: str, files: list[Path], conf: list[s
 
 
 @contextlib.contextmanager
+def _for_good() -> Iterator[None]:
+    """What `_fail` says in here, another run would say again."""
+    try:
+        yield
+    except typer.Exit:
+        raise typer.Exit(FAILED_FOR_GOOD) from None
+
+
+def _unforeseen(error: Exception) -> str:
+    """What has ended a run besides its own failures, in one line, and what to do."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    what = f"{type(error).__name__}: {failure_reason(str(error))}"
+    if isinstance(error, ConnectionError | Py4JError) and not isinstance(error, Py4JJavaError):
+        what = f"Spark's JVM has ended ({what}), often for want of memory"
+    return f"{what}; run the pipeline again, it goes on from its checkpoint"
+
+
+@contextlib.contextmanager
 def _one_line() -> Iterator[None]:
     """What Spark raises, for a setting or a master that it does not take and for what nobody has foreseen, in one line.
 
@@ -392,6 +414,6 @@ def _complain(message: str) -> None:
     Console(stderr=True).print(message, style="red", soft_wrap=True, markup=False, highlight=False)
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, exit_code: int = 1) -> NoReturn:
     _complain(message)
-    raise typer.Exit(1)
+    raise typer.Exit(exit_code)

@@ -36,6 +36,9 @@ STORAGE_CLASS = r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?"
 RESTART_POLICIES = ("OnFailure", "Never")
 DEFAULT_BACKOFF_LIMIT = 6
 """Kubernetes' default for a Job."""
+FAILED_FOR_GOOD = 3
+"""Exit code of `ottla pipeline run` after a failure that another run would repeat. Python itself ends with 1, a command
+line with a wrong option with 2."""
 DEFAULT_DRIVER_RESOURCES = Resources({"cpu": "1", "memory": "2Gi"}, {})
 DEFAULT_CLAIM_SIZE = "1Gi"
 CLAIM_DELETION_POLICIES = ("Retain", "Delete")

@@ -33,7 +33,7 @@ from ottla_operator.api.objects import (
     short_hash,
 )
 from ottla_operator.api.pipeline_report import DRIVER
-from ottla_operator.model.kafka_pipeline import KafkaPipeline
+from ottla_operator.model.kafka_pipeline import FAILED_FOR_GOOD, KafkaPipeline
 from ottla_operator.model.pipeline_jdbc import PASSWORD_VARIABLE, JdbcSink
 from ottla_operator.model.pipeline_sink import Target
 from ottla_operator.planning import pipeline_executors, spark_sizes
@@ -56,8 +56,6 @@ GRACE_S = 300
 """How long a batch that is under way may take after SIGTERM. A batch that is killed is run again."""
 START_S = 300
 """How long Python may take until it answers; Spark starts after that."""
-FAILED_FOR_GOOD = 1
-"""Exit code of a driver that has made its attempts."""
 _OF_THE_OPERATOR = ("executors", "image", "resources", "schedule", "suspend", "timeZone")
 """Fields that the operator serves. The driver does not get them, so that it goes on when one changes, where it can."""
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from ottla_broker.cli import pipeline
 from ottla_broker.cli.pipeline import app
 from ottla_operator.model.documents import load_documents
+from ottla_operator.model.kafka_pipeline import FAILED_FOR_GOOD
+from ottla_pipeline.errors import PipelineError
 from ottla_pipeline.running.run_folder import RunFolder
 
 DOCUMENT = """
@@ -70,7 +75,7 @@ def test_a_mistake_is_told_by_its_field(file: Path, old: str, new: str, message:
     file.write_text(file.read_text().replace(old, new))
     for command in ("validate", "run", "status", "reset", "plan"):
         found = ottla(command, "-f", file)
-        assert found.exit_code == 1 and message in found.output
+        assert found.exit_code == (FAILED_FOR_GOOD if command == "run" else 1) and message in found.output
 
 
 def test_a_file_that_is_missing_or_has_no_pipeline_is_told(tmp_path: Path, file: Path) -> None:
@@ -99,17 +104,17 @@ def test_executors_are_checked_and_told_to_have_no_effect_here(file: Path) -> No
     file.write_text(file.read_text().replace("  sink:", executors).replace("bootstrapServers: 127.0.0.1:1", "KEPT"))
     file.write_text(file.read_text().replace("KEPT", "clusterRef: {name: nowhere}"))
     found = ottla("run", "-f", file)
-    assert found.exit_code == 1 and "spec.checkpoint.accessModes: must have ReadWriteMany" in found.output
+    assert found.exit_code == FAILED_FOR_GOOD and "spec.checkpoint.accessModes: must have ReadWriteMany" in found.output
     file.write_text(file.read_text().replace("checkpoint: {", "checkpoint: {accessModes: [ReadWriteMany], "))
     found = ottla("run", "-f", file)
     said = "delays: spec.executors is for Kubernetes and has no effect here: Spark runs with local[*]\n"
-    assert found.exit_code == 1 and said in found.output
+    assert found.exit_code == FAILED_FOR_GOOD and said in found.output
 
 
 def test_a_cluster_that_does_not_run_here_is_told_before_spark_starts(file: Path) -> None:
     file.write_text(file.read_text().replace("bootstrapServers: 127.0.0.1:1", "clusterRef: {name: nowhere}"))
     found = ottla("run", "-f", file)
-    assert found.exit_code == 1 and found.output.startswith("spec.clusterRef.name nowhere: ")
+    assert found.exit_code == FAILED_FOR_GOOD and found.output.startswith("spec.clusterRef.name nowhere: ")
     assert "--bootstrap-servers HOST:PORT" in found.output
 
 
@@ -122,13 +127,71 @@ def test_a_cluster_that_does_not_run_here_is_told_before_spark_starts(file: Path
 )
 def test_a_wrong_option_is_told_before_spark_starts(file: Path, arguments: list[str], message: str) -> None:
     found = ottla("run", "-f", file, *arguments)
-    assert (found.exit_code, found.output) == (1, f"{message}\n")
+    assert (found.exit_code, found.output) == (FAILED_FOR_GOOD, f"{message}\n")
     assert not folder(file).path.exists()
 
 
 def test_staying_after_a_failure_needs_an_address_that_says_so(file: Path) -> None:
     found = ottla("run", "-f", file, "--stay")
-    assert found.exit_code == 1 and "--stay goes with --http" in found.output
+    assert found.exit_code == FAILED_FOR_GOOD and "--stay goes with --http" in found.output
+
+
+class Stopped:
+    """A Spark session of which only its end is asked for."""
+
+    def stop(self) -> None:
+        """Nothing."""
+
+
+def ends_with(error: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a run end so, without Spark; None for attempts that have all failed."""
+    runner = pytest.importorskip("ottla_pipeline.running.runner")
+
+    def run(_one: Any, _spark: Any) -> bool:
+        if error is not None:
+            raise error
+        return False
+
+    monkeypatch.setattr(runner.PipelineRun, "run", run)
+    monkeypatch.setattr(pipeline, "_require_spark", lambda: None)
+    monkeypatch.setattr(pipeline, "_open_spark", lambda *_: Stopped())
+
+
+def gone(call: str) -> Exception:
+    """What Py4J raises for a call that the JVM does not answer any more."""
+    return pytest.importorskip("py4j.protocol").Py4JError(f"An error occurred while calling {call}")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "Spark's JVM has ended (Connection"),
+        ("o34.isActive", "Spark's JVM has ended (Py4JError: An error occurred while calling o34.isActive)"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "checkpoint/status.json.new"),
+            "OSError: [Errno 28] No space left on device: 'checkpoint/status.json.new'; run the pipeline again",
+        ),
+    ],
+)
+def test_a_run_that_ends_unforeseen_is_one_line_and_is_to_be_restarted(
+    file: Path, monkeypatch: pytest.MonkeyPatch, error: Exception | str, said: str
+) -> None:
+    ends_with(gone(error) if isinstance(error, str) else error, monkeypatch)
+    end = file.parent / "end.json"
+    found = ottla("run", "-f", file, "--http", "127.0.0.1:0", "--stay", "--end-status", end)
+    assert found.exit_code == 1 and isinstance(found.exception, SystemExit)
+    assert found.output.splitlines()[-1].startswith(said)
+    status = json.loads(end.read_text())
+    assert (status["phase"], status["hasBegun"]) == ("Failed", True)
+    assert status["lastError"] == found.output.splitlines()[-1]
+
+
+@pytest.mark.parametrize("error", [None, PipelineError("Spark does not start")])
+def test_a_run_that_has_failed_for_good_has_an_exit_code_that_python_has_for_nothing(
+    file: Path, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    ends_with(error, monkeypatch)
+    assert ottla("run", "-f", file).exit_code == FAILED_FOR_GOOD == 3
 
 
 def test_status_of_a_pipeline_that_never_ran_is_pending(file: Path) -> None:

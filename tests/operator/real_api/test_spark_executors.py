@@ -26,7 +26,7 @@ from e2e.kubernetes_api import Kubernetes, Refused
 from ottla_operator.api import names
 from ottla_operator.api.objects import POD, SERVICE_ACCOUNT, Obj, dig, is_terminating, name_of, new, uid_of
 from ottla_operator.effects.kubernetes_api import path_of
-from ottla_operator.model.kafka_pipeline import parse_pipeline
+from ottla_operator.model.kafka_pipeline import FAILED_FOR_GOOD, parse_pipeline
 from ottla_operator.planning import pipeline_executors, pipeline_objects
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.spark]
@@ -101,7 +101,7 @@ class Pods:
     def say(self, pod: Obj, status: Obj) -> None:
         container = name_of_container(pod)
         running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
-        ended = {"terminated": {"exitCode": 1 if status["phase"] == "Failed" else 0}}
+        ended = {"terminated": {"exitCode": FAILED_FOR_GOOD if status["phase"] == "Failed" else 0}}
         state = running if status["phase"] == "Running" else ended
         said = {"name": container, "image": "i", "imageID": "", "ready": True, "restartCount": 0, "state": state}
         ready = [{"type": "Ready", "status": "True"}]

@@ -247,6 +247,15 @@ async def test_available_now_is_a_job_that_runs_once_for_a_document(pipelines: P
     assert uid_of(pipelines.job()) != uid_of(first)
 
 
+async def test_a_job_repeats_what_has_ended_a_driver_but_no_failure_for_good(pipelines: Pipelines) -> None:
+    pipelines.apply(trigger={"availableNow": True})
+    await pipelines.settle()
+    job = pipelines.job()["spec"]
+    rules = {rule["action"]: rule for rule in job["podFailurePolicy"]["rules"]}
+    assert rules["FailJob"]["onExitCodes"] == {"containerName": "driver", "operator": "In", "values": [3]}
+    assert job["backoffLimit"] == 6  # Python ends with 1 for what nobody has foreseen
+
+
 async def test_a_job_that_has_failed_says_why(pipelines: Pipelines) -> None:
     pipelines.apply(trigger={"availableNow": True})
     await pipelines.settle()

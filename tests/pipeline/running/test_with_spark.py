@@ -19,6 +19,7 @@ from confluent_kafka import Producer
 from bench.java import jars
 from ottla_broker.local.ports import free_port
 from ottla_broker.testing import RunningCluster, cluster
+from ottla_operator.model.kafka_pipeline import FAILED_FOR_GOOD
 from tests.pipeline.sink.test_delivery import read_all, topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
@@ -104,7 +105,7 @@ def test_what_only_java_finds_wrong_is_one_line_that_names_the_field_or_the_opti
     (tmp_path / "a.txt").touch()
     (tmp_path / "p.yaml").write_text(ODD.replace(old, new))
     found = ottla(tmp_path, "run", *arguments)
-    assert found.returncode == 1 and message in found.stdout + found.stderr
+    assert found.returncode == FAILED_FOR_GOOD and message in found.stdout + found.stderr
     assert "Traceback" not in found.stderr
     status = json.loads(ottla(tmp_path, "status", "-o", "json").stdout)
     assert status["phase"] == "Failed" and status["lastError"] in found.stdout + found.stderr
@@ -269,7 +270,7 @@ def test_a_delta_table_has_each_record_once_after_a_batch_that_spark_does_not_kn
     topic(fleet, "words")
     write_document(tmp_path, DELTA, fleet)
     without = ottla(tmp_path, "run")
-    assert without.returncode == 1 and "Delta Lake is not on Spark's class path" in without.stderr
+    assert without.returncode == FAILED_FOR_GOOD and "Delta Lake is not on Spark's class path" in without.stderr
     produce(fleet, "words", [b"a", b"b", b"a"])
     run = ("run", "--conf", f"spark.jars={delta_jars()}")
     assert ottla(tmp_path, *run).returncode == 0
@@ -299,7 +300,25 @@ def test_a_stream_that_has_failed_for_good_stays_and_says_why_until_sigterm(
     assert said["lastError"].startswith("spec.steps[1].sql: [UNRESOLVED_COLUMN")
     process.send_signal(signal.SIGTERM)
     process.communicate()
-    assert process.returncode == 1 and json.loads(end.read_text())["phase"] == "Failed"
+    assert process.returncode == FAILED_FOR_GOOD and json.loads(end.read_text())["phase"] == "Failed"
+
+
+def test_a_run_whose_jvm_is_killed_says_so_and_is_to_be_restarted(fleet: RunningCluster, tmp_path: Path) -> None:
+    write_document(tmp_path, FLIGHTS, fleet)
+    end = tmp_path / "end.json"
+    process = subprocess.Popen(
+        command(tmp_path, "run", "--end-status", str(end)),
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert next(process.stdout).startswith("late-flights: ")  # Spark is there
+    (jvm,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(jvm), signal.SIGKILL)
+    _, errors = process.communicate()
+    assert process.returncode == 1
+    assert errors.splitlines()[-1].startswith("Spark's JVM has ended (")
+    status = json.loads(end.read_text())
+    assert (status["phase"], status["hasBegun"]) == ("Failed", True) and status["lastError"] in errors
 
 
 def test_a_run_that_a_signal_ends_before_all_is_read_has_an_exit_code_that_says_so(
