@@ -51,6 +51,10 @@ def in_words_of_document(reason: str, pipeline: KafkaPipeline) -> str:
     if (found := _NO_TOPIC.match(reason)) and (field := _field_of_topic(found[1], pipeline)):
         return f"{field}: {reason.removeprefix('option subscribe: ')}"
     reason = reason.replace("failOnDataLoss=false", "spec.source.failOnDataLoss: false")
+    reason = reason.replace(
+        "missingMarker=write writes it, twice if it was written before",
+        "`ottla pipeline reset` forgets what was read, and the next run writes all of it again",
+    )
     reason = reason.replace("kafka.max.request.size is", "spec.sink.topic.config.max.request.size is")
     if found := _OPTION.match(reason):
         option = found[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from ottla_pipeline.running.failure_reasons import failure_reason
 from ottla_pipeline.running.frames import Frames, StepError
 from ottla_pipeline.running.jdbc_writer import JdbcWriter
 from ottla_pipeline.running.query_options import is_local, sink_options, trigger_options
-from ottla_pipeline.running.run_folder import RunFolder
+from ottla_pipeline.running.run_folder import RunFolder, first_new_batch
 
 POLL_S = 0.25
 
@@ -92,7 +93,7 @@ def start_queries(
     target = pipeline.sink.target
     spool = "" if is_local(spark.sparkContext.master) else str(folder.empty_spool())
     if isinstance(target, TopicSink):
-        options = sink_options(target, bootstrap, spool)
+        options = sink_options(target, bootstrap, spool, first_new_batch(folder.query, time.time()))
         if frames.has_dead_letters:
             result = frames.with_dead_letters(target.topic, pipeline.dead_letters)
         else:
@@ -110,7 +111,9 @@ def start_queries(
         writer = writer.foreachBatch(upserts)
     queries = [started(writer)]
     if frames.has_dead_letters:
-        options = sink_options(TopicSink(pipeline.dead_letters), bootstrap, spool) | {"topic": pipeline.dead_letters}
+        new = first_new_batch(folder.dead_letters, time.time())
+        options = sink_options(TopicSink(pipeline.dead_letters), bootstrap, spool, new)
+        options |= {"topic": pipeline.dead_letters}
         try:
             dead = writer_of(frames.dead, f"{pipeline.name}-dead-letters", folder.dead_letters)
             queries.append(started(dead.format("ottla").options(**options)))

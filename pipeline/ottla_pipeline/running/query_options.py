@@ -39,19 +39,27 @@ def file_options(source: FileSource) -> dict[str, str]:
     return {"maxFilesPerTrigger": str(source.max_files_per_trigger)} if source.max_files_per_trigger else {}
 
 
-def sink_options(sink: TopicSink, bootstrap: str, spool: str = "") -> dict[str, str]:
+def sink_options(
+    sink: TopicSink, bootstrap: str, spool: str = "", first_new_batch: int | None = None
+) -> dict[str, str]:
     """The options of `writeStream.format("ottla")`, without the topic.
 
     Args:
         spool: a folder that driver and executors share, where tasks leave rows for the driver's transaction; "" where
             all run on one machine.
+        first_new_batch: of the query; see `run_folder.first_new_batch`.
     """
-    shared = {"spoolDirectory": spool} if spool and sink.guarantee == EXACTLY_ONCE else {}
+    of_transactions: dict[str, str] = {}
+    if sink.guarantee == EXACTLY_ONCE:
+        if spool:
+            of_transactions["spoolDirectory"] = spool
+        if first_new_batch is not None:
+            of_transactions["missingMarker"] = str(first_new_batch)
     return {
         "kafka.bootstrap.servers": bootstrap,
         "guarantee": sink.guarantee,
         **{f"kafka.{key}": value for key, value in sink.config.items()},
-        **shared,
+        **of_transactions,
     }
 
 

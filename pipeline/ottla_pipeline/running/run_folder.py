@@ -25,6 +25,9 @@ from ottla_pipeline.errors import PipelineError
 STATUS_FILE = "status.json"
 FILE_LOG = "_spark_metadata"
 """In the folder of Parquet files: which files belong to which batch."""
+KEPT_S = 12 * 60 * 60
+"""So long the marker of a batch is there for certain: far less than offsets.retention.minutes, a week (a day before
+Kafka 2.0)."""
 
 
 class RunFolderError(PipelineError):
@@ -166,6 +169,20 @@ class RunFolder:
                 f"spec.checkpoint.path {self.path} is the folder of the pipeline {owner['namespace']}/"
                 f"{owner['pipeline']}: each pipeline needs its own"
             )
+
+
+def first_new_batch(checkpoint: Path, now_s: float) -> int:
+    """The first batch of a query that has left a marker if it was ever written; see `sink.marker`.
+
+    Spark writes the offsets of a batch into its checkpoint before it runs the batch. A batch that the checkpoint does
+    not have was therefore never run. If it has the last one for less than KEPT_S, its marker would still be there.
+    """
+    offsets = checkpoint / "offsets"
+    last = _last_batch(offsets)
+    if last < 0:
+        return 0
+    age_s = now_s - (offsets / str(last)).stat().st_mtime
+    return last if age_s < KEPT_S else last + 1
 
 
 def _last_batch(log: Path) -> int:

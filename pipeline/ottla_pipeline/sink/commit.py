@@ -22,7 +22,7 @@ from ottla_pipeline.sink.delivery import Delivery
 from ottla_pipeline.sink.leaders import leaders_of
 from ottla_pipeline.sink.spool import TaskOutput
 from ottla_pipeline.sink.transaction import Coordinators, SinkTransaction
-from ottla_pipeline.sink.write_options import MissingMarker, WriteOptions
+from ottla_pipeline.sink.write_options import WriteOptions
 from ottla_pipeline.wire.cluster import Cluster
 
 _log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def commit_batch(
         after("begin")
         # Only now: until the id was taken, another copy of the query could have committed.
         found, metadata = coordinators.committed_offset(group, marker.PARTITION)
-        may_be_missing = options.missing_marker is MissingMarker.WRITE
+        may_be_missing = options.unmarked_from is not None and batch_id >= options.unmarked_from
         decision = marker.decide(found, batch_id, may_be_missing=may_be_missing)
         after("look")
         records = sum(batch.records for output in outputs for batch in output.batches)

@@ -8,7 +8,7 @@ the end of the transaction and Spark's own commit log. The marker says which it 
     7        was not written: it is
     8        was written: it is skipped
     9, ...   a batch behind it was written: the checkpoint is not the one that the marker goes on from
-    6, none  the batch before it left no marker: nobody can say whether this one was written
+    6, none  the batch before it left no marker: nobody can say whether this one was written, unless it is new
 
 The group has the query's id, which is in the checkpoint: a new checkpoint is another query, whose batches begin at 0.
 The offset is one of `__consumer_offsets`, the only topic that exists for certain, also after the target was deleted.
@@ -67,7 +67,7 @@ def decide(marker: int, batch_id: int, *, may_be_missing: bool) -> MarkerDecisio
     if batch_id == 0 or marker == batch_id:
         return MarkerDecision(Action.WRITE, f"batch {batch_id} is not committed")
     if may_be_missing:
-        return MarkerDecision(Action.WRITE, f"batch {batch_id - 1} left no marker, and missingMarker is write")
+        return MarkerDecision(Action.WRITE, f"batch {batch_id - 1} left no marker, and missingMarker lets it")
     return MarkerDecision(
         Action.REFUSE,
         f"batch {batch_id - 1} left no marker, so nobody can say whether batch {batch_id} was written before: the"

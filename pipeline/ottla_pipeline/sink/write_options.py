@@ -24,13 +24,6 @@ class Guarantee(Enum):
     AT_LEAST_ONCE = "at-least-once"
 
 
-class MissingMarker(Enum):
-    """missingMarker: what to do with a batch whose predecessor has left no marker."""
-
-    FAIL = "fail"
-    WRITE = "write"
-
-
 @dataclass(frozen=True, slots=True)
 class Sending:
     """How batches are sent: the options of the Java producer, times in ms."""
@@ -67,7 +60,8 @@ class WriteOptions:
     sending: Sending
     topic: str | None = None
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
-    missing_marker: MissingMarker = MissingMarker.FAIL
+    unmarked_from: int | None = None
+    """missingMarker: the first batch that is written although the one before it has left no marker; None for none."""
     transactional_id: str | None = None
     transaction_timeout_ms: int | None = None
     """None chooses one by the size of the batch."""
@@ -96,7 +90,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         sending=_sending(given, guarantee),
         topic=topic,
         guarantee=guarantee,
-        missing_marker=choice(given, "missingMarker", MissingMarker, MissingMarker.FAIL),
+        unmarked_from=_unmarked_from(given),
         transactional_id=transactional_id,
         transaction_timeout_ms=number(given, "kafka.transaction.timeout.ms", None, 1, INT32_MAX),
         spool_directory=given.get("spooldirectory"),
@@ -212,6 +206,15 @@ def _sending(given: Mapping[str, str], guarantee: Guarantee) -> Sending:
         retry_backoff_max_ms=required_number(given, "kafka.retry.backoff.max.ms", 0, default.retry_backoff_max_ms),
         max_block_ms=required_number(given, "kafka.max.block.ms", 0, default.max_block_ms),
     )
+
+
+def _unmarked_from(given: Mapping[str, str]) -> int | None:
+    value = given.get("missingmarker", "fail").lower()
+    if value in ("fail", "write"):
+        return 0 if value == "write" else None
+    if not (value.isascii() and value.isdecimal()):
+        raise OptionError("missingMarker", f"must be fail, write or the number of a batch, not {value!r}")
+    return int(value)
 
 
 def _numbered(given: Mapping[str, str]) -> NumberedWrite | None:

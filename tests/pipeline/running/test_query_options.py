@@ -54,6 +54,12 @@ def test_tasks_of_executors_leave_rows_in_a_shared_folder_where_the_driver_write
     assert sends_itself.spool_directory is None
 
 
+def test_new_batches_need_no_marker_of_the_one_before() -> None:
+    assert parse_write_options(sink_options(TopicSink("t"), "h:1", first_new_batch=8)).unmarked_from == 8
+    assert parse_write_options(sink_options(TopicSink("t"), "h:1")).unmarked_from is None
+    parse_write_options(sink_options(TopicSink("t", "at-least-once"), "h:1", first_new_batch=8))
+
+
 @pytest.mark.parametrize(
     ("config", "problem"),
     [

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from ottla_operator.model.kafka_pipeline import KafkaPipeline, parse_pipeline
-from ottla_pipeline.running.run_folder import FILE_LOG, RunFolder, RunFolderError
+from ottla_pipeline.running.run_folder import FILE_LOG, RunFolder, RunFolderError, first_new_batch
 
 
 def pipeline(path: Path, name: str = "p", **sink: object) -> KafkaPipeline:
@@ -104,6 +105,17 @@ def test_what_cannot_be_deleted_from_the_spool_stays_and_ends_no_run(tmp_path: P
         (folder.empty_spool() / ".snapshot").mkdir()
         (folder.spool / "of-a-killed-executor").touch()
         assert [file.name for file in folder.empty_spool().iterdir()] == [".snapshot"]
+
+
+def test_a_batch_is_new_that_the_checkpoint_does_not_have_or_has_for_a_short_time(tmp_path: Path) -> None:
+    offsets = RunFolder(pipeline(tmp_path / "c")).query / "offsets"
+    assert first_new_batch(offsets.parent, now_s=5e9) == 0
+    offsets.mkdir(parents=True)
+    for name in ("6", "7", ".7.crc", ".8.5fbb.tmp"):
+        (offsets / name).touch()
+        os.utime(offsets / name, (4e9, 4e9))
+    assert first_new_batch(offsets.parent, now_s=4e9 + 60) == 7
+    assert first_new_batch(offsets.parent, now_s=4e9 + 24 * 3600) == 8
 
 
 def test_a_new_checkpoint_beside_files_of_another_one_is_told(tmp_path: Path) -> None:

@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from bench.java import jars
 from ottla_broker.local.ports import free_port
 from ottla_broker.testing import RunningCluster, cluster
 from ottla_operator.model.kafka_pipeline import FAILED_FOR_GOOD
+from ottla_pipeline.sink.marker import group_of
 from tests.pipeline.sink.test_delivery import read_all, topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
@@ -222,6 +224,56 @@ def test_a_pipeline_that_begins_at_the_latest_offset_reads_each_record_after_it_
     assert ottla(tmp_path, "run").returncode == 0
     assert sorted(value for _, _, value in read_all(fleet, "names")) == [b"Ada", b"Lin"]
     assert sorted(value for _, _, value in read_all(fleet, "nobody")) == [b"", b"{bad"]
+
+
+SELDOM = """
+apiVersion: kafka.ottla.dev/v1alpha1
+kind: KafkaPipeline
+metadata: {name: seldom}
+spec:
+  bootstrapServers: BOOTSTRAP
+  source: {files: {path: in, format: json, schema: "value string"}}
+  sink: SINK
+  trigger: {availableNow: true}
+  restartPolicy: Never
+  checkpoint: {path: checkpoint}
+  deadLetters: {topic: DEAD}
+"""
+
+
+def forget_marker(fleet: RunningCluster, checkpoint: Path) -> None:
+    """As brokers do after offsets.retention.minutes."""
+    group = group_of(json.loads((checkpoint / "metadata").read_text())["id"])
+    admin = AdminClient({"bootstrap.servers": fleet.bootstrap})
+    admin.delete_consumer_groups([group])[group].result(60)
+
+
+@pytest.mark.parametrize(
+    ("sink", "checkpoint", "dead"),
+    [("topic: {name: seldom}", "query", "seldom-dead"), ("parquet: {path: out}", "dead-letters", "seldom-dead-too")],
+)
+def test_a_pipeline_goes_on_exactly_once_after_longer_than_its_marker_is_kept(
+    fleet: RunningCluster, tmp_path: Path, sink: str, checkpoint: str, dead: str
+) -> None:
+    topic(fleet, dead)
+    if "seldom}" in sink:
+        topic(fleet, "seldom")
+    write_document(tmp_path, SELDOM.replace("SINK", f"{{{sink}}}").replace("DEAD", dead), fleet)
+    for number, line in enumerate(("{bad", "{worse")):
+        rows(tmp_path, f"{number}.json", [{"value": "a"}, line])
+        done = ottla(tmp_path, "run")
+        assert done.returncode == 0, done.stdout
+        forget_marker(fleet, tmp_path / "checkpoint" / checkpoint)
+    assert sorted(value for _, _, value in read_all(fleet, dead)) == [b"{bad", b"{worse"]
+
+    # Killed after the end of the transaction, before Spark's commit log had the batch, and started a month later.
+    last = tmp_path / "checkpoint" / checkpoint / "commits" / "1"
+    last.unlink()
+    os.utime(tmp_path / "checkpoint" / checkpoint / "offsets" / "1", (0, 0))
+    again = ottla(tmp_path, "run")
+    assert again.returncode == FAILED_FOR_GOOD and "batch 0 left no marker" in again.stdout
+    assert "`ottla pipeline reset`" in again.stdout
+    assert sorted(value for _, _, value in read_all(fleet, dead)) == [b"{bad", b"{worse"]
 
 
 DELTA = """

@@ -218,6 +218,16 @@ def test_a_batch_that_nobody_can_place_is_refused(fleet: RunningCluster) -> None
     assert seen(fleet, name) == Counter(range(2 * ROWS))
 
 
+def test_a_batch_that_is_new_is_written_without_the_marker_of_the_one_before(fleet: RunningCluster) -> None:
+    name = topic(fleet, "new")
+    new = options(fleet, name, missingMarker="7")
+    with pytest.raises(UnknownReplay, match="batch 5 left no marker"):
+        commit_batch(tasks(0, 2, new), "query-new", 6, new)
+    for action in (marker.Action.WRITE, marker.Action.SKIP):
+        assert commit_batch(tasks(0, 2, new), "query-new", 7, new) is action
+    assert seen(fleet, name) == Counter(range(ROWS))
+
+
 @pytest.mark.parametrize("step", ["begin", "enlist", "send"])
 def test_a_job_that_is_killed_leaves_nothing_and_its_repetition_writes_all(fleet: RunningCluster, step: str) -> None:
     name = topic(fleet, f"job-{step}")

@@ -56,6 +56,7 @@ def test_options_of_the_java_producer_are_taken() -> None:
         ("asyncProgressTrackingEnabled", "true", "Spark would write several batches again"),
         ("topic", " ", "option topic: is empty"),
         ("kafka.transactional.id", "", "option kafka.transactional.id: is empty"),
+        ("missingMarker", "-1", "option missingMarker: must be fail, write or the number of a batch, not '-1'"),
         ("txnAppId", "q", "option txnAppId: needs txnVersion, the number of the batch"),
         ("txnVersion", "0", "option txnVersion: needs txnAppId, which says whose batch it is"),
         ("txnVersion", "-1", "option txnVersion: must be at least 0, not -1"),
@@ -68,7 +69,7 @@ def test_a_wrong_option_is_named(name: str, value: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["kafka.transactional.id", "kafka.transaction.timeout.ms", "spoolDirectory", "txnVersion"]
+    "name", ["kafka.transactional.id", "kafka.transaction.timeout.ms", "missingMarker", "spoolDirectory", "txnVersion"]
 )
 def test_what_belongs_to_transactions_needs_exactly_once(name: str) -> None:
     with pytest.raises(OptionError, match=f"option {name}: needs guarantee=exactly-once"):
