@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from ottla_broker.protocol.number_text import whole_number
 from ottla_broker.records.compression import Codec
 from ottla_pipeline.errors import OptionError
 from ottla_pipeline.option_values import INT32_MAX, boolean, choice, number, required_number
@@ -212,9 +213,10 @@ def _unmarked_from(given: Mapping[str, str]) -> int | None:
     value = given.get("missingmarker", "fail").lower()
     if value in ("fail", "write"):
         return 0 if value == "write" else None
-    if not (value.isascii() and value.isdecimal()):
+    batch = whole_number(value)
+    if batch is None or batch < 0:
         raise OptionError("missingMarker", f"must be fail, write or the number of a batch, not {value!r}")
-    return int(value)
+    return batch
 
 
 def _numbered(given: Mapping[str, str]) -> NumberedWrite | None:

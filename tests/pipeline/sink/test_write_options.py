@@ -57,6 +57,7 @@ def test_options_of_the_java_producer_are_taken() -> None:
         ("topic", " ", "option topic: is empty"),
         ("kafka.transactional.id", "", "option kafka.transactional.id: is empty"),
         ("missingMarker", "-1", "option missingMarker: must be fail, write or the number of a batch, not '-1'"),
+        ("missingMarker", "1" * 5000, "option missingMarker: must be fail, write or the number of a batch"),
         ("txnAppId", "q", "option txnAppId: needs txnVersion, the number of the batch"),
         ("txnVersion", "0", "option txnVersion: needs txnAppId, which says whose batch it is"),
         ("txnVersion", "-1", "option txnVersion: must be at least 0, not -1"),
