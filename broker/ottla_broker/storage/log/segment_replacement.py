@@ -125,6 +125,9 @@ class SegmentReplacement:
                         source.is_gone = True
                     first = state.segments.index(sources[0])
                     state.segments = [*state.segments[:first], segment, *state.segments[first + len(sources) :]]
+                    if state.written_segment in sources:
+                        # Nothing behind them is written: a truncation to the end of the log cuts here.
+                        state.written_segment, state.written_position = segment, segment.size
                     state.replacement_count += 1
                 try:
                     unlinked = await self._rename_to_deleted(sources)

@@ -164,11 +164,11 @@ class LogTruncation:
     async def _cut(self, offset: int) -> None:
         """Drops what is at or above `offset`, which is below the assigned offset. Raises OSError."""
         state = self._state
-        last = state.segment_of(offset)
-        if state.has_unwritten_tail and offset == state.log_end_offset:
+        last: Segment | None = state.segment_of(offset)
+        if state.has_unwritten_tail and offset == state.log_end_offset and last is not state.written_segment:
             # The segment that begins here may have no files yet.
-            last = state.written_segment
-        if offset < state.segments[0].base_offset or last not in state.segments:
+            last = next((segment for segment in reversed(state.segments) if segment.base_offset < offset), None)
+        if last is None or offset < state.segments[0].base_offset:  # retention deleted everything below
             await self._start_at(offset)
             return
         if offset == state.log_end_offset and last is state.written_segment:

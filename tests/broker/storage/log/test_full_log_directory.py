@@ -15,7 +15,8 @@ from ottla_broker.adapters import disk_calls
 from ottla_broker.ports.disk import Buffer
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.storage.log.log import Log
-from tests.broker.storage.logs import FullDisk, LogSetup, batch, read_values, written
+from tests.broker.storage.cleaner.cleaning import T0, Storage, append, close_segment, consume, keyed, pairs
+from tests.broker.storage.logs import FullDisk, LogSetup, batch, read_values, until, written
 
 
 async def test_appends_are_refused_until_a_truncation_that_found_no_room_is_repeated(tmp_path: Path) -> None:
@@ -162,6 +163,37 @@ async def test_acknowledged_records_stay_however_often_the_log_directory_gets_ro
             end, acknowledged = log.log_end_offset, log.log_end_offset - 1
     await log.close()
     setup.close()
+
+
+@pytest.mark.parametrize("is_full_first", [True, False])
+async def test_a_log_keeps_its_records_when_compaction_replaces_the_segment_that_it_ends_with(
+    tmp_path: Path, losses: list[int], is_full_first: bool
+) -> None:
+    """Nothing of the next segment is written: the log ends with the segment that compaction replaces, and is truncated
+    to its end when there is room."""
+    storage = Storage(tmp_path)
+    log = await storage.start()
+    append(log, keyed((b"k", b"1")))
+    append(log, keyed((b"k", b"2")))
+    await close_segment(log)
+    if not is_full_first:
+        assert await storage.cleaner.clean_dirtiest() == T0
+    losses.append(errno.ENOSPC)
+    append(log, keyed((b"j", LOST)))
+    await until(lambda: log.is_full)
+    if is_full_first:
+        assert await storage.cleaner.clean_dirtiest() == T0
+
+    losses.clear()
+    log.resume_appends()
+    await until(lambda: not log.is_full)
+    append(log, keyed((b"j", b"new")))
+    expected = [(1, b"k", b"2"), (2, b"j", b"new")]
+    assert pairs(await consume(log, 0)) == expected
+    log = await storage.again()
+    assert pairs(await consume(log, 0)) == expected
+    assert not storage.failures
+    storage.close()
 
 
 async def test_retention_deletes_in_the_next_run_what_it_could_not_rename_for_lack_of_room(
