@@ -104,9 +104,7 @@ class LogTruncation:
                 if with_successor:
                     await state.successor.truncate_to(offset)
                 return
-            if state.has_unwritten_tail:
-                offset = min(offset, state.log_end_offset)  # what is above is dropped too, also on the disk
-            elif offset >= state.assigned_offset:
+            if offset >= state.assigned_offset and not state.has_unwritten_tail:
                 # A leader that appended nothing left an epoch at the end of the log, which its successor does not
                 # know: the log would ask for its end, and diverge, for ever.
                 state.epochs.truncate_from_end(state.assigned_offset)
@@ -115,8 +113,10 @@ class LogTruncation:
             self._begin()
             try:
                 await self._writes.wait_until_written()
-                await self._truncate_future(lambda future: future.truncate_to(offset))
-                await self._cut(offset)
+                # Now, not earlier: one of these writes may have found no room.
+                end = min(offset, state.log_end_offset) if state.has_unwritten_tail else offset
+                await self._truncate_future(lambda future: future.truncate_to(end))
+                await self._cut(end)
             except OSError as error:
                 self._on_no_room(error)
                 raise

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from ottla_broker.ports.disk import File
+from ottla_broker.adapters import disk_calls
+from ottla_broker.ports.disk import Buffer, File
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-from tests.broker.storage.logs import LogSetup, Make, batch, read_values, refused, rolled, written
+from tests.broker.storage.logs import LogSetup, Make, batch, read_values, refused, rolled, until, written
 from tests.broker.storage.numbered import SMALL, fill
 
 
@@ -137,4 +139,39 @@ async def test_records_after_a_truncation_below_the_log_start_offset_survive_a_r
     log = await setup.open(log_start_offset=start)
     assert await read_values(log, 5) == [(5, b"new 0"), (6, b"new 1")]
     assert setup.owner.log_start_checkpoints
+    setup.close()
+
+
+async def test_a_log_ends_with_its_last_written_record_when_a_write_that_a_truncation_awaits_finds_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The truncation keeps offsets 2 and 3, whose write is still under way and then fails."""
+    setup = LogSetup(str(tmp_path))
+    log = await setup.open()
+    for number in range(2):
+        log.append_as_leader(batch(b"kept%d" % number), 0)
+    await written(log)
+    write_all, may_fail = disk_calls.write_all, threading.Event()
+
+    def write(descriptor: int, buffers: Sequence[Buffer]) -> int:
+        if any(b"lost" in bytes(buffer) for buffer in buffers):
+            may_fail.wait(60)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write_all(descriptor, buffers)
+
+    monkeypatch.setattr(disk_calls, "write_all", write)
+    for _ in range(4):
+        log.append_as_leader(batch(b"lost"), 0)
+    truncating = log.truncate_to(4)
+    await until(lambda: log.is_truncating)
+    may_fail.set()
+    await truncating
+    log.resume_appends()
+    await until(lambda: not log.is_full)
+    log.append_as_leader(batch(b"new"), 1)
+    await written(log)
+    expected = [(0, b"kept0"), (1, b"kept1"), (2, b"new")]
+    assert await read_values(log, 0) == expected
+    setup.crash()
+    assert await read_values(await setup.open(is_clean=False), 0) == expected
     setup.close()

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import errno
+import os
+import threading
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from ottla_broker.adapters import disk_calls
+from ottla_broker.ports.disk import Buffer
+from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records import legacy
 from ottla_broker.records.record import Record
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
@@ -20,7 +26,7 @@ from tests.broker.storage.log_dirs.moves import (
     run_until_swapped,
     values,
 )
-from tests.broker.storage.logs import batch, read_bytes, read_values, until, written
+from tests.broker.storage.logs import batch, read_bytes, read_values, rolled, until, written
 
 
 @pytest.fixture
@@ -48,6 +54,40 @@ async def test_a_truncation_of_the_log_truncates_the_future_log(broker: BrokerSt
     await moved.truncate_fully_and_start_at(50)
     await append(moved, 50, 1)
     assert await read_values(await run_until_swapped(broker, back), 50) == values(50, 51)
+
+
+async def test_a_future_log_has_every_record_when_the_log_is_truncated_while_a_copied_one_finds_no_room(
+    broker: BrokerStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = await broker.start()
+    log = await log_with_records(manager, 16)
+    replica = await create_future_replica(broker, log)
+    await broker.manager.future_replicas.copying.copy(replica)
+    await rolled(replica.future)  # else a truncation waits for that
+    write_all, may_fail = disk_calls.write_all, threading.Event()
+
+    def write(descriptor: int, buffers: Sequence[Buffer]) -> int:
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        if name.endswith(".log") and "-future/" in name:
+            may_fail.wait(60)
+            raise OSError(errno.ENOSPC, "No space left on device", name)
+        return write_all(descriptor, buffers)
+
+    monkeypatch.setattr(disk_calls, "write_all", write)
+    await append(log, 16, 4)
+    copying = asyncio.ensure_future(broker.manager.future_replicas.copying.copy(replica))
+    await until(lambda: replica.future.assigned_offset == 20)
+    truncating = log.truncate_to(18)
+    await until(lambda: replica.future.is_truncating)
+    may_fail.set()
+    await truncating
+    with pytest.raises(KafkaError, match="is full"):
+        await copying
+    monkeypatch.setattr(disk_calls, "write_all", write_all)
+    replica.future.resume_appends()
+    await until(lambda: not replica.future.is_full)
+    await append(log, 18, 3, epoch=1)
+    assert await read_values(await run_until_swapped(broker, replica), 0) == values(0, 21)
 
 
 async def test_delete_records_reaches_the_future_log_before_it_is_acknowledged(broker: BrokerStorage) -> None:
