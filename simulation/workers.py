@@ -49,6 +49,8 @@ class SimulatedWorkers:
         async def ask(question: Any) -> Any:
             assert answer is not None
             await way()
+            if future.done():
+                raise asyncio.CancelledError
             reply = await answer(pickle.loads(pickle.dumps(question)))
             await way()
             return pickle.loads(pickle.dumps(reply))

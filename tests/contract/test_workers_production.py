@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from ottla_broker.adapters import workers as process_workers
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.adapters.divided_workers import DividedWorkers
 from ottla_broker.adapters.workers import ProcessWorkers
@@ -19,6 +21,22 @@ from ottla_broker.records.preparation import RecordRules
 from ottla_broker.records.record import Record, build_batch
 from ottla_broker.storage.log.record_jobs import PREPARE_JOB
 from tests.contract.workers_contract import WorkersContract, write_torn_log
+
+
+@pytest.fixture
+def at_question(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    def arrange(act: Callable[[], object]) -> None:
+        receive = process_workers._receive
+
+        async def receive_then(process: asyncio.subprocess.Process) -> tuple[bool | None, Any]:
+            received = await receive(process)
+            if received[0] is None:
+                act()
+            return received
+
+        monkeypatch.setattr(process_workers, "_receive", receive_then)
+
+    return arrange
 
 
 class TestProcessWorkers(WorkersContract):

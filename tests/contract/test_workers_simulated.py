@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
 from ottla_broker.jobs import JOBS
+from simulation import workers as simulated_workers
 from simulation.disk import SimulatedDisk
 from simulation.filesystem import DiskImage
 from simulation.workers import SimulatedWorkers
@@ -33,6 +36,22 @@ class TestSimulatedWorkers(WorkersContract):
     def disk(self, machine: Machine) -> SimulatedDisk:
         assert machine.process is not None
         return SimulatedDisk(machine.process, machine.disks["/d0"], "/d0")
+
+    @pytest.fixture
+    def at_question(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+        def arrange(act: Callable[[], object]) -> None:
+            ways = 0
+
+            async def sleep_then(delay: float) -> None:
+                nonlocal ways
+                await asyncio.sleep(delay)
+                ways += 1
+                if ways == 2:  # of the job, of its question
+                    act()
+
+            monkeypatch.setattr(simulated_workers, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep_then}))
+
+        return arrange
 
     async def test_a_worker_that_dies_fails_its_job(self, workers: SimulatedWorkers, disk: SimulatedDisk) -> None:
         await write_torn_log(disk, "t-0")

@@ -1,10 +1,12 @@
 """The tests that every adapter of the Workers port has to pass. Subclass and provide `workers` (with the jobs of
-`ottla_broker.jobs`), and `disk`: a Disk over an empty log directory that the jobs reach by `disk.path`.
+`ottla_broker.jobs`), `disk`: a Disk over an empty log directory that the jobs reach by `disk.path`, and `at_question`:
+`at_question(act)` calls `act` when a question of a job arrives, before it is answered.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -113,6 +115,24 @@ class WorkersContract:
             await workers.run("compact-log", disk.path, await plan_of(disk, "t-0"), answer=answer)
         # At once, while the worker of the failed job ends.
         assert (await workers.run("recover-log", disk.path, "t-1", 0, 4096, False)).next_offset == 10
+
+    async def test_a_question_that_arrives_after_its_job_is_cancelled_is_not_answered(
+        self, workers: Workers, disk: Disk, at_question: Callable[[Callable[[], object]], None]
+    ) -> None:
+        """Who cancels a job relies on it, and may have deleted the files of the question."""
+        await write_keyed_log(disk, "t-0")
+        await write_torn_log(disk, "t-1")
+        questions = []
+
+        async def answer(question: CleanedSegment) -> None:
+            questions.append(question)
+
+        at_question(lambda: future.cancel())
+        future = workers.run("compact-log", disk.path, await plan_of(disk, "t-0"), answer=answer)
+        with pytest.raises(asyncio.CancelledError):
+            await future
+        assert (await workers.run("recover-log", disk.path, "t-1", 0, 4096, False)).next_offset == 10
+        assert questions == []
 
     async def test_close_cancels_pending_jobs(self, workers: Workers, disk: Disk) -> None:
         await write_torn_log(disk, "t-0")

@@ -166,6 +166,8 @@ class ProcessWorkers:
             is_done, value = await _receive(process)
             while is_done is None:
                 assert task.answer is not None
+                if task.future.done():
+                    return False  # cancelled while the question was on its way: what it is about may be gone
                 try:
                     reply = await task.answer(value)
                 except Exception as error:

@@ -27,7 +27,8 @@ class Workers(Protocol):
         """Runs the job with a Disk for `directory`, the path of a log directory.
 
         The future has the job's result or exception; RuntimeError when the worker process died. Cancelling it ends the
-        job at once. An exception of `answer` ends the job too. Raises KeyError when no job has that name.
+        job at once, and no question of it is answered from then on. An exception of `answer` ends the job too. Raises
+        KeyError when no job has that name.
         """
         ...
 

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from ottla_broker.adapters import disk_calls
+from ottla_broker.adapters import workers as process_workers
+from ottla_broker.adapters.workers import ProcessWorkers
 from ottla_broker.config import TopicValues
+from ottla_broker.jobs import JOBS
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.files.names import RECOVERY_POINTS
 from ottla_broker.storage.log.config import LogConfig
@@ -270,6 +273,34 @@ async def test_a_log_stays_cleanable_when_a_job_reads_what_a_truncation_removed(
     storage.cleaner._not_before.clear()
     await storage.clean(log)
     assert pairs(await consume(log)) == [(1, b"k", b"3")]
+
+
+async def test_no_segment_is_replaced_once_the_cleaning_of_its_log_is_paused(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker has asked for the replacement, and a replica is moved to another log directory: the files of the
+    cleaned segment are deleted while they would be renamed."""
+    log = await two_values(storage)
+    workers = ProcessWorkers(JOBS)
+    storage.workers.run = workers.run
+    receive, pauses = process_workers._receive, []
+
+    async def pause_then(process: asyncio.subprocess.Process) -> tuple[bool | None, Any]:
+        received = await receive(process)
+        if received[0] is None:
+            pauses.append(asyncio.ensure_future(storage.cleaner.abort_and_pause(T0)))
+            await asyncio.sleep(0)  # it begins
+        return received
+
+    monkeypatch.setattr(process_workers, "_receive", pause_then)
+    storage.cleaner.start()
+    await until(lambda: pauses)
+    await pauses[0]
+    workers.close()
+    await workers.wait_closed()
+    assert pairs(await consume(log)) == [(0, b"k", b"1"), (1, b"k", b"2")]
+    assert storage.failures == []
+    assert not [name for name in storage.files() if name.endswith((".cleaned", ".swap", ".deleted"))]
 
 
 async def test_consumers_continue_while_segments_are_replaced(storage: Storage) -> None:
