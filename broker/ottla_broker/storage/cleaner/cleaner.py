@@ -282,9 +282,9 @@ class LogCleaner:
 
     async def _clean(self, log: Log, dirty: CleanableRange, truncations: int, settings: CleanerSettings) -> None:
         partition = log.topic_partition
-        if log.truncation_count != truncations:
-            return  # selected again with its new segments
         sources = {one.base_offset: one for one in log.segments[:-1] if one.base_offset < dirty.end}
+        if not sources or log.truncation_count != truncations:
+            return  # retention deleted all of it, or a truncation: selected again with its new segments
         replacement: asyncio.Future[list[str] | None] | None = None
         started = self._clock.monotonic()
 

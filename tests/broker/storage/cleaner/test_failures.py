@@ -275,6 +275,29 @@ async def test_a_log_stays_cleanable_when_a_job_reads_what_a_truncation_removed(
     assert pairs(await consume(log)) == [(1, b"k", b"3")]
 
 
+async def test_a_log_stays_cleanable_when_retention_deletes_what_was_selected(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The selection goes on to other logs, whose time indexes it reads."""
+    log = await two_values(storage)
+    select = storage.cleaner._select
+
+    async def select_and_delete() -> Any:
+        chosen = await select()
+        await log.advance_log_start_offset(2)
+        await log.delete_old_segments()
+        return chosen
+
+    monkeypatch.setattr(storage.cleaner, "_select", select_and_delete)
+    await storage.cleaner.clean_dirtiest()
+    monkeypatch.setattr(storage.cleaner, "_select", select)
+    assert storage.cleaner.uncleanable == {} and storage.notices == []
+    append(log, keyed((b"k", b"3")))
+    append(log, keyed((b"k", b"4")))
+    await storage.clean(log)
+    assert pairs(await consume(log)) == [(3, b"k", b"4")]
+
+
 async def test_no_segment_is_replaced_once_the_cleaning_of_its_log_is_paused(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
