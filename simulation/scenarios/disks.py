@@ -1,4 +1,4 @@
-"""Brokers with two or three disks. One disk at a time fails, hangs or is full; the others continue, and it comes back.
+"""Brokers with one to three disks. One disk at a time fails, hangs or is full; the others continue, and it comes back.
 
     eio     from a drawn call on each call fails with EIO; healed after a while. The disk may have lost its unsynced
             data by then, as after an unplug. The broker may have had no coordination store meanwhile, so that no other
@@ -6,7 +6,8 @@
     hang    no call completes: for less than ottla.log.dir.io.timeout.ms, which must have no effect, or for longer
     full    nothing more fits, or little
 
-The broker never halts or restarts, and the directory is online again within SETTLE_S after it is healed. With
+The broker never halts or restarts, and the directory is online again within SETTLE_S after it is healed. One whose only
+disk fails halts, and is started again on the same boot once that is healed. With
 flush.messages=1 no acknowledged or delivered record is lost. Without it only a disk that lost its unsynced data loses
 records: with several brokers no more than the oracle model allows, and at the end all of them are in sync.
 """
@@ -50,7 +51,10 @@ async def run(world: World) -> Checker:
     if count > 1:
         # A broker that is without the coordination store for a while stays a member.
         settings["zookeeper.session.timeout.ms"] = "18000"
-    fleet = SimulatedFleet(world, count, settings, disks=draw.choice((2, 2, 3)))
+    disks = draw.choice((2, 2, 3))
+    if count > 1 and world.stream("one disk").random() < 0.3:
+        disks = 1
+    fleet = SimulatedFleet(world, count, settings, disks=disks)
     checker, workload, forget, end = (_alone if count == 1 else _together)(world, fleet, is_flushed=flushed)
     clients = [Client(world, fleet.fabric, f"client-{n}", f"10.1.0.{n}", fleet.bootstrap) for n in (1, 2)]
     await fleet.start()
@@ -110,6 +114,9 @@ async def _fault(world: World, draw: random.Random, fleet: SimulatedFleet, forge
     """One fault of one disk, its healing, and the return of the directory."""
     broker = draw.choice(fleet.brokers)
     path = draw.choice(broker.paths)
+    if len(broker.paths) == 1:
+        await _halt(world, draw, broker, forget)
+        return
     kind = draw.choice(("eio", "eio", "hang", "full"))
     world.note(f"{kind} of {path}")
     world.trace.event("disk-fault", kind, path)
@@ -130,6 +137,26 @@ async def _fault(world: World, draw: random.Random, fleet: SimulatedFleet, forge
         await _full(draw, broker, path)
     _others_are_well(broker, path)
     await broker.until_directory(path, ("online",), SETTLE_S)
+
+
+async def _halt(world: World, draw: random.Random, broker: SimulatedBroker, forget: Forget) -> None:
+    """The only disk fails from the n-th call on, and somebody repairs it, soon or late."""
+    (path,) = broker.paths
+    image = broker.machine.disks[path]
+    world.note(f"eio of {path}, the only one")
+    world.trace.event("disk-fault", "halt", path)
+    broker.may_halt = True
+    image.fails_in = draw.choice((1, 10)) * draw.randrange(10)
+    async with asyncio.timeout(SETTLE_S):
+        await broker.has_halted.wait()
+    broker.crash()
+    if draw.random() < 0.7:
+        world.trace.event("disk-forgets", path)
+        forget(broker, path)
+    image.failure = None
+    await asyncio.sleep(draw.choice((0.0, 1.0, 30.0)) * draw.random())
+    broker.start()
+    await broker.wait_started()
 
 
 async def _eio(draw: random.Random, broker: SimulatedBroker, path: str) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ottla_broker.config import BrokerConfig, TopicConfig
@@ -32,6 +32,7 @@ from ottla_broker.server.assembly.serving import BrokerIdentity, ServingParts, m
 from ottla_broker.server.controlled_shutdown import request_controlled_shutdown
 from ottla_broker.server.directory_events import DirectoryEvents
 from ottla_broker.server.edge.advertised import advertised_endpoints
+from ottla_broker.server.failed_directories import FailedDirectories
 from ottla_broker.server.lifecycle import (
     FAILURE_ACTIONS,
     BrokerState,
@@ -67,6 +68,8 @@ __all__ = ["Broker", "StartRefused"]
 _LAG_CHECK_S = 1.0
 _LONGEST_WAIT_FOR_CONTROLLER_S = 10.0
 """After a loss of power a registration waits for the controller for so long, and three session timeouts."""
+_RECORD_FAILURE_S = 2.0
+"""For so long a broker whose last log directory has failed tries to record that before it halts."""
 _FORESEEN = (LogDirectoryError, CheckpointError, RegistrationRefused, OSError, CoordinationError, StartRefused)
 """What keeps a broker from starting and needs no traceback."""
 
@@ -118,6 +121,9 @@ class Broker:
         self._client_metrics_configs = ClientMetricsConfigs(ports.coordination, ports.clock, self._logger)
         self._dynamic_config: DynamicConfig | None = None
         self._directory_events: DirectoryEvents | None = None
+        self._failed_directories: FailedDirectories | None = None
+        self._halting: asyncio.Task[None] | None = None
+        """The last log directory has failed, which is being recorded before the halt."""
         self._serving: ServingParts | None = None
 
     @property
@@ -274,6 +280,8 @@ class Broker:
         await self.log_manager.claim(self.broker_id, self.cluster_id)
         registry = self.log_manager.registry
         await RegistryZnode(self.broker_id, self._ports.coordination, registry).recall()
+        self._failed_directories = FailedDirectories(self._ports.coordination, self.log_manager, self._logger)
+        await self._failed_directories.recall()
 
     async def _read_stored_config(self) -> None:
         self._dynamic_config = DynamicConfig(
@@ -291,7 +299,12 @@ class Broker:
         self.config.on_change(self._on_config_change)
 
     async def _load_logs(self) -> None:
-        await self.log_manager.load()
+        try:
+            await self.log_manager.load()
+        except OSError:
+            await self._record_failed(self.log_manager.offline_paths)
+            raise
+        await self._record_failed(self.log_manager.offline_paths)
         self.log_manager.start()
         for one in self.log_manager.states:
             if not one.is_live:
@@ -373,7 +386,8 @@ class Broker:
             self._logger,
             absent=absent,
             is_empty=not logs,
-            has_others=len(lost) < len(logs),
+            # What a directory had when it failed is not known to be gone, as it is after a power loss.
+            has_others=len(lost) < len(logs) or any(one.has_failed_before for one in manager.directories),
         )
 
     async def _stand_for_controller(self) -> None:
@@ -442,6 +456,9 @@ class Broker:
 
     async def _close_log_dirs(self) -> None:
         await self.log_manager.close(self.broker_epoch)
+        await self._record_failed(self.log_manager.access.failed_at_close)
+        if self._halting is not None:
+            await asyncio.wait([self._halting])
 
     async def _forget_session(self) -> None:
         if self._registration is not None:
@@ -550,9 +567,12 @@ class Broker:
             pass  # CONNECTED follows, and with it the next try
 
     def _on_directory_failure(self, path: str, error: OSError) -> None:
-        if not self.log_manager.live_paths:
-            self._fail(Failure.LAST_LOG_DIR, f"log directory {path} failed: {error}; no log directory is left")
+        if self._lifecycle.has_ended:
             return
+        if not self.log_manager.live_paths:
+            self._halting = self._ports.clock.spawn(self._record_and_halt(path, error), name="halt")
+            return
+        self._ports.clock.spawn(self._record_failed([path]), name=f"record the failure of {path}")
         self._fail(Failure.LOG_DIR, f"log directory {path} failed: {error}; it is offline, the others are used")
         if self._serving is not None:
             self._serving.replica_manager.directory_failed()
@@ -560,6 +580,16 @@ class Broker:
             self._directory_events.report()
         if self._serving is not None and self.is_ready:
             self._serving.recreation.start()
+
+    async def _record_and_halt(self, path: str, error: OSError) -> None:
+        await self._record_failed([path])
+        self._fail(Failure.LAST_LOG_DIR, f"log directory {path} failed: {error}; no log directory is left")
+
+    async def _record_failed(self, paths: Collection[str]) -> None:
+        """Returns once the coordination store has it that these directories have failed, or after _RECORD_FAILURE_S."""
+        if paths and self._failed_directories is not None:
+            recording = self._ports.clock.spawn(self._failed_directories.record(paths), name="record failures")
+            await asyncio.wait([recording], timeout=_RECORD_FAILURE_S)
 
     def _on_directory_change(self, path: str) -> None:
         """Full, or online again: which replicas may lead has changed."""

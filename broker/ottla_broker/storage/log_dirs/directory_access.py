@@ -69,6 +69,8 @@ class DirectoryAccess:
         self._next_shortage_notice = float("-inf")
         self.is_closed = False
         """The broker stops: failures have no consequences any more, and nothing new starts."""
+        self.failed_at_close: dict[str, None] = {}
+        """The directories that have failed since."""
 
     def disk(self, path: str) -> LogDisk:
         """The Disk of a directory now. Raises KeyError for a path that log.dirs does not name."""
@@ -132,7 +134,10 @@ class DirectoryAccess:
         if is_shortage(error):
             self.shortage(disk, error)
             return
-        if self.is_closed or self._disks[disk.path] is not disk or not self.mark_offline(disk.path, error):
+        if self.is_closed:
+            self.failed_at_close[disk.path] = None
+            return
+        if self._disks[disk.path] is not disk or not self.mark_offline(disk.path, error):
             return
         self._on_offline(disk)
         self._on_failure(disk.path, error)

@@ -4,7 +4,8 @@
     ottla.new-directory         the directory was empty
 
 A start that finds such a file removes the broker's replicas from their ISRs before it registers; the file survives
-starts that do not get so far. Not here: who writes the files (`log_directory.py`), and how the replicas leave the ISRs
+starts that do not get so far. A directory that has failed takes no file: `server.failed_directories` records that, with
+the meaning of the first one. Not here: who writes the files (`log_directory.py`), and how the replicas leave the ISRs
 (`server`).
 """
 
@@ -27,6 +28,8 @@ class DirectoryMarkers:
     def __init__(self, directories: list[LogDirectory], on_live: OnLive) -> None:
         self._directories = directories
         self._on_live = on_live
+        self.on_cleared: Callable[[LogDirectory], Awaitable[None]] = _nothing
+        """Called with a directory of which nobody relies any more on what it may have lost."""
 
     @property
     def is_power_loss_suspected(self) -> bool:
@@ -52,10 +55,16 @@ class DirectoryMarkers:
         has been compared with the state of its partition."""
         # The list first: a directory that is reopened while the others are written is not reported yet. One that was
         # live at the start waits for `broker_registered`.
-        reopened = [one for one in self._directories if one.is_power_loss_suspected and one.has_failed]
+        reopened = [one for one in self._directories if one.has_failed]
         for directory in reopened:
             await self._clear_power_loss(directory)
 
     async def _clear_power_loss(self, directory: LogDirectory) -> None:
-        directory.is_power_loss_suspected = False
-        await self._on_live(directory.path, lambda disk: disk.delete(POWER_LOSS_SUSPECTED))
+        if directory.is_power_loss_suspected:
+            directory.is_power_loss_suspected = False
+            await self._on_live(directory.path, lambda disk: disk.delete(POWER_LOSS_SUSPECTED))
+        await self.on_cleared(directory)
+
+
+async def _nothing(directory: LogDirectory) -> None:
+    return

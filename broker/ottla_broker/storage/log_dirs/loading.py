@@ -121,7 +121,7 @@ class DirectoryLoader:
         self._progress.total += len(found)
         if not directory.was_clean:
             await self._recovery.measure(disk, [(name, recovery_points.get(tp, 0)) for tp, name in found])
-        may_have_holes = directory.lost_power or directory.has_failed
+        may_have_holes = directory.lost_power or directory.has_failed or directory.has_failed_before
         remaining: Iterator[tuple[TopicPartition, str]] = iter(found)
         reader = ContentsReader(disk, [name for _, name in found]) if directory.was_clean else None
 

@@ -70,6 +70,8 @@ class LogDirectory:
     """Power was lost, before this start or before an earlier one that did not get to its registration."""
     has_failed: bool = False
     """It was offline in this incarnation of the broker: what was not flushed may be gone, as after a power loss."""
+    has_failed_before: bool = False
+    """The same in an earlier incarnation, whose replicas have not been compared with the others since."""
     is_new: bool = False
     """It was empty, at this start or at an earlier one that did not get to its registration."""
 

@@ -1,0 +1,71 @@
+"""Keeps in the coordination store which log directories have failed, as `/ottla/failed-log-dirs/<directory.id>`.
+
+What a directory had not flushed when it failed may be gone, as after a power loss: the kernel drops pages that it
+cannot write, and a person who repairs a file system unmounts it. While the broker runs it knows that itself, and
+compares the replicas when the directory is reopened. The next start cannot know: the boot id is the same, and the
+directory takes no marker file. So the failure is recorded here, and a start that finds the record treats the directory
+as one that lost power. The record is deleted once nobody relies on what may be lost.
+
+Worked example: 0 and 1 are in sync with t-0. The only directory of 0 fails in the middle of a segment's flush and is
+mounted again: the segment lacks its end, the next one is there. Without the record 0 would take the hole for a gap that
+compaction left, and lead with it. With it, the log ends at the hole, and 0 registers once it is out of the ISR.
+
+Not here: what a start makes of it (`storage.log_dirs.loading`, `server.power_loss`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from ottla_broker.ports import Coordination
+from ottla_broker.ports.coordination import CoordinationError, NodeExists
+from ottla_broker.server.peers.registration import make_path
+from ottla_broker.storage.log_dirs.log_directory import LogDirectory
+from ottla_broker.storage.log_dirs.log_manager import LogManager
+
+ROOT = "/ottla/failed-log-dirs"
+
+
+class FailedDirectories:
+    """Of one broker, once it has claimed its directories; `DirectoryMarkers` deletes what is recorded here."""
+
+    def __init__(self, coordination: Coordination, log_manager: LogManager, logger: logging.LoggerAdapter[Any]) -> None:
+        self._coordination = coordination
+        self._log_manager = log_manager
+        self._logger = logger
+        log_manager.markers.on_cleared = self._delete
+
+    async def recall(self) -> None:
+        """At a start, before the logs are loaded. Raises CoordinationError."""
+        await make_path(self._coordination, ROOT)  # now: there may be little time for a record
+        for directory in self._log_manager.directories:
+            directory_id = None if directory.meta is None else directory.meta.directory_id
+            if directory_id is not None and await self._coordination.exists(f"{ROOT}/{directory_id}") is not None:
+                directory.has_failed_before = directory.is_power_loss_suspected = True
+                self._logger.warning(
+                    "log directory %s failed when it was used last: records that were not flushed may be gone",
+                    directory.path,
+                )
+
+    async def record(self, paths: Iterable[str]) -> None:
+        """These directories have failed. A store that does not take it is logged."""
+        for path in paths:
+            directory_id = self._log_manager.states[path].directory_id
+            if directory_id is None:
+                continue
+            try:
+                with contextlib.suppress(NodeExists):
+                    await self._coordination.create(f"{ROOT}/{directory_id}", path.encode())
+            except CoordinationError as error:
+                self._logger.warning("the failure of log directory %s could not be recorded: %s", path, error)
+
+    async def _delete(self, directory: LogDirectory) -> None:
+        """A record that stays only has the next start wait."""
+        has_record = directory.has_failed or directory.has_failed_before
+        # Of one that is offline again the record is of now.
+        if has_record and directory.meta is not None and self._log_manager.states.is_live(directory.path):
+            with contextlib.suppress(CoordinationError):
+                await self._coordination.delete(f"{ROOT}/{directory.meta.directory_id}")
