@@ -130,7 +130,7 @@ class JdbcWriter:
 
 
 class _Database:
-    """A connection of the JVM, whose errors are PipelineErrors. Each statement commits, until `begin`."""
+    """A connection of the JVM, whose errors are PipelineErrors. Each statement commits, but in a `transaction`."""
 
     def __init__(self, opened: Any) -> None:
         self._opened = opened
@@ -170,7 +170,7 @@ class _Database:
             yield
             with _told():
                 self._opened.commit()
-        except PipelineError:
+        except BaseException:  # the end of the transaction below would commit it
             with contextlib.suppress(PipelineError), _told():
                 self._opened.rollback()
             raise

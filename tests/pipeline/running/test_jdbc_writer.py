@@ -125,6 +125,24 @@ def test_a_batch_that_another_process_writes_meanwhile_is_not_written_again(spar
     assert flights(table) == [] and leftovers(table) == []
 
 
+def test_a_batch_that_is_interrupted_leaves_nothing(
+    spark: Any, table: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ottla_pipeline.running.upsert_statements import UpsertStatements
+
+    def interrupt(statements: UpsertStatements, batch: int) -> str:
+        raise KeyboardInterrupt
+
+    write = writer(spark, table)
+    write.prepare(["id", "carrier", "delay"])
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(UpsertStatements, "note_batch", interrupt)
+        write(rows(spark, (1, "UA", 5)), 0)
+    assert flights(table) == []
+    write(rows(spark, (1, "UA", 6)), 0)
+    assert flights(table) == [["1", "UA", "6"]]
+
+
 def test_staging_tables_of_killed_runs_are_dropped(spark: Any, table: Database) -> None:
     write = writer(spark, table)
     write.prepare(["id", "carrier", "delay"])
