@@ -212,8 +212,16 @@ class TopicAdministration:
 
     def _is_deletion_started(self, name: str) -> Callable[[], bool]:
         context, topic_id = self._context, self._context.topic_id(name)
-        # The topic may be gone by the time the broker answers, and another one may have its name.
-        return lambda: name in context.deletion_started or context.topic_id(name) != topic_id
+
+        def is_started() -> bool:
+            # The topic may be gone by the time the broker answers, and another one may have its name.
+            if name in context.deletion_started or context.topic_id(name) != topic_id:
+                return True
+            # Nor is there anything to wait for where no partition has ever been in the metadata.
+            partitions = context.partitions_of(name)
+            return not any(tp in context.leadership or tp in context.unreadable_partitions for tp in partitions)
+
+        return is_started
 
     def _is_led(self, name: str) -> Callable[[], bool]:
         context = self._context

@@ -64,6 +64,21 @@ async def test_a_deletion_behind_many_others_is_answered_once_the_topic_is_out_o
     assert channels.metadata(0, "z").leader == -2
 
 
+async def test_a_deletion_behind_many_others_of_a_topic_that_no_broker_knows_is_answered(fleet):
+    """None of its replicas was ever online: it is in no metadata, and the request that ends it does not name it."""
+    await fleet.tool.create(znodes.topic_path("z"), znodes.TopicAssignment({0: (9,)}).encode())
+    controller, _ = await fleet_of(fleet)
+    names = [f"t{number}" for number in range(60)]
+    await controller.create_topics([NewTopic(name, assignment={0: (1, 2)}) for name in names], timeout_ms=WAIT_MS)
+    marked = asyncio.Event()
+    await fleet.tool.children(znodes.DELETE_TOPICS, lambda _: marked.set())
+    marking = fleet.tool.multi([Create(znodes.delete_topic_path(name)) for name in names])
+    await marked.wait()
+    (result,) = await controller.delete_topics(["z"], timeout_ms=WAIT_MS)
+    await marking
+    assert result.error is ErrorCode.NONE
+
+
 async def test_the_deletion_of_a_topic_without_partitions_is_answered(fleet):
     await fleet.tool.create(znodes.topic_path("empty"), znodes.TopicAssignment({}).encode())
     controller, _ = await fleet_of(fleet)
