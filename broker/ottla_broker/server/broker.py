@@ -280,7 +280,9 @@ class Broker:
         await self.log_manager.claim(self.broker_id, self.cluster_id)
         registry = self.log_manager.registry
         await RegistryZnode(self.broker_id, self._ports.coordination, registry).recall()
-        self._failed_directories = FailedDirectories(self._ports.coordination, self.log_manager, self._logger)
+        self._failed_directories = FailedDirectories(
+            self._ports.coordination, self._ports.clock, self.log_manager, self._logger
+        )
         await self._failed_directories.recall()
 
     async def _read_stored_config(self) -> None:
@@ -387,7 +389,8 @@ class Broker:
             absent=absent,
             is_empty=not logs,
             # What a directory had when it failed is not known to be gone, as it is after a power loss.
-            has_others=len(lost) < len(logs) or any(one.has_failed_before for one in manager.directories),
+            has_others=len(lost) < len(logs)
+            or any(one.has_failed_before and not one.lost_power for one in manager.directories),
         )
 
     async def _stand_for_controller(self) -> None:

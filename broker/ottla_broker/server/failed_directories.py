@@ -15,25 +15,31 @@ Not here: what a start makes of it (`storage.log_dirs.loading`, `server.power_lo
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Iterable
 from typing import Any
 
-from ottla_broker.ports import Coordination
+from ottla_broker.ports import Clock, Coordination
 from ottla_broker.ports.coordination import CoordinationError, NodeExists
 from ottla_broker.server.peers.registration import make_path
 from ottla_broker.storage.log_dirs.log_directory import LogDirectory
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 
 ROOT = "/ottla/failed-log-dirs"
+_RETRY_S = 1.0
+"""Pause before a failure that the store did not take is recorded again."""
 
 
 class FailedDirectories:
     """Of one broker, once it has claimed its directories; `DirectoryMarkers` deletes what is recorded here."""
 
-    def __init__(self, coordination: Coordination, log_manager: LogManager, logger: logging.LoggerAdapter[Any]) -> None:
+    def __init__(
+        self, coordination: Coordination, clock: Clock, log_manager: LogManager, logger: logging.LoggerAdapter[Any]
+    ) -> None:
         self._coordination = coordination
+        self._clock = clock
         self._log_manager = log_manager
         self._logger = logger
         log_manager.markers.on_cleared = self._delete
@@ -51,16 +57,26 @@ class FailedDirectories:
                 )
 
     async def record(self, paths: Iterable[str]) -> None:
-        """These directories have failed. A store that does not take it is logged."""
-        for path in paths:
-            directory_id = self._log_manager.states[path].directory_id
-            if directory_id is None:
-                continue
+        """These directories have failed. Tries again until the store has it, or the directory is live again."""
+        await asyncio.gather(*[self._record(path) for path in list(paths)])
+
+    async def _record(self, path: str) -> None:
+        directory_id = self._log_manager.states[path].directory_id
+        if directory_id is None:
+            return
+        is_logged = False
+        while True:
             try:
                 with contextlib.suppress(NodeExists):
                     await self._coordination.create(f"{ROOT}/{directory_id}", path.encode())
+                return
             except CoordinationError as error:
-                self._logger.warning("the failure of log directory %s could not be recorded: %s", path, error)
+                if not is_logged:
+                    self._logger.warning("the failure of log directory %s is not recorded yet: %s", path, error)
+                is_logged = True
+            await self._clock.sleep(_RETRY_S)
+            if self._log_manager.states.is_live(path):
+                return
 
     async def _delete(self, directory: LogDirectory) -> None:
         """A record that stays only has the next start wait."""

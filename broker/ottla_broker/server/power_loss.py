@@ -102,8 +102,8 @@ async def until_out_of_sync(
             return
         if clock.monotonic() > deadline:
             logger.error(
-                "power was lost or a directory was empty, and after %.0f s this broker is still in the ISR of %d "
-                "partitions (%s first), which a member that has not come back may hold whole: registering all the same",
+                "power was lost, or a directory failed or was empty: after %.0f s this broker is still in the ISR of "
+                "%d partitions (%s first), which a member that has not come back may hold whole: registering anyway",
                 limit_s,
                 len(has_log),
                 next(iter(has_log)),

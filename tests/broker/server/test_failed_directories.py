@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,8 +18,10 @@ from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedSto
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.broker import Broker
-from ottla_broker.server.failed_directories import ROOT
+from ottla_broker.server.failed_directories import ROOT, FailedDirectories
+from ottla_broker.storage.log_dirs.states import DirectoryDecision, DirectoryState, DirectoryStates
 from ottla_broker.testing import RunningCluster, cluster
+from tests.broker.server.virtual_store import Sessions, in_virtual_time
 from tests.broker.storage.logs import batch as stored_batch
 from tests.broker.storage.logs import written
 from tests.integration.wire import Wire, batch, create_topic, produce_request
@@ -78,6 +83,23 @@ def test_a_log_ends_at_the_hole_that_the_failure_of_its_directory_left_before_a_
         found = restarted.log_manager.get(T0)
         assert found is not None and found.log_end_offset == int(segments[2].stem) - 1
         fleet.run(_until_recorded(restarted, 0))  # the next start trusts what it finds
+
+
+def test_a_failure_is_recorded_once_the_store_takes_it() -> None:
+    async def scenario(sessions: Sessions) -> None:
+        states = DirectoryStates(["/d0", "/d1"])
+        logger = logging.LoggerAdapter(logging.getLogger("test"))
+        log_manager: Any = SimpleNamespace(states=states, markers=SimpleNamespace(), directories=[])
+        failed = FailedDirectories(sessions.broker, sessions.clock, log_manager, logger)
+        await failed.recall()
+        for status in states:
+            status.directory_id = f"id-{status.path[1:]}"
+            states.apply(status.path, DirectoryDecision(DirectoryState.OFFLINE, "Input/output error"), 0)
+        sessions.store.expire(sessions.broker.session_id)
+        await failed.record(states.offline)
+        assert await sessions.controller.children(ROOT) == ["id-d0", "id-d1"]
+
+    in_virtual_time(scenario)
 
 
 async def test_a_directory_that_fails_while_the_broker_stops_is_recorded(

@@ -233,6 +233,7 @@ class LogManager:
                 raise OSError(errno.EAGAIN, "the log start offsets could not be written", disk.path)
             await self.checkpoints.write_high_watermarks(disk)
             await disk.write_file(CLEAN_SHUTDOWN, encode_clean_shutdown(broker_epoch))
+            self.access.failed_at_close.pop(disk.path, None)  # it was only slow: all of it is flushed
         except (OSError, KafkaError) as error:
             self._notice(f"log directory {disk.path} could not be shut down cleanly: {error}")
 
