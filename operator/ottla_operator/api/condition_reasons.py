@@ -583,6 +583,7 @@ _OF_PIPELINES = (
 )  # fmt: skip
 
 TOPIC_ALREADY_EXISTS = "TopicAlreadyExists"
+TOPIC_DELETION_DISABLED = "TopicDeletionDisabled"
 """The error of a refused creation from which follows that the topic was there before."""
 
 _KAFKA_ERRORS = (
@@ -608,7 +609,7 @@ _KAFKA_ERRORS = (
         "False", "ClusterAuthorizationFailed", "The brokers do not allow the operator to change topics.",
         "Allow it, by an ACL for the cluster.",
     ),
-    _topic("False", "TopicDeletionDisabled", "delete.topic.enable is false.", "Set it, or deletionPolicy: Retain."),
+    _topic("False", TOPIC_DELETION_DISABLED, "delete.topic.enable is false.", "Set it, or deletionPolicy: Retain."),
     _topic(
         "False", "ThrottlingQuotaExceeded", "The quota for changes of partitions is exhausted (KIP-599).",
         "Nothing; the operator tries again by itself.",

@@ -213,7 +213,7 @@ def change_topics(client: KafkaAdminClient, changes: Sequence[TopicChange], time
     def delete(part: Sequence[DeleteTopic]) -> None:
         wanted = [_uuid(change.topic_id) or change.topic for change in part]
         answered = client.delete_topics(wanted, timeout_ms, raise_errors=False)["topics"]
-        named = {change.topic_id: change.topic for change in part}
+        named = {change.topic_id: change.topic for change in part if change.topic_id}
         gone = (UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID)
         _note(
             errors,

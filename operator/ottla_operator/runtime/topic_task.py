@@ -22,7 +22,7 @@ from functools import partial
 from typing import TypeVar
 
 from ottla_broker.protocol.number_text import whole_number
-from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
+from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS, TOPIC_DELETION_DISABLED
 from ottla_operator.api.objects import (
     KAFKA_CLUSTER,
     KAFKA_TOPIC,
@@ -378,7 +378,10 @@ class TopicTask:
         """Writes status after a change, and requeues the KafkaTopic while brokers do not show the change."""
         error = errors.get(item.topic, "")
         deletes = any(isinstance(change, DeleteTopic) for change in item.decision.changes)
-        after = replace(item.facts, live=lives.get(item.topic), is_deleted=deletes and not error)
+        live = lives.get(item.topic)
+        if deletes and live is None and item.facts.live is None and error.startswith(TOPIC_DELETION_DISABLED):
+            error = ""  # brokers say so of topics that do not exist too
+        after = replace(item.facts, live=live, is_deleted=deletes and not error)
         creates = any(isinstance(change, CreateTopic) for change in item.decision.changes)
         if creates and error.startswith(TOPIC_ALREADY_EXISTS):
             error = ""

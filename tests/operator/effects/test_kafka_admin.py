@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import aiohttp
 import pytest
@@ -19,6 +22,7 @@ from ottla_operator.api.fleet import BrokerValue, BrokerValues, ClusterMetadata,
 from ottla_operator.effects.environment import ProductionEnvironment, read_report
 from ottla_operator.effects.kafka_admin import CONNECT_TIMEOUT_MS, KafkaPythonAdmin
 from ottla_operator.effects.ports import KafkaUnavailable
+from ottla_operator.effects.topic_requests import change_topics
 from ottla_operator.roller.leader_moves import movable, next_moves
 from ottla_operator.runtime.leader_migration import Migration, migrate
 from ottla_operator.topics.decisions import (
@@ -167,6 +171,28 @@ async def test_a_topic_is_created_altered_extended_and_deleted(admin: KafkaPytho
     assert await admin.change([DeleteTopic("flights", live.topic_id)]) == {}
     errors = await admin.change([DeleteTopic("flights", "gone")])
     assert errors == {"flights": "InvalidRequest: 'gone' is no topic id"}
+
+
+def test_the_error_of_a_deletion_is_that_of_its_topic() -> None:
+    """A deletion by name is answered with no topic id, one by id without a name where the topic is unknown."""
+    one = "AAAAAAAAAAAAAAAAAAAAAQ"
+    refused = [("a", 0, 89), ("b", 0, 0), (None, 1, 29), ("c", 2, 0)]
+
+    def delete_topics(wanted: Sequence[object], timeout_ms: int, *, raise_errors: bool) -> dict[str, object]:
+        assert wanted == ["a", "b", uuid.UUID(int=1), "c"]
+        return {
+            "topics": [
+                {"name": name, "topic_id": uuid.UUID(int=number), "error_code": code, "error_message": "no"}
+                for name, number, code in refused
+            ]
+        }
+
+    client: Any = SimpleNamespace(delete_topics=delete_topics)
+    deletions = [DeleteTopic("a"), DeleteTopic("b"), DeleteTopic("by-id", one), DeleteTopic("c")]
+    assert change_topics(client, deletions, 1000) == {
+        "a": "ThrottlingQuotaExceeded: no",
+        "by-id": "TopicAuthorizationFailed: no",
+    }
 
 
 async def test_a_topic_without_counts_gets_the_brokers_defaults(admin: KafkaPythonAdmin) -> None:

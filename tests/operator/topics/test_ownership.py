@@ -531,6 +531,18 @@ async def test_a_terminating_kafka_topic_reports_that_it_waits_for_a_paused_clus
     assert not topics.is_listed() and topics.kafka.topics_there == {}
 
 
+async def test_a_kafka_topic_without_a_topic_goes_where_brokers_delete_no_topics(topics: Topics) -> None:
+    """They say so of topics that do not exist, too."""
+    topics.kafka.refusals["flights"] = "PolicyViolation: not this one"
+    topics.apply()
+    await topics.settle()
+    assert topics.ready() == ("False", "PolicyViolation")
+    topics.kafka.refusals["flights"] = "TopicDeletionDisabled: delete.topic.enable is false"
+    _remove(topics, "flights")
+    await topics.settle()
+    assert not topics.is_listed()
+
+
 async def test_a_deletion_that_brokers_refuse_is_reported_on_the_terminating_kafka_topic(topics: Topics) -> None:
     topics.apply()
     await topics.settle()
