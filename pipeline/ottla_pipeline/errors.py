@@ -15,6 +15,10 @@ class OptionError(PipelineError):
         self.option = option
 
 
+class SparkEnded(PipelineError):
+    """Spark's JVM has ended, or does not start: nothing is wrong with the document for certain, another run may do."""
+
+
 class UnknownTopic(PipelineError):
     """A topic or partition that was asked for does not exist."""
 

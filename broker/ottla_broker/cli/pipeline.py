@@ -21,11 +21,11 @@ from ottla_operator.model.documents import DocumentError, load_documents
 from ottla_operator.model.kafka_pipeline import FAILED_FOR_GOOD, KafkaPipeline, wrong_servers
 from ottla_operator.model.pipeline_sink import FileSink, TopicSink
 from ottla_pipeline.compiled.library import description
-from ottla_pipeline.errors import PipelineError
+from ottla_pipeline.errors import PipelineError, SparkEnded
 from ottla_pipeline.running.end_status import end_status
 from ottla_pipeline.running.failure_reasons import failure_reason
 from ottla_pipeline.running.query_options import session_settings, summary, with_user_settings, wrong_config
-from ottla_pipeline.running.run_folder import RunFolder, RunFolderError
+from ottla_pipeline.running.run_folder import PipelineRuns, RunFolder, RunFolderError
 from ottla_pipeline.running.status_endpoint import StatusEndpoint
 
 if TYPE_CHECKING:
@@ -157,8 +157,9 @@ def run(
                 finally:
                     spark.stop()
             except Exception as error:
-                is_for_good = isinstance(error, PipelineError)
-                exit_code, message = (FAILED_FOR_GOOD, str(error)) if is_for_good else (1, _unforeseen(error))
+                told = _told(error)
+                is_for_good = isinstance(told, PipelineError) and not isinstance(told, SparkEnded)
+                exit_code, message = (FAILED_FOR_GOOD, str(told)) if is_for_good else (1, _to_be_restarted(told))
                 with contextlib.suppress(OSError):
                     one.report("Failed", lastError=message, reason="", hasBegun=not is_for_good)
                 _complain(message)
@@ -168,6 +169,8 @@ def run(
             if stay and exit_code == FAILED_FOR_GOOD:
                 _say(f"{pipeline.name}: it has failed, and ends with SIGTERM")
                 asked_to_end.wait()
+    except PipelineRuns as error:
+        _fail(str(error))
     except PipelineError as error:
         _fail(str(error), FAILED_FOR_GOOD)
     if exit_code:
@@ -351,14 +354,17 @@ def _for_good() -> Iterator[None]:
         raise typer.Exit(FAILED_FOR_GOOD) from None
 
 
-def _unforeseen(error: Exception) -> str:
-    """What has ended a run besides its own failures, in one line, and what to do."""
-    from py4j.protocol import Py4JError, Py4JJavaError
+def _told(error: Exception) -> Exception:
+    """What Spark has raised as a PipelineError; any other exception itself."""
+    from ottla_pipeline.running.spark_errors import SPARK_ERRORS, has_ended, pipeline_error
 
-    what = f"{type(error).__name__}: {failure_reason(str(error))}"
-    if isinstance(error, ConnectionError | Py4JError) and not isinstance(error, Py4JJavaError):
-        what = f"Spark's JVM has ended ({what}), often for want of memory"
-    return f"{what}; run the pipeline again, it goes on from its checkpoint"
+    return pipeline_error(error) if isinstance(error, SPARK_ERRORS) or has_ended(error) else error
+
+
+def _to_be_restarted(error: Exception) -> str:
+    """What has ended a run besides its own failures, in one line, and what to do."""
+    kind = "" if isinstance(error, PipelineError) else f"{type(error).__name__}: "
+    return f"{kind}{failure_reason(str(error))}; run the pipeline again, it goes on from its checkpoint"
 
 
 @contextlib.contextmanager
@@ -367,13 +373,12 @@ def _one_line() -> Iterator[None]:
 
     Raises PipelineError.
     """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
+    from ottla_pipeline.running.spark_errors import SPARK_ERRORS, pipeline_error
 
     try:
         yield
-    except (PySparkException, Py4JError) as error:
-        raise PipelineError(failure_reason(str(error))) from None
+    except SPARK_ERRORS as error:
+        raise pipeline_error(error) from None
 
 
 def _open_spark(pipeline: KafkaPipeline, master: str, files: list[Path], conf: list[str] | None) -> SparkSession:
@@ -388,7 +393,8 @@ def _open_spark(pipeline: KafkaPipeline, master: str, files: list[Path], conf: l
             return open_session(settings, modules)
     except PipelineError as error:
         given = " ".join(["--master", master, *(f"--conf {one}" for one in conf or [])])
-        raise PipelineError(f"Spark does not start with {given}: {error}") from None
+        kind = SparkEnded if isinstance(error, SparkEnded) else PipelineError
+        raise kind(f"Spark does not start with {given}: {error}") from None
 
 
 def _print_status(found: dict[str, Any]) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -21,7 +20,10 @@ from ottla_pipeline.errors import PipelineError
 from ottla_pipeline.running.dead_letters import SINK_COLUMNS, dead_letters, sorted_rows
 from ottla_pipeline.running.failure_reasons import failure_reason
 from ottla_pipeline.running.query_options import file_options, topic_options
+from ottla_pipeline.running.spark_errors import SPARK_ERRORS, pipeline_error
 from ottla_pipeline.sink.column_types import check_columns
+
+_Planned = TypeVar("_Planned")
 
 _RAW = "_ottla_raw"
 _FILE = "_ottla_file"
@@ -91,17 +93,17 @@ def build_frames(spark: SparkSession, pipeline: KafkaPipeline, bootstrap: str) -
     def declare(name: str, frame: DataFrame, path: str) -> None:
         mark = pipeline.watermark
         if mark is not None and mark.view.lower() == name.lower():
-            frame = _planned(
+            frame = planned(
                 "spec.watermark.column", lambda: frame.withWatermark(mark.column, f"{mark.delay_ms} milliseconds")
             )
-        _planned(path, lambda: frame.createOrReplaceTempView(name))
+        planned(path, lambda: frame.createOrReplaceTempView(name))
         views[name.lower()] = frame
 
     declare(SOURCE_VIEW, source, "spec.source")
     for index, step in enumerate(pipeline.steps):
         path = f"spec.steps[{index}]"
         if isinstance(step, SqlStep):
-            declare(step.name, _planned(f"{path}.sql", lambda sql=step.sql: spark.sql(sql)), f"{path}.sql")
+            declare(step.name, planned(f"{path}.sql", partial(spark.sql, step.sql)), f"{path}.sql")
         else:
             declare(step.name, _called(step, views[step.view.lower()], f"{path}.python"), f"{path}.python")
     rows = views[pipeline.sink.view.lower()]
@@ -162,13 +164,13 @@ def _table(rows: DataFrame, *, is_whole: bool) -> DataFrame:
 
 def _topics(spark: SparkSession, source: TopicSource, bootstrap: str) -> DataFrame:
     reader = spark.readStream.format("ottla").options(**topic_options(source, bootstrap))
-    rows = _planned("spec.source", reader.load)
+    rows = planned("spec.source", reader.load)
     if source.value.format == "text":
         return rows.withColumn("value", F.col("value").cast("string"))
     if source.value.format != "json":
         return rows
     rows = rows.withColumnRenamed("value", _RAW)
-    return _planned("spec.source.value.schema", lambda: _parsed(rows, "json", source.value.schema))
+    return planned("spec.source.value.schema", lambda: _parsed(rows, "json", source.value.schema))
 
 
 def _files(spark: SparkSession, source: FileSource) -> DataFrame:
@@ -177,13 +179,13 @@ def _files(spark: SparkSession, source: FileSource) -> DataFrame:
     is_text = source.format in _LINES
     reader = spark.readStream.format("text" if is_text else source.format).options(**file_options(source))
     if source.schema and not is_text:
-        _planned("spec.source.files.schema", lambda: reader.schema(source.schema))
-    rows = _planned("spec.source.files", lambda: reader.load(source.path))
+        planned("spec.source.files.schema", lambda: reader.schema(source.schema))
+    rows = planned("spec.source.files", lambda: reader.load(source.path))
     if not is_text:
         return rows
     lines = rows.where(F.trim("value") != "")  # a blank line is no row, as in Spark's own readers
     lines = lines.select(F.col("value").alias(_RAW), F.col("_metadata.file_path").alias(_FILE))
-    parsed = _planned("spec.source.files.schema", lambda: _parsed(lines, source.format, source.schema))
+    parsed = planned("spec.source.files.schema", lambda: _parsed(lines, source.format, source.schema))
     return parsed.select("value.*", CORRUPT_RECORD, _RAW, _FILE)
 
 
@@ -215,9 +217,9 @@ def _called(step: PythonStep, rows: DataFrame, path: str) -> DataFrame:
     return found
 
 
-def _planned(path: str, plan: Any) -> Any:
-    """The result of a call that Spark may refuse; the refusal names the field."""
+def planned(path: str, plan: Callable[[], _Planned]) -> _Planned:
+    """The result of a call that Spark may refuse; the refusal, a StepError, names the field."""
     try:
         return plan()
-    except (PySparkException, Py4JError) as error:
-        raise StepError(path, failure_reason(str(error))) from None
+    except SPARK_ERRORS as error:
+        raise pipeline_error(error, partial(StepError, path)) from None

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery, StreamingQueryListener
@@ -18,7 +17,7 @@ from ottla_operator.model.kafka_pipeline import KafkaPipeline
 from ottla_operator.model.pipeline_sink import EXACTLY_ONCE, FileSink, TopicSink
 from ottla_pipeline.running.batch_progress import query_status
 from ottla_pipeline.running.failure_reasons import failure_reason
-from ottla_pipeline.running.frames import Frames, StepError
+from ottla_pipeline.running.frames import Frames, StepError, planned
 from ottla_pipeline.running.jdbc_writer import JdbcWriter
 from ottla_pipeline.running.query_options import is_local, sink_options, trigger_options
 from ottla_pipeline.running.run_folder import RunFolder, first_new_batch
@@ -84,10 +83,7 @@ def start_queries(
         return writer.queryName(name).outputMode(mode).trigger(**trigger)
 
     def started(writer: DataStreamWriter) -> StreamingQuery:
-        try:
-            return writer.start()
-        except (PySparkException, Py4JError) as error:  # of the second kind is what Spark has not foreseen
-            raise StepError("spec.sink", failure_reason(str(error))) from None
+        return planned("spec.sink", writer.start)
 
     folder.check_checkpoint()
     target = pipeline.sink.target
@@ -95,19 +91,20 @@ def start_queries(
     if isinstance(target, TopicSink):
         options = sink_options(target, bootstrap, spool, first_new_batch(folder.query, time.time()))
         if frames.has_dead_letters:
-            result = frames.with_dead_letters(target.topic, pipeline.dead_letters)
+            result = planned("spec.sink", lambda: frames.with_dead_letters(target.topic, pipeline.dead_letters))
         else:
-            result, options = frames.result, options | {"topic": target.topic}
+            result, options = planned("spec.sink", lambda: frames.result), options | {"topic": target.topic}
         writer = writer_of(result, pipeline.name, folder.query, mode)
         if mode == "update":
             return [started(writer.foreachBatch(_writer_of_updates(options, folder.query_id)))]
         return [started(writer.format("ottla").options(**options))]
-    writer = writer_of(frames.result, pipeline.name, folder.query, mode)
+    result = planned("spec.sink", lambda: frames.result)
+    writer = writer_of(result, pipeline.name, folder.query, mode)
     if isinstance(target, FileSink):
         writer = writer.format(target.format).option("path", target.path).partitionBy(*target.partition_by)
     else:
         upserts = JdbcWriter(spark, target, pipeline.name, folder.query_id)
-        upserts.prepare(frames.result.columns)
+        upserts.prepare(result.columns)
         writer = writer.foreachBatch(upserts)
     queries = [started(writer)]
     if frames.has_dead_letters:
@@ -115,8 +112,9 @@ def start_queries(
         options = sink_options(TopicSink(pipeline.dead_letters), bootstrap, spool, new)
         options |= {"topic": pipeline.dead_letters}
         try:
-            dead = writer_of(frames.dead, f"{pipeline.name}-dead-letters", folder.dead_letters)
-            queries.append(started(dead.format("ottla").options(**options)))
+            dead = planned("spec.deadLetters", lambda: frames.dead)
+            writer = writer_of(dead, f"{pipeline.name}-dead-letters", folder.dead_letters)
+            queries.append(started(writer.format("ottla").options(**options)))
         except StepError:
             queries[0].stop()
             raise

@@ -34,6 +34,10 @@ class RunFolderError(PipelineError):
     """The folder is in use, belongs to another pipeline, or cannot be written."""
 
 
+class PipelineRuns(RunFolderError):
+    """Another process runs the pipeline in the folder."""
+
+
 class RunFolder:
     """The folder of one pipeline."""
 
@@ -60,7 +64,7 @@ class RunFolder:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise RunFolderError(
+                raise PipelineRuns(
                     f"the pipeline {self._owner['pipeline']} is running, with {self.path}; end it with SIGTERM"
                 ) from None
             self._check_owner()

@@ -14,7 +14,7 @@ from cronsim import CronSim
 from pyspark.sql import SparkSession
 
 from ottla_operator.model.kafka_pipeline import KafkaPipeline, Trigger
-from ottla_pipeline.errors import DatabaseUnreachable, PipelineError
+from ottla_pipeline.errors import DatabaseUnreachable, PipelineError, SparkEnded
 from ottla_pipeline.running.batch_progress import progress_line
 from ottla_pipeline.running.document_words import in_words_of_document, is_for_good
 from ottla_pipeline.running.frames import build_frames
@@ -114,6 +114,8 @@ class PipelineRun:
                 )
             frames = build_frames(spark, self._pipeline, self._bootstrap)
             queries = start_queries(spark, self._pipeline, frames, self._bootstrap, self._folder, is_once=self._is_once)
+        except SparkEnded:
+            raise  # an attempt needs another process
         except DatabaseUnreachable as error:
             return True, str(error)  # another attempt may find it
         except PipelineError as error:

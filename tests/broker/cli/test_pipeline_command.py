@@ -186,12 +186,40 @@ def test_a_run_that_ends_unforeseen_is_one_line_and_is_to_be_restarted(
     assert status["lastError"] == found.output.splitlines()[-1]
 
 
-@pytest.mark.parametrize("error", [None, PipelineError("Spark does not start")])
+def refused_by_spark(error_class: str) -> Exception:
+    return pytest.importorskip("pyspark.errors").PySparkRuntimeError(errorClass=error_class, messageParameters={})
+
+
+@pytest.mark.parametrize("error", [None, PipelineError("Spark does not start"), "CONTEXT_ONLY_VALID_ON_DRIVER"])
 def test_a_run_that_has_failed_for_good_has_an_exit_code_that_python_has_for_nothing(
-    file: Path, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+    file: Path, monkeypatch: pytest.MonkeyPatch, error: Exception | str | None
 ) -> None:
-    ends_with(error, monkeypatch)
-    assert ottla("run", "-f", file).exit_code == FAILED_FOR_GOOD == 3
+    ends_with(refused_by_spark(error) if isinstance(error, str) else error, monkeypatch)
+    found = ottla("run", "-f", file)
+    assert found.exit_code == FAILED_FOR_GOOD == 3
+    assert "run the pipeline again" not in found.output
+
+
+def test_a_jvm_that_does_not_start_is_to_be_started_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = pytest.importorskip("ottla_pipeline.running.session")
+
+    def open_session(*_: Any) -> None:
+        raise refused_by_spark("JAVA_GATEWAY_EXITED")
+
+    monkeypatch.setattr(session, "open_session", open_session)
+    monkeypatch.setattr(pipeline, "_require_spark", lambda: None)
+    found = ottla("run", "-f", file, "--master", "local[1]")
+    assert found.exit_code == 1
+    assert found.output.startswith("Spark does not start with --master local[1]: Spark's JVM has ended (PySparkRuntime")
+    assert found.output.endswith("run the pipeline again, it goes on from its checkpoint\n")
+
+
+def test_a_pipeline_that_another_process_runs_is_to_be_run_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a pod that is cut off, which still holds the lock."""
+    monkeypatch.setattr(pipeline, "_require_spark", lambda: None)
+    with folder(file).locked():
+        found = ottla("run", "-f", file)
+    assert found.exit_code == 1 and "is running" in found.output
 
 
 def test_status_of_a_pipeline_that_never_ran_is_pending(file: Path) -> None:

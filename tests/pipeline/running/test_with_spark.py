@@ -163,6 +163,15 @@ def test_what_only_spark_can_find_wrong_names_its_field_and_is_not_tried_again(
     assert failed.returncode == 1 and failed.stderr.splitlines()[-1].startswith(message)
 
 
+def test_what_spark_refuses_of_the_sink_is_a_failure_for_good(fleet: RunningCluster, tmp_path: Path) -> None:
+    two_values = FLIGHTS.replace("AS string) AS value,", "AS string) AS value, carrier AS value,")
+    write_document(tmp_path, two_values, fleet)
+    failed = ottla(tmp_path, "run")
+    assert failed.returncode == FAILED_FOR_GOOD
+    assert "late-flights: spec.sink: [AMBIGUOUS_REFERENCE]" in failed.stdout
+    assert json.loads(ottla(tmp_path, "status", "-o", "json").stdout)["phase"] == "Failed"
+
+
 COUNTS = """
 apiVersion: kafka.ottla.dev/v1alpha1
 kind: KafkaPipeline
