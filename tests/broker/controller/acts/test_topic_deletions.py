@@ -49,18 +49,23 @@ async def test_many_deletions_that_wait_for_one_broker_go_on_a_few_at_a_time(fle
     assert sum(told) == 60 and max(told) <= 20
 
 
+async def _delete_behind(fleet, controller, names, name):
+    """The result of the deletion of `name`, asked for when a tool has just marked all the others."""
+    marked = asyncio.Event()
+    await fleet.tool.children(znodes.DELETE_TOPICS, lambda _: marked.set())
+    marking = fleet.tool.multi([Create(znodes.delete_topic_path(other)) for other in names])
+    await marked.wait()
+    (result,) = await controller.delete_topics([name], timeout_ms=WAIT_MS)
+    await marking
+    return result
+
+
 async def test_a_deletion_behind_many_others_is_answered_once_the_topic_is_out_of_the_metadata(fleet):
     controller, channels = await fleet_of(fleet)
     names = [f"t{number}" for number in range(60)]
     topics = [NewTopic(name, assignment={0: (1, 2)}) for name in [*names, "z"]]
     await controller.create_topics(topics, timeout_ms=WAIT_MS)
-    marked = asyncio.Event()
-    await fleet.tool.children(znodes.DELETE_TOPICS, lambda _: marked.set())
-    marking = fleet.tool.multi([Create(znodes.delete_topic_path(name)) for name in names])
-    await marked.wait()
-    (result,) = await controller.delete_topics(["z"], timeout_ms=WAIT_MS)
-    await marking
-    assert result.error is ErrorCode.NONE
+    assert (await _delete_behind(fleet, controller, names, "z")).error is ErrorCode.NONE
     assert channels.metadata(0, "z").leader == -2
 
 
@@ -70,13 +75,7 @@ async def test_a_deletion_behind_many_others_of_a_topic_that_no_broker_knows_is_
     controller, _ = await fleet_of(fleet)
     names = [f"t{number}" for number in range(60)]
     await controller.create_topics([NewTopic(name, assignment={0: (1, 2)}) for name in names], timeout_ms=WAIT_MS)
-    marked = asyncio.Event()
-    await fleet.tool.children(znodes.DELETE_TOPICS, lambda _: marked.set())
-    marking = fleet.tool.multi([Create(znodes.delete_topic_path(name)) for name in names])
-    await marked.wait()
-    (result,) = await controller.delete_topics(["z"], timeout_ms=WAIT_MS)
-    await marking
-    assert result.error is ErrorCode.NONE
+    assert (await _delete_behind(fleet, controller, names, "z")).error is ErrorCode.NONE
 
 
 async def test_the_deletion_of_a_topic_without_partitions_is_answered(fleet):
