@@ -557,11 +557,10 @@ MUTANTS = (
     ),
     Mutant(
         "a producer's second batch is taken where its first one was refused",
-        "fleet",
-        2,
+        "refused_batches",
+        10,
         ((RefusedBatches, "check", lambda *arguments: None),),
         is_quick=True,
-        first_seed=9050,
     ),
     Mutant(
         "sequences are not checked", "single", 20, ((ProducerStates, "check", lambda *arguments: None),), is_quick=True

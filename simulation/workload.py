@@ -60,6 +60,8 @@ class Guarantees:
     """What a producer waits between its requests, more or less."""
     stretch: Callable[[], float] = lambda: 1.0
     """By how much producers stretch their pauses now."""
+    batch_gap_s: float = 0.0
+    """What an idempotent producer waits at most between two batches that it has under way."""
 
 
 class Workload:
@@ -300,6 +302,8 @@ class Producer:
             address = await self._leader()
             was_current = self.workload.is_current(address, self.partition)
             for sent in pending:
+                if posted and self.workload.guarantees.batch_gap_s:
+                    await asyncio.sleep(self.random.uniform(0, self.workload.guarantees.batch_gap_s))
                 body = self._request(self._batch(sent.names, sent.padding, sent.sequence))
                 future = await self.client.post(address, ApiKey.PRODUCE, self._version, body)
                 assert future is not None

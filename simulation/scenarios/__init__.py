@@ -22,6 +22,7 @@ NAMES = (
     "reassignment",
     "recreation",
     "delayed_requests",
+    "refused_batches",
     "transactional_fleet",
     "consumer_groups_fleet",
     "fleet",
