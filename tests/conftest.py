@@ -138,6 +138,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=why()))
 
 
+def pytest_collection_finish() -> None:
+    from tests.admin_clients import protect
+
+    protect()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if os.environ.get("OTTLA_TEST_ALL") != "1":
         return
