@@ -388,9 +388,7 @@ class Broker:
             self._logger,
             absent=absent,
             is_empty=not logs,
-            # What a directory had when it failed is not known to be gone, as it is after a power loss.
-            has_others=len(lost) < len(logs)
-            or any(one.has_failed_before and not one.lost_power for one in manager.directories),
+            has_others=len(lost) < len(logs) or manager.markers.may_have_kept_all,
         )
 
     async def _stand_for_controller(self) -> None:

@@ -8,7 +8,7 @@ take as long as a broker with a replica of it is down). It uses two ports, Coord
 from __future__ import annotations
 
 import logging
-from typing import Any, NamedTuple
+from typing import Any
 
 from ottla_broker.coordination import znodes
 from ottla_broker.ports import Clock, Coordination
@@ -20,12 +20,6 @@ READ_AGAIN_S = 1.0
 """How long an answer of the store counts, and the pause after a failed read."""
 
 
-class _Answer(NamedTuple):
-    partitions: frozenset[int]
-    """Of the topic that are not deleted."""
-    until: float
-
-
 class DeletedPartitions:
     """Of one broker. Everything runs on its loop."""
 
@@ -35,16 +29,16 @@ class DeletedPartitions:
         self._coordination = coordination
         self._clock = clock
         self._logger = logger
-        self._answers: dict[str, _Answer] = {}
+        self._existing: dict[str, frozenset[int]] = {}
+        """By topic, the partitions that are not deleted, as long as the answer counts."""
         self._reading: set[str] = set()
 
     def is_deleted(self, partition: TopicPartition) -> bool:
         """False also while the store has not answered: ask again."""
         topic = partition.topic
-        answer = self._answers.get(topic)
-        if answer is not None and self._clock.monotonic() < answer.until:
-            return partition.partition not in answer.partitions
-        self._answers.pop(topic, None)
+        existing = self._existing.get(topic)
+        if existing is not None:
+            return partition.partition not in existing
         if topic not in self._reading:
             self._reading.add(topic)
             self._clock.spawn(self._read(topic), name=f"deleted partitions of {topic}")
@@ -52,16 +46,16 @@ class DeletedPartitions:
 
     async def _read(self, topic: str) -> None:
         try:
-            partitions = await self._existing(topic)
+            self._existing[topic] = await self._read_existing(topic)
         except (CoordinationError, znodes.ZnodeError) as error:
             self._logger.warning("whether partitions of %s are deleted cannot be read yet: %s", topic, error)
             await self._clock.sleep(READ_AGAIN_S)
         else:
-            self._answers[topic] = _Answer(partitions, self._clock.monotonic() + READ_AGAIN_S)
+            self._clock.call_later(READ_AGAIN_S, self._existing.pop, topic)
         finally:
             self._reading.discard(topic)
 
-    async def _existing(self, topic: str) -> frozenset[int]:
+    async def _read_existing(self, topic: str) -> frozenset[int]:
         if await self._coordination.exists(znodes.delete_topic_path(topic)) is not None:
             return frozenset()
         assignment = await read_assignment(self._coordination, topic)

@@ -13,7 +13,6 @@ Source: kafka.zk.KafkaZkClient.getTopicPartitionCount, which brokers of Apache K
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any, NamedTuple
 
@@ -21,11 +20,9 @@ from ottla_broker.config.topics import INTERNAL_TOPICS
 from ottla_broker.coordination import znodes
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.ports import Clock, Coordination
-from ottla_broker.ports.coordination import CoordinationError, SessionEvent, WatchEvent
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.server.partition_state import read_assignment
-
-_RETRY_S = 1.0
+from ottla_broker.server.peers.store_watch import StoreWatch
 
 
 class AssignedTopic(NamedTuple):
@@ -69,13 +66,13 @@ class PartitionCounts:
         self._metadata = metadata
         self._logger = logger
         self._assigned: dict[str, AssignedTopic] = {}
-        self._wake = asyncio.Event()
+        self._watch = StoreWatch(coordination, clock)
 
     async def start(self) -> None:
         """Reads both assignments, sets the watches and follows them. Raises CoordinationError."""
-        self._coordination.add_session_listener(self._on_session)
+        self._watch.listen()
         await self._read()
-        self._clock.spawn(self._follow(), name="partition counts of the internal topics")
+        self._clock.spawn(self._watch.follow(self._read), name="partition counts of the internal topics")
 
     def of(self, topic: str) -> int | None:
         """0 while the topic does not exist; None while its count is not known."""
@@ -85,27 +82,10 @@ class PartitionCounts:
         metadata = self._metadata
         return partition_count_beside(assigned, metadata.topic_id(topic), metadata.partition_count(topic))
 
-    def _on_session(self, event: SessionEvent) -> None:
-        if event is SessionEvent.CONNECTED:  # of a new session, perhaps, which has no watches
-            self._wake.set()
-
-    def _on_watch(self, event: WatchEvent) -> None:
-        self._wake.set()
-
-    async def _follow(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            try:
-                await self._read()
-            except CoordinationError:
-                # The next session reads everything again; a lost answer is asked for again.
-                self._clock.call_later(_RETRY_S, self._wake.set)
-
     async def _read(self) -> None:
         for topic in INTERNAL_TOPICS:
             # `exists` leaves a watch whether or not the node is there.
-            await self._coordination.exists(znodes.topic_path(topic), self._on_watch)
+            await self._coordination.exists(znodes.topic_path(topic), self._watch.on_watch)
             try:
                 assignment = await read_assignment(self._coordination, topic)
             except znodes.ZnodeError as error:

@@ -22,17 +22,15 @@ from ottla_broker.coordination.znodes import ZnodeError
 from ottla_broker.ports import Clock, Coordination
 from ottla_broker.ports.coordination import (
     BadVersion,
-    CoordinationError,
     NodeExists,
     NoNode,
-    SessionEvent,
     WatchEvent,
 )
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.server.peers.registration import make_path
+from ottla_broker.server.peers.store_watch import StoreWatch
 
 _ROOT = f"{znodes.CONFIG}/{znodes.CLIENT_METRICS}"
-_RETRY_S = 1.0
 
 Change = Callable[[dict[str, str]], Mapping[str, str]]
 """Stored values in, new stored values out; may raise KafkaError, and then nothing is stored."""
@@ -47,7 +45,7 @@ class ClientMetricsConfigs:
         self._coordination = coordination
         self._clock = clock
         self._logger = logger
-        self._wake = asyncio.Event()
+        self._watch = StoreWatch(coordination, clock)
         self._reading = asyncio.Lock()
         self._values: dict[str, dict[str, str]] = {}
         self.subscriptions: dict[str, Subscription] = {}
@@ -57,10 +55,10 @@ class ClientMetricsConfigs:
 
     async def start(self) -> None:
         """Reads everything and watches from here on. Raises CoordinationError."""
-        self._coordination.add_session_listener(self._on_session)
+        self._watch.listen()
         await make_path(self._coordination, _ROOT)
         await self._read()
-        self._clock.spawn(self._follow(), name="client-metrics resources")
+        self._clock.spawn(self._watch.follow(self._read), name="client-metrics resources")
 
     @property
     def names(self) -> list[str]:
@@ -101,22 +99,6 @@ class ClientMetricsConfigs:
                 continue
         await self._read()
 
-    def _on_watch(self, event: WatchEvent) -> None:
-        self._wake.set()
-
-    def _on_session(self, event: SessionEvent) -> None:
-        if event is SessionEvent.CONNECTED:  # of a new session, perhaps, which has no watches
-            self._wake.set()
-
-    async def _follow(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            try:
-                await self._read()
-            except CoordinationError:
-                self._clock.call_later(_RETRY_S, self._wake.set)
-
     async def _read(self) -> None:
         """Reads every resource: they are few, and change seldom. One call at a time: none brings old values back."""
         async with self._reading:
@@ -124,9 +106,9 @@ class ClientMetricsConfigs:
 
     async def _read_all(self) -> None:
         found: dict[str, dict[str, str]] = {}
-        for node in await self._coordination.children(_ROOT, self._on_watch):
+        for node in await self._coordination.children(_ROOT, self._watch.on_watch):
             name = znodes.desanitize(node)
-            values = await self._get(name, self._on_watch)
+            values = await self._get(name, self._watch.on_watch)
             if values:
                 found[name] = values
         if found == self._values:

@@ -34,15 +34,14 @@ from ottla_broker.ports.coordination import (
     NoNode,
     SessionEvent,
     Set,
-    WatchEvent,
 )
+from ottla_broker.server.peers.store_watch import StoreWatch
 from ottla_broker.server.peers.stored_quotas import OnQuotas, StoredQuotas
 from ottla_broker.storage.files.names import is_topic_name
 
 TOPICS = "topics"
 BROKERS = "brokers"
 CHANGE_EXPIRATION_MS = 15 * 60 * 1000
-_RETRY_S = 1.0
 
 Change = Callable[[dict[str, str]], Mapping[str, str]]
 """Stored values in, new stored values out; may raise KafkaError, and then nothing is stored."""
@@ -76,18 +75,21 @@ class DynamicConfig:
         self._topics: dict[str, TopicConfig] = {}
         self._brokers: dict[str, dict[str, str]] = {str(broker_id): {}, znodes.DEFAULT_ENTITY: {}}
         self._last_seen = -1
-        self._wake = asyncio.Event()
+        self._watch = StoreWatch(coordination, clock)
         self._must_reload = False
 
     async def start(self) -> None:
         """Reads everything stored and watches for changes from here on. Raises CoordinationError."""
         self._coordination.add_session_listener(self._on_session)
+        self._watch.listen()
         # The watch is set before the entities are read: a change in between is read again, never missed.
-        names = await self._coordination.children(znodes.CONFIG_CHANGES, watch=self._on_watch)
+        names = await self._coordination.children(znodes.CONFIG_CHANGES, watch=self._watch.on_watch)
         changes = self._changes(names)
         self._last_seen = max(changes, default=-1)
         await self._reload()
-        self._clock.spawn(self._follow(list(changes.values())), name="dynamic configuration")
+        for name in changes.values():
+            self._expire_later(name)
+        self._clock.spawn(self._watch.follow(self._apply_changes), name="dynamic configuration")
 
     def topic_config(self, topic: str) -> TopicConfig:
         """The values of a topic as last read; those of a topic that is not known have no overrides."""
@@ -195,30 +197,19 @@ class DynamicConfig:
             self._logger.warning("topic %s: a stored value is not in force: %s", topic, problem)
         return config
 
-    def _on_watch(self, event: WatchEvent) -> None:
-        self._wake.set()
-
     def _on_session(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
             self._must_reload = True
-        elif event is SessionEvent.CONNECTED:
-            # A lost session has lost its watches.
-            self._wake.set()
-
-    async def _follow(self, names: list[str]) -> None:
-        for name in names:
-            self._expire_later(name)
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            try:
-                await self._apply_changes()
-            except CoordinationError as error:
-                self._logger.warning("changes of the configuration cannot be read yet: %s", error)
-                self._clock.call_later(_RETRY_S, self._wake.set)
 
     async def _apply_changes(self) -> None:
-        changes = self._changes(await self._coordination.children(znodes.CONFIG_CHANGES, watch=self._on_watch))
+        try:
+            await self._read_changes()
+        except CoordinationError as error:
+            self._logger.warning("changes of the configuration cannot be read yet: %s", error)
+            raise
+
+    async def _read_changes(self) -> None:
+        changes = self._changes(await self._coordination.children(znodes.CONFIG_CHANGES, watch=self._watch.on_watch))
         if self._must_reload:
             self._last_seen = max(changes, default=self._last_seen)
             await self._reload()

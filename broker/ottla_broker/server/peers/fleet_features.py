@@ -26,10 +26,9 @@ from ottla_broker.config.features import Levels, Ranges, incompatible
 from ottla_broker.coordination import znodes
 from ottla_broker.coordination.znodes import FEATURE, Features, ZnodeError
 from ottla_broker.ports import Clock, Coordination
-from ottla_broker.ports.coordination import CoordinationError, NoNode, SessionEvent, WatchEvent
+from ottla_broker.ports.coordination import NoNode, SessionEvent, WatchEvent
 from ottla_broker.server.peers.registration import RegistrationRefused
-
-_RETRY_S = 1.0
+from ottla_broker.server.peers.store_watch import StoreWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ class FleetFeatures:
         self._changed: set[str] = set()
         """Ids of the registrations whose watch has fired since."""
         self._is_new_session = False
-        self._wake = asyncio.Event()
+        self._watch = StoreWatch(coordination, clock)
         self._epoch_waiters: list[tuple[int, asyncio.Future[None]]] = []
 
     @property
@@ -99,13 +98,14 @@ class FleetFeatures:
             CoordinationError: the coordination store does not answer.
         """
         self._coordination.add_session_listener(self._on_session)
+        self._watch.listen()
         try:
             reason = await self._read()
         except ZnodeError as error:
             raise RegistrationRefused(str(error)) from error
         if reason is not None:
             raise RegistrationRefused(reason)
-        self._clock.spawn(self._follow(), name="features of the fleet")
+        self._clock.spawn(self._watch.follow(self._read_again), name="features of the fleet")
 
     async def until_epoch(self, epoch: int, timeout_ms: int) -> bool:
         """Waits until the view has this epoch or a later one. False when it has not in time."""
@@ -123,28 +123,20 @@ class FleetFeatures:
     def _on_session(self, event: SessionEvent) -> None:
         if event is SessionEvent.CONNECTED:  # of a new session, perhaps, which has no watches
             self._is_new_session = True
-            self._wake.set()
 
     def _on_watch(self, event: WatchEvent) -> None:
         if event.path.startswith(f"{znodes.BROKER_IDS}/"):
             self._changed.add(event.path.rpartition("/")[2])
-        self._wake.set()
+        self._watch.on_watch(event)
 
-    async def _follow(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            try:
-                reason = await self._read()
-            except ZnodeError as error:
-                self._logger.error("the finalized features stay as they are: %s", error)
-            except CoordinationError:
-                # The next session reads everything again; a lost answer is asked for again.
-                self._clock.call_later(_RETRY_S, self._wake.set)
-            else:
-                if reason is not None:
-                    self._on_incompatible(reason)
-                    return
+    async def _read_again(self) -> None:
+        try:
+            reason = await self._read()
+        except ZnodeError as error:
+            self._logger.error("the finalized features stay as they are: %s", error)
+        else:
+            if reason is not None:
+                self._on_incompatible(reason)
 
     async def _read(self) -> str | None:
         """Reads what has changed, and sets the watches. Returns why this broker cannot stay in the cluster."""

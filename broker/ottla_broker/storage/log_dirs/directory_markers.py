@@ -41,6 +41,12 @@ class DirectoryMarkers:
         """Whether a directory was empty."""
         return any(directory.is_new for directory in self._directories)
 
+    @property
+    def may_have_kept_all(self) -> bool:
+        """Whether a directory failed in an earlier incarnation and the power has not gone since: one that only hung has
+        lost nothing, and others must not count on the contrary."""
+        return any(one.has_failed_before and not one.lost_power for one in self._directories)
+
     async def broker_registered(self) -> None:
         """Deletes the markers: the broker has registered, and its replicas have left their ISRs."""
         for directory in list(self._directories):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.ports.disk import Disk
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.log.loading import open_log
@@ -47,6 +48,28 @@ async def test_a_clean_shutdown_writes_the_files_of_kafka_and_needs_no_recovery(
     assert again is not None
     assert (again.log_start_offset, again.high_watermark, again.log_end_offset) == (3, 8, 10)
     assert again.topic_id == TOPIC_ID
+
+
+async def test_a_directory_that_was_only_slow_while_it_was_shut_down_cleanly_has_not_failed(
+    make_storage: MakeStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call and the probe beside it did not return in time, and then they did."""
+    broker = make_storage(2)
+    manager = await broker.start()
+    slow, failed = manager.access.live_disks
+    write = manager.checkpoints.write_recovery_points
+
+    async def write_late(disk: Disk) -> None:
+        manager.directory_failed(disk, OSError(errno.ETIMEDOUT, "no answer", disk.path))
+        if disk is failed:
+            raise OSError(errno.EIO, "Input/output error", disk.path)
+        await write(disk)
+
+    monkeypatch.setattr(manager.checkpoints, "write_recovery_points", write_late)
+    await manager.close()
+    assert list(manager.access.failed_at_close) == [failed.path]
+    assert (Path(slow.path) / ".kafka_cleanshutdown").exists()
+    assert not (Path(failed.path) / ".kafka_cleanshutdown").exists()
 
 
 async def test_a_start_after_a_kill_recovers_every_record(make_storage: MakeStorage) -> None:

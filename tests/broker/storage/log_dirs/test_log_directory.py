@@ -107,6 +107,20 @@ async def test_a_power_loss_is_suspected_when_the_kernel_has_booted_without_a_cl
     assert not (await broker.restart()).directories[0].lost_power
 
 
+async def test_a_directory_that_failed_may_have_kept_all_until_the_kernel_has_booted(
+    make_storage: MakeStorage, tmp_path: Path
+) -> None:
+    broker = make_storage()
+    manager = await broker.start()
+    assert not manager.markers.may_have_kept_all
+    manager.directories[0].has_failed_before = True
+    assert manager.markers.may_have_kept_all
+    (tmp_path / "d0" / "ottla.boot-id").write_text("another boot")
+    manager = await broker.restart()
+    manager.directories[0].has_failed_before = True
+    assert not manager.markers.may_have_kept_all
+
+
 async def test_a_power_loss_is_still_suspected_after_a_start_that_was_killed(
     make_storage: MakeStorage, tmp_path: Path
 ) -> None:
