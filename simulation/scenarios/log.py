@@ -26,6 +26,7 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log.record_search import RecordSearch
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from simulation.batches import Batch, build_batch, read_batches
@@ -102,16 +103,19 @@ class Life:
         self.process = process
         self.clock = SimulatedClock(process)
         self.manager: LogManager
+        self.search: RecordSearch
         self.work: dict[int, asyncio.Task[None]] = {}
         self._next = 0
 
     async def open(self) -> None:
         config = self.scenario.config
         disks = self.process.machine.disks
+        workers = SimulatedWorkers(self.process, JOBS)
+        self.search = RecordSearch(workers)
         self.manager = LogManager(
             {path: SimulatedDisk(self.process, image, path) for path, image in disks.items()},
             self.clock,
-            SimulatedWorkers(self.process, JOBS),
+            workers,
             LogManagerSettings(log_flush_offset_checkpoint_interval_ms=self.draw.choice((200, 60_000))),
             lambda topic: LogConfig(TopicValues(config)),
             on_directory_failure=self._on_directory_failed,
@@ -379,7 +383,7 @@ class Life:
             return
         timestamp = self.draw.choice(visible).timestamp_ms + self.draw.choice((-1, 0, 1))
         start = log.log_start_offset
-        found = await log.offset_for_timestamp(timestamp, log.high_watermark)
+        found = await log.offset_for_timestamp(timestamp, log.high_watermark, self.search)
         if log.log_start_offset != start or mirror.cut_asked is not None:
             return
         expected = next((max(batch.base_offset, start) for batch in visible if batch.timestamp_ms >= timestamp), None)

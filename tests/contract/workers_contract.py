@@ -54,6 +54,7 @@ async def plan_of(disk: Disk, directory: str) -> CompactionPlan:
         segment_index_bytes=1 << 20,
         index_interval_bytes=4096,
         io_buffer_bytes=1 << 16,
+        max_decompressed_bytes=1 << 20,
         io_bytes_per_second=0.0,
         last_records={},
         aborted=[],

@@ -14,7 +14,7 @@ from ottla_broker.records import legacy
 from ottla_broker.records.compression import Codec, codec_of
 from ottla_broker.records.errors import UnsupportedCompression
 from ottla_broker.records.formats import batches, decode_batch
-from ottla_broker.records.preparation import MAX_DECOMPRESSED_BYTES
+from ottla_broker.records.record import MAX_DECOMPRESSED_BYTES
 
 
 class Converted(NamedTuple):

@@ -22,7 +22,7 @@ from ottla_broker.records.batch import (
 )
 from ottla_broker.records.errors import CorruptBatch, UnsupportedMessageFormat
 from ottla_broker.records.legacy import MIN_ENTRY_BYTES
-from ottla_broker.records.record import MAX_RECORDS_BYTES, Record, decode_records
+from ottla_broker.records.record import MAX_DECOMPRESSED_BYTES, Record, iterate_records
 
 MAGIC_OFFSET = 16
 """The position of the magic, the same in every format."""
@@ -68,11 +68,16 @@ def is_batch_intact(batch: Buffer, magic: int) -> bool:
     return is_intact(batch) if magic == MAGIC else legacy.is_entry_intact(batch)
 
 
-def decode_batch(batch: Buffer, max_bytes: int = MAX_RECORDS_BYTES) -> list[Record]:
+def decode_batch(batch: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
     """The records of one whole batch or entry, with absolute offsets; does not check the checksum.
 
     Raises CorruptBatch, InvalidRecord, UnsupportedCompression, BatchTooLarge (above `max_bytes` decompressed).
     """
+    return list(iterate_batch(batch, max_bytes))
+
+
+def iterate_batch(batch: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
+    """As `decode_batch`, one record at a time; those of format 2 are built when they are asked for."""
     if len(batch) > MAGIC_OFFSET and batch[MAGIC_OFFSET] < MAGIC:
-        return legacy.decode_entry(batch, max_bytes)
-    return decode_records(batch, max_bytes)
+        return iter(legacy.decode_entry(batch, max_bytes))
+    return iterate_records(batch, max_bytes)

@@ -42,7 +42,7 @@ from ottla_broker.records.compression import (
     repaired_lz4,
 )
 from ottla_broker.records.errors import CorruptBatch, InvalidRecord, UnsupportedCompression
-from ottla_broker.records.record import MAX_RECORDS_BYTES, Record
+from ottla_broker.records.record import MAX_DECOMPRESSED_BYTES, Record
 
 MAGIC_0 = 0
 MAGIC_1 = 1
@@ -176,7 +176,7 @@ def _field(entry: Buffer, position: int) -> tuple[bytes | None, int]:
 
 
 def unwrap(
-    wrapper: LegacyMessage, max_bytes: int = MAX_RECORDS_BYTES, *, check_inside: bool = False
+    wrapper: LegacyMessage, max_bytes: int = MAX_DECOMPRESSED_BYTES, *, check_inside: bool = False
 ) -> list[LegacyMessage]:
     """The messages inside a wrapper, with the offsets that are stored there.
 
@@ -212,7 +212,7 @@ def unwrap(
     return inside
 
 
-def decode_entry(entry: Buffer, max_bytes: int = MAX_RECORDS_BYTES) -> list[Record]:
+def decode_entry(entry: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
     """The records of one whole entry, a single message or a wrapper, with absolute offsets. Raises as `unwrap`."""
     message = read_message(entry)
     if not message.codec:

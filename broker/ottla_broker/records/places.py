@@ -15,19 +15,17 @@ from ottla_broker.records.varint import decode_varint
 Place: TypeAlias = tuple[int, int, "bytes | None", bool, int]
 """(position behind the record, offset delta, key, whether it has a value, position of its timestamp delta)."""
 
-_MAX_RECORDS_BYTES = 1 << 30
 
-
-def payload_of(chunk: bytes, position: int, header: BatchHeader) -> tuple[bytes, int, int]:
+def payload_of(chunk: bytes, position: int, header: BatchHeader, max_bytes: int) -> tuple[bytes, int, int]:
     """The records of the batch at `position`, decompressed: (bytes, start, end). Uncompressed ones are not copied.
 
-    Raises CorruptBatch, UnsupportedCompression.
+    Raises CorruptBatch, UnsupportedCompression, BatchTooLarge above `max_bytes` decompressed.
     """
     codec = codec_of(header.attributes)
     start, end = position + HEADER_BYTES, position + header.size
     if not codec:
         return chunk, start, end
-    data = decompress(codec, memoryview(chunk)[start:end], _MAX_RECORDS_BYTES)
+    data = decompress(codec, memoryview(chunk)[start:end], max_bytes)
     return data, 0, len(data)
 
 

@@ -32,13 +32,10 @@ from ottla_broker.records.batch import (
 )
 from ottla_broker.records.compression import Codec, codec_of, compress, decompress
 from ottla_broker.records.errors import BatchTooLarge, CorruptBatch, InvalidRecord, RecordsRejected
-from ottla_broker.records.record import Record, build_batch, decode_records
+from ottla_broker.records.record import MAX_DECOMPRESSED_BYTES, Record, build_batch, iterate_records
 from ottla_broker.records.varint import decode_varint
 
 NO_BOUND = 2**63 - 1
-
-MAX_DECOMPRESSED_BYTES = 1 << 28
-"""The limit of one batch's decompressed records, which protects the worker's memory."""
 
 _FIRST_SHOWN = 3
 
@@ -47,7 +44,8 @@ class RecordRules(NamedTuple):
     """The checks and conversions of one topic's records, as plain values, which can be sent to a worker process.
 
     `codec`: compression.type, None for producer. The bounds are in ms, NO_BOUND for none; they apply to CreateTime
-    only. `max_message_bytes` applies to single messages of formats 0 and 1.
+    only. `max_message_bytes` applies to single messages of formats 0 and 1; `max_decompressed_bytes` is
+    ottla.batch.max.decompressed.bytes.
     """
 
     topic: str = ""
@@ -61,6 +59,7 @@ class RecordRules(NamedTuple):
     before_max_ms: int = NO_BOUND
     after_max_ms: int = NO_BOUND
     max_message_bytes: int = 2**31 - 1
+    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
 
     def level(self, codec: Codec) -> int | None:
         """The level for records that this broker compresses, None for the codec's default."""
@@ -75,29 +74,28 @@ class RecordRules(NamedTuple):
         return self.needs_keys or self.validates or (has_bounds and not self.is_append_time)
 
 
-def prepare(records: Buffer, rules: RecordRules, now_ms: int, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
+def prepare(records: Buffer, rules: RecordRules, now_ms: int) -> Buffer:
     """One batch of format 2 that may be appended, made from a producer's records; the same buffer without changes.
 
     Args:
         records: a batch of format 2, whose header and checksum are checked, or a message set of format 0 or 1.
         rules: of the topic.
         now_ms: the time in ms.
-        max_bytes: the limit of decompressed records.
 
     Raises RecordsRejected (INVALID_RECORD or INVALID_TIMESTAMP with the records' errors), CorruptBatch, InvalidRecord,
     UnsupportedCompression, BatchTooLarge.
     """
     if len(records) > 16 and records[16] < MAGIC:
-        return _up_converted(records, rules, now_ms, max_bytes)
+        return _up_converted(records, rules, now_ms)
     header = read_header(records)
     source = codec_of(header.attributes)
     target = source if rules.codec is None else Codec(rules.codec)
     content: Buffer | None = None
     if source is not target or (rules.has_record_rules and source is not Codec.NONE):
-        content = _decompressed(records, source, max_bytes)
+        content = _decompressed(records, source, rules.max_decompressed_bytes)
     if rules.has_record_rules:
         if rules.validates:
-            _check_everything(records, header, content, rules, now_ms, max_bytes)
+            _check_everything(records, header, content, rules, now_ms)
         else:
             plain = memoryview(records)[HEADER_BYTES:] if content is None else content
             _check_summaries(plain, header, rules, now_ms)
@@ -150,20 +148,19 @@ def _check_summaries(data: Buffer, header: BatchHeader, rules: RecordRules, now_
 
 
 def _check_everything(
-    records: Buffer, header: BatchHeader, content: Buffer | None, rules: RecordRules, now_ms: int, max_bytes: int
+    records: Buffer, header: BatchHeader, content: Buffer | None, rules: RecordRules, now_ms: int
 ) -> None:
     """The checks of ottla.validate.records=always: every field of every record, and consecutive offsets."""
     problems = _Problems(rules, now_ms)
     try:
         whole = records if content is None else _with_payload(records, header, Codec.NONE, bytes(content))
-        found = decode_records(whole, max_bytes)
+        for index, record in enumerate(iterate_records(whole, rules.max_decompressed_bytes)):
+            if record.offset - header.base_offset != index:
+                problems.add(index, f"offset {record.offset - header.base_offset} in its batch, expected {index}")
+            else:
+                problems.check(index, record.timestamp, record.key is not None)
     except CorruptBatch as error:
         raise InvalidRecord(str(error)) from error
-    for index, record in enumerate(found):
-        if record.offset - header.base_offset != index:
-            problems.add(index, f"offset {record.offset - header.base_offset} in its batch, expected {index}")
-        else:
-            problems.check(index, record.timestamp, record.key is not None)
     problems.raise_any()
 
 
@@ -209,7 +206,7 @@ class _Problems:
 # -- formats 0 and 1 --------------------------------------------------------------------------------------------------
 
 
-def _up_converted(message_set: Buffer, rules: RecordRules, now_ms: int, max_bytes: int) -> bytearray:
+def _up_converted(message_set: Buffer, rules: RecordRules, now_ms: int) -> bytearray:
     """A message set as one batch of format 2. The append assigns new offsets, so those inside are not checked: some old
     clients set them wrong."""
     problems = _Problems(rules, now_ms)
@@ -230,7 +227,12 @@ def _up_converted(message_set: Buffer, rules: RecordRules, now_ms: int, max_byte
         codec = codec_of(message.attributes)
         if codec is not Codec.NONE and found:
             raise InvalidRecord("a compressed message among others in a message set")
-        for one in legacy.unwrap(message, max_bytes, check_inside=True) if codec is not Codec.NONE else (message,):
+        inside = (
+            legacy.unwrap(message, rules.max_decompressed_bytes, check_inside=True)
+            if codec is not Codec.NONE
+            else (message,)
+        )
+        for one in inside:
             if message.has_append_time or one.has_append_time:
                 raise RecordsRejected(
                     ErrorCode.INVALID_TIMESTAMP,

@@ -7,7 +7,7 @@ length, value. A producer's batches are usually stored as received, without this
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ottla_broker.ports.disk import Buffer
@@ -29,8 +29,8 @@ from ottla_broker.records.compression import Codec, codec_of, compress, decompre
 from ottla_broker.records.errors import CorruptBatch
 from ottla_broker.records.varint import decode_varint, encode_varint
 
-MAX_RECORDS_BYTES = 1 << 30
-"""Limit of one batch's decompressed records; Kafka's own limit is 2^31-1."""
+MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
+"""The default of ottla.batch.max.decompressed.bytes; Apache Kafka's own limit is 2^31-1."""
 
 
 class Record(NamedTuple):
@@ -43,12 +43,17 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-def decode_records(batch: Buffer, max_bytes: int = MAX_RECORDS_BYTES) -> list[Record]:
+def decode_records(batch: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
     """The records of one whole batch, decompressed.
 
     Does not check the checksum. Raises CorruptBatch when they do not fit the header; UnsupportedMessageFormat for magic
     0 and 1; BatchTooLarge above `max_bytes`.
     """
+    return list(iterate_records(batch, max_bytes))
+
+
+def iterate_records(batch: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
+    """As `decode_records`, one record at a time: all together take a multiple of their bytes."""
     header = read_header(batch)
     if len(batch) < header.size:
         raise CorruptBatch(f"the batch is cut off at {len(batch)} of {header.size} bytes")
@@ -56,7 +61,6 @@ def decode_records(batch: Buffer, max_bytes: int = MAX_RECORDS_BYTES) -> list[Re
     payload = memoryview(batch)[HEADER_BYTES : header.size]
     data = decompress(codec, payload, max_bytes)
     append_time = header.max_timestamp if header.has_append_time else None
-    records: list[Record] = []
     position = 0
     for _ in range(header.record_count):
         length, position = decode_varint(data, position)
@@ -83,18 +87,15 @@ def decode_records(batch: Buffer, max_bytes: int = MAX_RECORDS_BYTES) -> list[Re
                 raise CorruptBatch(f"the key of a record header is not UTF-8: {error}") from error
         if position != end:
             raise CorruptBatch(f"a record of {length} bytes ends {end - position} bytes off its length")
-        records.append(
-            Record(
-                header.base_offset + offset_delta,
-                header.base_timestamp + timestamp_delta if append_time is None else append_time,
-                key,
-                value,
-                tuple(headers),
-            )
+        yield Record(
+            header.base_offset + offset_delta,
+            header.base_timestamp + timestamp_delta if append_time is None else append_time,
+            key,
+            value,
+            tuple(headers),
         )
     if position != len(data):
         raise CorruptBatch(f"{len(data) - position} bytes follow the last record")
-    return records
 
 
 def _bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:

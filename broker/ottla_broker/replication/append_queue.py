@@ -31,12 +31,13 @@ from ottla_broker.records.formats import MAGIC_OFFSET
 from ottla_broker.records.preparation import RecordRules, prepare
 from ottla_broker.replication.partition import Partition
 from ottla_broker.storage.log.log import Log
-from ottla_broker.storage.log.record_jobs import PREPARE_JOB, prepared_of
-
-LITTLE_BYTES = 8 * 1024
-LITTLE_RECORDS = 64
-LITTLE_DECOMPRESSED_BYTES = 64 * 1024
-"""Up to here preparing takes less than a millisecond, and sending it to another process would cost the loop as much."""
+from ottla_broker.storage.log.record_jobs import (
+    LITTLE_BYTES,
+    LITTLE_DECOMPRESSED_BYTES,
+    LITTLE_RECORDS,
+    PREPARE_JOB,
+    prepared_of,
+)
 
 _ATTEMPTS = 2
 _CODEC_OFFSET = 22
@@ -102,8 +103,9 @@ class AppendQueues:
             return None
         if not _is_old(records) and read_header(records).record_count > LITTLE_RECORDS:
             return None
+        little = rules._replace(max_decompressed_bytes=min(LITTLE_DECOMPRESSED_BYTES, rules.max_decompressed_bytes))
         try:
-            return memoryview(prepare(records, rules, self._clock.now_ms(), LITTLE_DECOMPRESSED_BYTES))
+            return memoryview(prepare(records, little, self._clock.now_ms()))
         except BatchTooLarge:
             return None  # small, but it grows
         except KafkaError as error:

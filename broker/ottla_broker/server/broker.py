@@ -504,6 +504,7 @@ class Broker:
         return LogConfig(
             values,
             validates_records=self.config.ottla_validate_records == "always",
+            max_decompressed_bytes=self.config.ottla_batch_max_decompressed_bytes,
             verifies_transactions=self.config.transaction_partition_verification_enable,
         )
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ottla_broker.metadata.cache import MetadataCache
     from ottla_broker.metadata.prepared import PreparedTopics
     from ottla_broker.metrics import Metrics
-    from ottla_broker.ports import Clock, Coordination, Workers
+    from ottla_broker.ports import Clock, Coordination
     from ottla_broker.quotas.mutation_quotas import MutationCharge
     from ottla_broker.replication.append_queue import AppendQueues
     from ottla_broker.replication.fetch.engine import FetchEngine
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ottla_broker.server.peers.dynamic_config import DynamicConfig
     from ottla_broker.server.peers.fleet_features import FleetFeatures
     from ottla_broker.server.peers.producer_ids import ProducerIds
+    from ottla_broker.storage.log.record_search import RecordSearch
     from ottla_broker.telemetry.client_telemetry import ClientTelemetry
     from ottla_broker.transactions.coordinator import TransactionCoordinator
 
@@ -120,7 +121,7 @@ class Services:
     transaction_verification: TransactionVerification
     marker_appends: MarkerAppends
     fetch_engine: FetchEngine
-    workers: Workers
+    record_search: RecordSearch
     controller: Controller
     group_coordinator: GroupCoordinator
     transaction_coordinator: TransactionCoordinator

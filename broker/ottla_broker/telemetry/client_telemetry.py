@@ -1,7 +1,8 @@
 """ClientTelemetry: answers clients that ask for a subscription, and takes what they push (KIP-714).
 
-Lives here: the order of checks, decompression, and the metrics of it all. Not here: the rules of one instance
-(`client_instances`), what becomes of the data (`receiver`), the wire (`server.handlers`). It uses the Clock.
+Lives here: the order of checks, where a push is read, and the metrics of it all. Not here: the rules of one instance
+(`client_instances`), how a push is read (`push_reading`), what becomes of the data (`receiver`), the wire
+(`server.handlers`). It uses the Clock.
 
 Source: org.apache.kafka.server.ClientMetricsManager of Apache Kafka.
 """
@@ -9,18 +10,25 @@ Source: org.apache.kafka.server.ClientMetricsManager of Apache Kafka.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from ottla_broker.config.client_metrics import Subscription
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Clock
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.records.compression import Codec, decompress
-from ottla_broker.records.errors import RecordsError
+from ottla_broker.records.compression import Codec
+from ottla_broker.records.errors import BatchTooLarge, RecordsError
 from ottla_broker.telemetry.client_instances import ClientContext, ClientInstances, ClientSubscription
+from ottla_broker.telemetry.push_reading import (
+    LITTLE_PUSH_BYTES,
+    MOST_EXPANSION,
+    PushedPoints,
+    pushed_points_of,
+    read_push,
+)
 from ottla_broker.telemetry.receiver import ClientMetricsReceiver
 
 logger = logging.getLogger("ottla.server")
@@ -29,8 +37,9 @@ ACCEPTED_CODECS: Final = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 """In the order of preference."""
 
 _SWEEP_S = 30.0
-_MOST_EXPANSION: Final = 20
-"""A push of telemetry.max.bytes may have so many times as many bytes once it is decompressed."""
+
+ReadElsewhere: TypeAlias = "Callable[[int, bytes, int], Awaitable[Any]]"
+"""Runs `push_reading.read_push_job` in a worker, with its arguments."""
 
 
 class ClientMetricsResources(Protocol):
@@ -63,8 +72,10 @@ class ClientTelemetry:
         receiver: ClientMetricsReceiver,
         metrics: Metrics,
         max_bytes: int,
+        read_elsewhere: ReadElsewhere,
     ) -> None:
         """`max_bytes` is telemetry.max.bytes: the longest push, compressed."""
+        self._read_elsewhere = read_elsewhere
         self._clock = clock
         self._resources = resources
         self._receiver = receiver
@@ -108,8 +119,11 @@ class ClientTelemetry:
         instance.last_error = ErrorCode.NONE
         return instance.subscription
 
-    def push(self, context: ClientContext, push: Push) -> ErrorCode:
-        """Takes a push; the error codes in the order of Apache Kafka (see `server.handlers.push_telemetry`)."""
+    async def push(self, context: ClientContext, push: Push) -> ErrorCode:
+        """Takes a push, and waits where it is read in a worker.
+
+        The error codes in the order of Apache Kafka: see `server.handlers.push_telemetry`.
+        """
         if context.instance_id in (ZERO_UUID, _RESERVED_ID):
             return ErrorCode.INVALID_REQUEST
         now_ms = self._now_ms()
@@ -124,29 +138,41 @@ class ClientTelemetry:
             self._unknown.inc()
             error = ErrorCode.UNKNOWN_SUBSCRIPTION_ID
         else:
-            error = self._take(context, push)
+            error = await self._take(context, push)
         instance.last_error = error
         return error
 
-    def _take(self, context: ClientContext, push: Push) -> ErrorCode:
+    async def _take(self, context: ClientContext, push: Push) -> ErrorCode:
         if push.codec != Codec.NONE and push.codec not in ACCEPTED_CODECS:
             return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         if len(push.data) > self.max_bytes:
             return ErrorCode.TELEMETRY_TOO_LARGE
         if not push.data:
             return ErrorCode.NONE
-        codec = Codec(push.codec)
         try:
-            data = push.data
-            if codec is not Codec.NONE:
-                data = decompress(codec, data, _MOST_EXPANSION * self.max_bytes)
-            self._receiver.export(context, data)
+            pushed = await self._read(push)
         except (ValueError, RecordsError) as error:
             self._failed.inc()
             logger.warning("client metrics of %s (%s) are refused: %s", context.client_id, context.address, error)
             return ErrorCode.INVALID_RECORD
+        except RuntimeError as error:
+            self._failed.inc()
+            logger.warning("client metrics of %s (%s) are lost: %s", context.client_id, context.address, error)
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        if context.instance_id not in self._instances:
+            return ErrorCode.NONE  # silent for so long that its series are gone
+        self._receiver.export(context, pushed)
         self._exported.inc()
         return ErrorCode.NONE
+
+    async def _read(self, push: Push) -> PushedPoints:
+        if len(push.data) <= LITTLE_PUSH_BYTES:
+            try:
+                return read_push(push.codec, push.data, LITTLE_PUSH_BYTES)
+            except BatchTooLarge:
+                pass  # small, but it grows
+        arguments = (push.codec, push.data, MOST_EXPANSION * self.max_bytes)
+        return pushed_points_of(await self._read_elsewhere(*arguments))
 
     def _now_ms(self) -> float:
         return self._clock.monotonic() * 1000

@@ -6,7 +6,8 @@ when the first client pushes: they take 9 MB.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 _DELTA = 1
@@ -25,8 +26,8 @@ class Point(NamedTuple):
     """`value` is what was added since the push before."""
 
 
-def read_points(data: bytes) -> list[Point]:
-    """The data points of MetricsData. ValueError when it cannot be read."""
+def read_points(data: bytes, most: int) -> tuple[list[Point], int]:
+    """The first `most` data points of MetricsData, and how many there are beyond. ValueError when it cannot be read."""
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
@@ -35,13 +36,17 @@ def read_points(data: bytes) -> list[Point]:
         message.ParseFromString(data)
     except DecodeError as error:
         raise ValueError(f"no MetricsData of OpenTelemetry: {error}") from None
-    points: list[Point] = []
+    found = _points(message)
+    points = list(islice(found, most))
+    return points, sum(1 for _ in found)
+
+
+def _points(message: Any) -> Iterator[Point]:
     for resource in message.resource_metrics:
         shared = _labels(resource.resource.attributes)
         for scope in resource.scope_metrics:
             for metric in scope.metrics:
-                points += _points_of(metric, shared)
-    return points
+                yield from _points_of(metric, shared)
 
 
 def _points_of(metric: Any, shared: dict[str, str]) -> Iterable[Point]:

@@ -4,38 +4,28 @@
 keeps the latest value of each series for /metrics, up to a number of series: names and attributes come from clients,
 and each new one would be memory that nobody has planned for. The series of an instance go with it.
 
-The name of a series is that of the metric without `org.apache.kafka.`, after `kafka_client_`, with underscores; its
-labels are who the client is and the attributes of the data point.
+The name of a series is that of the metric without `org.apache.kafka.`, after `kafka_client_`, with underscores
+(`push_reading`); its labels are who the client is and the attributes of the data point.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from ottla_broker.metrics import Metrics, SourceFamily
 from ottla_broker.telemetry.client_instances import ClientContext, instance_name
-from ottla_broker.telemetry.otlp import Point, read_points
+from ottla_broker.telemetry.push_reading import LONGEST_TEXT, Labels, PushedPoints, SeriesPoint
 
-_KAFKA: Final = "org.apache.kafka."
-_PREFIX: Final = "kafka_client_"
-_NO_NAME = re.compile(r"[^a-zA-Z0-9_]")
-MOST_POINTS: Final = 2_000
-"""Of one push: what a client pushes is read on the event loop. A producer of a thousand partitions has fewer."""
-_MOST_LABELS: Final = 16
-_LONGEST_TEXT: Final = 256
 _HELP: Final = "Pushed by clients (KIP-714)."
-
-_Labels = tuple[tuple[str, str], ...]
 
 
 class ClientMetricsReceiver(Protocol):
     """Takes the metrics that clients push."""
 
-    def export(self, context: ClientContext, data: bytes) -> None:
-        """Takes one push, uncompressed. ValueError when it cannot be read: the client gets INVALID_RECORD."""
+    def export(self, context: ClientContext, pushed: PushedPoints) -> None:
+        """Takes one push."""
         ...
 
     def forget(self, instance_id: bytes) -> None:
@@ -52,7 +42,7 @@ class SeriesReceiver:
 
     def __init__(self, most_series: int, metrics: Metrics) -> None:
         self._most_series = most_series
-        self._series: dict[bytes, dict[tuple[str, _Labels], float]] = {}
+        self._series: dict[bytes, dict[tuple[str, Labels], float]] = {}
         self._kinds: dict[str, bool] = {}
         """Whether a name is a counter, as the first client had it."""
         self._uses: Counter[str] = Counter()
@@ -64,19 +54,19 @@ class SeriesReceiver:
         )
         metrics.add_source(self.families)
 
-    def export(self, context: ClientContext, data: bytes) -> None:
-        points = read_points(data)
-        self._dropped.inc(max(0, len(points) - MOST_POINTS))
+    def export(self, context: ClientContext, pushed: PushedPoints) -> None:
+        self._dropped.inc(pushed.beyond)
         series = self._series.setdefault(context.instance_id, {})
         ours = {
-            "client_id": context.client_id,
+            "client_id": context.client_id[:LONGEST_TEXT],
             "client_instance_id": instance_name(context.instance_id),
-            "client_software_name": context.software_name,
-            "client_software_version": context.software_version,
+            "client_software_name": context.software_name[:LONGEST_TEXT],
+            "client_software_version": context.software_version[:LONGEST_TEXT],
         }
-        for point in points[:MOST_POINTS]:
-            name = series_name(point.name, is_counter=point.is_counter)
-            key = (name, _labels(point.labels, ours))
+        for point in pushed.points:
+            name = point.name
+            # Who the client is cannot be overridden by an attribute.
+            key = (name, tuple(sorted((dict(point.labels) | ours).items())))
             is_new = key not in series
             if self._kinds.get(name, point.is_counter) != point.is_counter or (
                 is_new and self._count >= self._most_series
@@ -106,27 +96,5 @@ class SeriesReceiver:
             yield SourceFamily(name, _HELP, self._kinds[name], found[name])
 
 
-def series_name(metric: str, *, is_counter: bool) -> str:
-    """The name of a metric's series, without the `_total` that Prometheus gives a counter.
-
-    >>> series_name("org.apache.kafka.producer.record.queue.time.avg", is_counter=False)
-    'kafka_client_producer_record_queue_time_avg'
-    >>> series_name("org.apache.kafka.producer.connection.creation.total", is_counter=True)
-    'kafka_client_producer_connection_creation'
-    """
-    name = _PREFIX + _NO_NAME.sub("_", metric.removeprefix(_KAFKA)[:_LONGEST_TEXT])
-    return name.removesuffix("_total") if is_counter else name
-
-
-def _labels(theirs: Mapping[str, str], ours: Mapping[str, str]) -> _Labels:
-    """Sorted; who the client is cannot be overridden by an attribute."""
-    found = {}
-    for key in sorted(theirs)[:_MOST_LABELS]:
-        name = _NO_NAME.sub("_", key)
-        found[f"_{name}" if name[:1].isdigit() or not name else name] = theirs[key][:_LONGEST_TEXT]
-    found.update((key, value[:_LONGEST_TEXT]) for key, value in ours.items())
-    return tuple(sorted(found.items()))
-
-
-def _new_value(point: Point, before: float) -> float:
+def _new_value(point: SeriesPoint, before: float) -> float:
     return before + point.value if point.is_delta else point.value

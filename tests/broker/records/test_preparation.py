@@ -53,6 +53,7 @@ rules = st.builds(
     lz4_level=st.none(),
     zstd_level=st.none(),
     max_message_bytes=st.just(1 << 20),
+    max_decompressed_bytes=st.just(1 << 20),
     codec=st.sampled_from([None, *Codec]),
     needs_keys=st.booleans(),
     validates=st.booleans(),
@@ -205,10 +206,10 @@ def test_validate_records_always_finds_errors_behind_a_right_header() -> None:
 def test_a_batch_is_refused_when_it_decompresses_beyond_the_limit() -> None:
     large = bytes(build_batch([Record(0, NOW, None, bytes(100_000))], codec=Codec.ZSTD))
     with pytest.raises(BatchTooLarge):
-        prepare(large, RecordRules(codec=Codec.GZIP), NOW, 50_000)
+        prepare(large, RecordRules(codec=Codec.GZIP, max_decompressed_bytes=50_000), NOW)
     old = legacy.build_message_set([Record(0, NOW, None, bytes(100_000))], 1, codec=Codec.GZIP)
     with pytest.raises(BatchTooLarge):
-        prepare(old, RecordRules(), NOW, 50_000)
+        prepare(old, RecordRules(max_decompressed_bytes=50_000), NOW)
 
 
 def old_set(*values: bytes, magic: int = 1, codec: Codec = Codec.NONE) -> bytes:
@@ -266,7 +267,7 @@ def test_damage_behind_a_right_checksum_raises_a_records_error() -> None:
         else:
             continue
         try:
-            prepare(message, rules._replace(validates=rng.random() < 0.5), NOW, 1 << 20)
+            prepare(message, rules._replace(validates=rng.random() < 0.5, max_decompressed_bytes=1 << 20), NOW)
             outcomes.add("taken")
         except KafkaError as error:
             outcomes.add(error.code.name)

@@ -52,6 +52,7 @@ from ottla_broker.server.handler_api import Services
 from ottla_broker.server.peers.broker_client import BrokerClient
 from ottla_broker.server.peers.fleet_features import FleetView
 from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log.record_search import RecordSearch
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 
@@ -198,7 +199,7 @@ class Node:
                 self.clock.random.randrange,
                 chooses_by_rack=chooses_by_rack(self.config.replica_selector_class),
             ),
-            workers=self.workers,
+            record_search=RecordSearch(self.workers),
             controller=absent,
             group_coordinator=absent,
             transaction_coordinator=absent,

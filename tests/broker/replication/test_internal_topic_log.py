@@ -46,3 +46,25 @@ async def test_a_broker_that_leads_no_more_stops_waiting(three: Fleet) -> None:
     with pytest.raises(KafkaError) as raised:
         await waiting
     assert raised.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_batch_of_many_records_comes_in_parts_between_which_others_run(one: Fleet) -> None:
+    node = one.nodes[1]
+    log, epoch = log_of(node), node.partition("orders").leader_epoch
+    written = [StateRecord(b"k%d" % number, b"v") for number in range(1000)]
+    await log.append(0, epoch, written, required_acks=-1, timeout_ms=60_000)
+    await log.append(0, epoch, [StateRecord(b"last", None)], required_acks=-1, timeout_ms=60_000)
+    parts, turns = [], 0
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        node.clock.call_soon(turn)
+
+    turn()
+    async for part in log.read(0, epoch):
+        parts.append((turns, part))
+    assert [record.key for _, part in parts for record in part.records] == [*(one.key for one in written), b"last"]
+    assert max(len(part.records) for _, part in parts) <= 200
+    assert {part.base_offset for _, part in parts[:-1]} == {0} and parts[-1][1].base_offset == 1000
+    assert len({at for at, _ in parts}) >= 5, "others run between two parts"

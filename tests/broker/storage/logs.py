@@ -13,7 +13,9 @@ import pytest
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.config import TopicValues
+from ottla_broker.jobs import JOBS
 from ottla_broker.ports.disk import Buffer, Disk
+from ottla_broker.ports.workers import QuestionHandler
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import batches
 from ottla_broker.records.compression import Codec
@@ -23,6 +25,7 @@ from ottla_broker.storage.files.transaction_index import AbortedTransaction
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.loading import open_log
 from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log.record_search import RecordSearch
 from ottla_broker.storage.log.recovery import Recovered, gap_limit_of, recover_log
 
 PARTITION = TopicPartition("t", 0)
@@ -79,6 +82,23 @@ class Owner:
         self.notices.append(message)
 
 
+class InlineWorkers:
+    """The Workers port without processes: runs a job in a task, and keeps its name."""
+
+    def __init__(self) -> None:
+        self.jobs: list[str] = []
+
+    def run(
+        self, job: str, directory: str, *arguments: Any, answer: QuestionHandler | None = None
+    ) -> asyncio.Future[Any]:
+        assert answer is None
+        self.jobs.append(job)
+        return asyncio.ensure_future(JOBS[job](None, *arguments))
+
+    def close(self) -> None:
+        """Nothing runs on."""
+
+
 class LogSetup:
     """One partition's log in a directory, which can be closed, killed and opened again."""
 
@@ -88,6 +108,8 @@ class LogSetup:
         self.clock = ManualClock()
         self.owner = Owner()
         self.disk = DirectoryDisk(path)
+        self.workers = InlineWorkers()
+        self.search = RecordSearch(self.workers)
         self.recovered: Recovered | None = None
 
     async def open(

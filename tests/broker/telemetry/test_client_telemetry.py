@@ -16,10 +16,11 @@ from ottla_broker.exposition import Exposition
 from ottla_broker.metrics import Metrics
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.compression import Codec, compress
-from ottla_broker.telemetry import receiver
+from ottla_broker.telemetry import push_reading
 from ottla_broker.telemetry.client_instances import ClientContext, ClientSubscription
 from ottla_broker.telemetry.client_telemetry import ClientTelemetry, Push
-from ottla_broker.telemetry.receiver import MOST_POINTS, SeriesReceiver
+from ottla_broker.telemetry.push_reading import LITTLE_PUSH_BYTES, MOST_POINTS, read_push_job
+from ottla_broker.telemetry.receiver import SeriesReceiver
 
 INTERVAL_MS = 1000
 MAX_BYTES = 10_000
@@ -46,8 +47,16 @@ class Broker:
         self.receiver = SeriesReceiver(most_series, self.metrics)
         self._sweep: Any = None
         clock: Any = SimpleNamespace(monotonic=lambda: self.now_s, call_later=self._call_later)
-        self.telemetry = ClientTelemetry(clock, self.resources, self.receiver, self.metrics, MAX_BYTES)
+        self.read_elsewhere = 0
+        self.telemetry = ClientTelemetry(
+            clock, self.resources, self.receiver, self.metrics, MAX_BYTES, self._read_elsewhere
+        )
         self.telemetry.start()
+
+    async def _read_elsewhere(self, codec: int, data: bytes, max_bytes: int) -> Any:
+        self.read_elsewhere += 1
+        disk: Any = None
+        return await read_push_job(disk, codec, data, max_bytes)
 
     def _call_later(self, _delay_s: float, callback: Any) -> None:
         self._sweep = callback
@@ -60,12 +69,12 @@ class Broker:
         assert isinstance(found, ClientSubscription)
         return found
 
-    def push(self, data: bytes, context: ClientContext = CLIENT, **how: Any) -> ErrorCode:
+    async def push(self, data: bytes, context: ClientContext = CLIENT, **how: Any) -> ErrorCode:
         """The push of a client that has just asked for its subscription."""
         self.now_s += INTERVAL_MS / 1000
         subscription_id = self.subscription(context).subscription_id
         push = Push(how.get("subscription_id", subscription_id), how.get("ends", False), how.get("codec", 0), data)
-        return self.telemetry.push(context, push)
+        return await self.telemetry.push(context, push)
 
     def samples(self) -> list[str]:
         """The lines of /metrics that clients have pushed."""
@@ -99,47 +108,47 @@ GAUGE_SAMPLE = f'kafka_client_producer_latency_avg{{{WHO},client_software_versio
 
 
 def test_the_examples_of_names_hold() -> None:
-    assert doctest.testmod(receiver).failed == 0
+    assert doctest.testmod(push_reading).failed == 0
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_a_gauge_is_a_series_with_the_client_and_the_attributes_as_labels(codec: Codec) -> None:
+async def test_a_gauge_is_a_series_with_the_client_and_the_attributes_as_labels(codec: Codec) -> None:
     broker = Broker()
     data = GAUGE if codec is Codec.NONE else compress(codec, GAUGE)
-    assert broker.push(data, codec=int(codec)) is ErrorCode.NONE
+    assert await broker.push(data, codec=int(codec)) is ErrorCode.NONE
     assert broker.samples() == [GAUGE_SAMPLE]
 
 
-def test_the_latest_value_of_a_series_counts() -> None:
+async def test_the_latest_value_of_a_series_counts() -> None:
     broker = Broker()
     for value in (1.0, 3.0, 2.0):
-        assert broker.push(bytes(gauge("a", value).SerializeToString())) is ErrorCode.NONE
+        assert await broker.push(bytes(gauge("a", value).SerializeToString())) is ErrorCode.NONE
     (sample,) = broker.samples()
     assert sample.startswith("kafka_client_a{") and sample.endswith(" 2.0")
 
 
 @pytest.mark.parametrize(("is_delta", "value"), [(False, 5.0), (True, 9.0)])
-def test_a_monotonic_sum_is_a_counter_whether_the_client_sends_deltas_or_not(is_delta: bool, value: float) -> None:
+async def test_a_monotonic_sum_is_a_counter_with_and_without_deltas(is_delta: bool, value: float) -> None:
     broker = Broker()
     for number in (4, 5):
-        assert broker.push(counter("org.apache.kafka.consumer.records.total", number, is_delta=is_delta)) == 0
+        assert await broker.push(counter("org.apache.kafka.consumer.records.total", number, is_delta=is_delta)) == 0
     (sample,) = broker.samples()
     assert sample.startswith("kafka_client_consumer_records_total{") and sample.endswith(f" {value}")
 
 
-def test_attributes_of_the_resource_are_labels_and_cannot_say_who_the_client_is() -> None:
+async def test_attributes_of_the_resource_are_labels_and_cannot_say_who_the_client_is() -> None:
     broker = Broker()
     data = gauge("a", 1.0)
     for key, text in {"group.id": "g", "client_id": "somebody else", "9lives": "cat"}.items():
         data.resource_metrics[0].resource.attributes.add(key=key).value.string_value = text
-    assert broker.push(bytes(data.SerializeToString())) is ErrorCode.NONE
+    assert await broker.push(bytes(data.SerializeToString())) is ErrorCode.NONE
     (sample,) = broker.samples()
     assert '_9lives="cat",client_id="app"' in sample and 'group_id="g"' in sample
 
 
-def test_two_clients_of_one_client_id_have_a_series_each_and_a_silent_one_loses_its_own() -> None:
+async def test_two_clients_of_one_client_id_have_a_series_each_and_a_silent_one_loses_its_own() -> None:
     broker = Broker()
-    assert broker.push(GAUGE) is broker.push(GAUGE, OTHER) is ErrorCode.NONE
+    assert await broker.push(GAUGE) is await broker.push(GAUGE, OTHER) is ErrorCode.NONE
     assert len(broker.samples()) == 2
     broker.now_s += 59.5
     broker.subscription(OTHER)
@@ -149,35 +158,36 @@ def test_two_clients_of_one_client_id_have_a_series_each_and_a_silent_one_loses_
     assert 'client_software_name="librdkafka"' in left
 
 
-def test_no_client_makes_more_series_than_are_allowed() -> None:
+async def test_no_client_makes_more_series_than_are_allowed() -> None:
     broker = Broker(most_series=2)
     for name in ("a", "b", "c"):
-        assert broker.push(bytes(gauge(name, 1.0).SerializeToString())) is ErrorCode.NONE
+        assert await broker.push(bytes(gauge(name, 1.0).SerializeToString())) is ErrorCode.NONE
     assert [sample.partition("{")[0] for sample in broker.samples()] == ["kafka_client_a", "kafka_client_b"]
     assert broker.dropped() == 1
-    assert broker.push(bytes(gauge("a", 2.0).SerializeToString())) is ErrorCode.NONE
+    assert await broker.push(bytes(gauge("a", 2.0).SerializeToString())) is ErrorCode.NONE
     assert broker.samples()[0].endswith(" 2.0"), "a series that is there goes on"
     broker.now_s += 61
     broker.sweep()
     assert broker.samples() == []
-    assert broker.push(bytes(gauge("c", 1.0).SerializeToString())) is ErrorCode.NONE
+    assert await broker.push(bytes(gauge("c", 1.0).SerializeToString())) is ErrorCode.NONE
     assert len(broker.samples()) == 1
 
 
-def test_one_push_has_no_more_points_than_are_read() -> None:
+async def test_one_push_has_no_more_points_than_are_read() -> None:
     broker = Broker(most_series=10 * MOST_POINTS)
     data = MetricsData()
     metrics = data.resource_metrics.add().scope_metrics.add().metrics
     for number in range(MOST_POINTS + 3):
         metrics.add(name=f"m{number}").gauge.data_points.add(as_double=1)
-    assert broker.push(compress(Codec.ZSTD, bytes(data.SerializeToString())), codec=int(Codec.ZSTD)) == ErrorCode.NONE
+    pushed = compress(Codec.ZSTD, bytes(data.SerializeToString()))
+    assert await broker.push(pushed, codec=int(Codec.ZSTD)) == ErrorCode.NONE
     assert (len(broker.samples()), broker.dropped()) == (MOST_POINTS, 3)
 
 
-def test_a_name_keeps_its_kind() -> None:
+async def test_a_name_keeps_its_kind() -> None:
     broker = Broker()
-    assert broker.push(counter("a", 1, is_delta=False)) is ErrorCode.NONE
-    assert broker.push(bytes(gauge("a", 1.0).SerializeToString())) is ErrorCode.NONE
+    assert await broker.push(counter("a", 1, is_delta=False)) is ErrorCode.NONE
+    assert await broker.push(bytes(gauge("a", 1.0).SerializeToString())) is ErrorCode.NONE
     assert [sample.partition("{")[0] for sample in broker.samples()] == ["kafka_client_a_total"]
     assert broker.dropped() == 1
 
@@ -195,41 +205,68 @@ def test_a_name_keeps_its_kind() -> None:
         (b"", {}, ErrorCode.NONE),
     ],
 )
-def test_what_cannot_be_taken_is_refused_and_leaves_no_series(
+async def test_what_cannot_be_taken_is_refused_and_leaves_no_series(
     data: bytes, how: dict[str, Any], error: ErrorCode
 ) -> None:
     broker = Broker()
-    assert broker.push(data, **how) is error
+    assert await broker.push(data, **how) is error
     assert broker.samples() == []
 
 
 @pytest.mark.parametrize("instance_id", [bytes(16), bytes(15) + b"\x01"])
-def test_a_push_without_an_instance_id_is_invalid(instance_id: bytes) -> None:
+async def test_a_push_without_an_instance_id_is_invalid(instance_id: bytes) -> None:
     context = ClientContext(instance_id, "c", "s", "1", "127.0.0.1", 1)
-    assert Broker().telemetry.push(context, Push(0, False, 0, GAUGE)) is ErrorCode.INVALID_REQUEST
+    assert await Broker().telemetry.push(context, Push(0, False, 0, GAUGE)) is ErrorCode.INVALID_REQUEST
 
 
-def test_a_second_push_within_the_interval_is_throttled_unless_the_client_ends_and_then_nothing_is_taken() -> None:
+async def test_a_second_push_within_the_interval_is_throttled_unless_the_client_ends() -> None:
     broker = Broker()
-    assert broker.push(GAUGE) is ErrorCode.NONE
+    assert await broker.push(GAUGE) is ErrorCode.NONE
     subscription_id = broker.telemetry._instances.find(
         CLIENT, broker.resources.subscriptions, 1, broker.now_s * 1000
     ).subscription.subscription_id
     again, last = Push(subscription_id, False, 0, GAUGE), Push(subscription_id, True, 0, GAUGE)
-    assert broker.telemetry.push(CLIENT, again) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert await broker.telemetry.push(CLIENT, again) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert broker.telemetry.subscription(CLIENT) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    assert broker.telemetry.push(CLIENT, last) is ErrorCode.NONE
-    assert broker.telemetry.push(CLIENT, last) is ErrorCode.INVALID_REQUEST
+    assert await broker.telemetry.push(CLIENT, last) is ErrorCode.NONE
+    assert await broker.telemetry.push(CLIENT, last) is ErrorCode.INVALID_REQUEST
 
 
-def test_a_client_whose_subscription_has_changed_is_sent_to_ask_for_it() -> None:
+async def test_a_client_whose_subscription_has_changed_is_sent_to_ask_for_it() -> None:
     broker = Broker()
     before = broker.subscription()
     broker.resources.subscriptions = {"s": Subscription(frozenset({"a."}), INTERVAL_MS, {})}
     broker.resources.version = 2
-    error = broker.telemetry.push(CLIENT, Push(before.subscription_id, False, 0, GAUGE))
+    error = await broker.telemetry.push(CLIENT, Push(before.subscription_id, False, 0, GAUGE))
     assert error is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
     broker.now_s += 0.001
     after = broker.subscription()
     assert after.metrics == ("a.",)
-    assert broker.telemetry.push(CLIENT, Push(after.subscription_id, False, 0, GAUGE)) is ErrorCode.NONE
+    assert await broker.telemetry.push(CLIENT, Push(after.subscription_id, False, 0, GAUGE)) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+async def test_a_push_of_many_points_is_read_in_a_worker(codec: Codec) -> None:
+    broker = Broker(most_series=1000)
+    data = MetricsData()
+    metrics = data.resource_metrics.add().scope_metrics.add().metrics
+    for number in range(400):
+        metrics.add(name=f"m{number}").gauge.data_points.add(as_double=1)
+    plain = bytes(data.SerializeToString())
+    assert LITTLE_PUSH_BYTES < len(plain) <= MAX_BYTES
+    assert await broker.push(plain if codec is Codec.NONE else compress(codec, plain), codec=int(codec)) == 0
+    assert (len(broker.samples()), broker.read_elsewhere) == (400, 1)
+    assert await broker.push(GAUGE) is ErrorCode.NONE
+    assert broker.read_elsewhere == 1, "a small push is read at once"
+
+
+async def test_a_worker_that_dies_loses_one_push() -> None:
+    broker = Broker()
+
+    async def dies(*_: Any) -> Any:
+        raise RuntimeError("the worker process died")
+
+    broker.telemetry._read_elsewhere = dies
+    assert await broker.push(bytes(LITTLE_PUSH_BYTES + 1)) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert await broker.push(GAUGE) is ErrorCode.NONE
+    assert broker.samples() == [GAUGE_SAMPLE]

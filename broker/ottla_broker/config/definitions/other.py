@@ -150,6 +150,17 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         known=_OWN,
     ),
     key(
+        "ottla.batch.max.decompressed.bytes",
+        INT,
+        128 * 1024 * 1024,
+        MEDIUM,
+        READ_ONLY,
+        "Bytes to which the records of one batch may decompress where the broker reads them: lookups by time, checks "
+        "and conversions of records, compaction. A batch beyond it is an error of what reads it.",
+        at_least(1),
+        known=_OWN,
+    ),
+    key(
         "ottla.validate.records",
         STRING,
         "headers",

@@ -17,13 +17,18 @@ from ottla_broker.protocol.generated.fetch import PartitionData
 from ottla_broker.records.conversion import Converted, down_convert
 from ottla_broker.records.errors import BatchTooLarge
 from ottla_broker.records.formats import batches
-from ottla_broker.replication.append_queue import LITTLE_BYTES, LITTLE_DECOMPRESSED_BYTES, LITTLE_RECORDS
 from ottla_broker.replication.fetch import checks
 from ottla_broker.replication.fetch.fetch_values import FetchEnvironment, FetchParams
 from ottla_broker.replication.fetch.partition_fetch import PartitionFetch
 from ottla_broker.replication.fetch.partition_reads import fail_result, new_result
 from ottla_broker.replication.partition import Partition
-from ottla_broker.storage.log.record_jobs import CONVERT_JOB, converted_of
+from ottla_broker.storage.log.record_jobs import (
+    CONVERT_JOB,
+    LITTLE_BYTES,
+    LITTLE_DECOMPRESSED_BYTES,
+    LITTLE_RECORDS,
+    converted_of,
+)
 
 RESULT_BYTES = 4 * 1024 * 1024
 PARTITION_BYTES = 64 * 1024
@@ -138,13 +143,14 @@ class _Conversions:
                 "Fetches of older formats whose records were converted.",
                 topic=partition.topic,
             ).inc()
+        most = log.config.max_decompressed_bytes
         is_little = len(stored) <= LITTLE_BYTES and sum(header.record_count for header in headers) <= LITTLE_RECORDS
         if is_little or not needs_work:
             try:
-                return down_convert(stored, self._magic, offset, max_bytes, LITTLE_DECOMPRESSED_BYTES)
+                return down_convert(stored, self._magic, offset, max_bytes, min(LITTLE_DECOMPRESSED_BYTES, most))
             except BatchTooLarge:
                 pass  # it grows beyond what may hold up the loop
-        arguments: tuple[Any, ...] = (stored, self._magic, offset, max_bytes)
+        arguments: tuple[Any, ...] = (stored, self._magic, offset, max_bytes, most)
         try:
             return converted_of(await self._environment.workers.run(CONVERT_JOB, log.disk.path, *arguments))
         except RuntimeError as error:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
-from typing import Any
+from itertools import islice
 
 from ottla_broker.internal_topics.topic_log import (
     AppendOutcome,
@@ -22,10 +22,11 @@ from ottla_broker.internal_topics.topic_log import (
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import FileRange
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.batch import BatchHeader
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.errors import RecordsError
-from ottla_broker.records.formats import batches, decode_batch, is_batch_intact
-from ottla_broker.records.record import build_batch, build_records
+from ottla_broker.records.formats import batches, is_batch_intact, iterate_batch
+from ottla_broker.records.record import Record, build_batch, build_records
 from ottla_broker.replication.delayed import DelayedProduce
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.partition import Partition
@@ -39,6 +40,9 @@ _WRITE_POLL_S = 0.01
 
 _COMMIT_POLL_S = 0.01
 """Pause before the high watermark is checked again."""
+
+_RECORDS_PER_TURN = 200
+"""Decoded, or handed on, before others run: a millisecond of the event loop."""
 
 
 class _Acknowledgement:
@@ -110,7 +114,7 @@ class ReplicatedTopicLog:
         return PlacedAppend(info.first_offset, future)
 
     async def read(self, partition: int, leader_epoch: int) -> AsyncGenerator[LoadedBatch, None]:
-        """Reads a partition's batches from its start to its end.
+        """Reads a partition's batches from its start to its end; one of many records comes in several parts.
 
         A batch that cannot be read is logged and skipped: one bad batch does not hide all others.
 
@@ -135,13 +139,39 @@ class ReplicatedTopicLog:
             for position, header in batches(data):
                 offset = header.next_offset
                 batch = memoryview(data)[position : position + header.size]
-                loaded = _decode(self._topic, partition, batch, header)
-                if loaded is not None:
-                    yield loaded
+                records = await self._decoded(partition, batch, header)
+                if records is None:
+                    continue
+                for first in range(0, max(len(records), 1), _RECORDS_PER_TURN):
+                    if first:
+                        await self._clock.sleep(0)
+                    yield LoadedBatch(
+                        header.base_offset,
+                        records[first : first + _RECORDS_PER_TURN],
+                        header.producer_id,
+                        header.is_transactional,
+                        header.is_control,
+                    )
             if not data:
                 return  # nothing is left up to the end: it has been compacted away
             if offset == start:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._topic}-{partition}: no whole batch at {offset}")
+
+    async def _decoded(self, partition: int, batch: memoryview, header: BatchHeader) -> list[Record] | None:
+        """The records of a batch, None when it cannot be read. Lets others run between many of them."""
+        records: list[Record] = []
+        try:
+            if not is_batch_intact(batch, header.magic):
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "its checksum does not fit")
+            found = iterate_batch(batch)
+            while part := list(islice(found, _RECORDS_PER_TURN)):
+                if records:
+                    await self._clock.sleep(0)
+                records += part
+        except (KafkaError, RecordsError) as error:
+            logger.error("skipping the batch at %s-%d offset %d: %s", self._topic, partition, header.base_offset, error)
+            return None
+        return records
 
     async def await_committed(self, partition: int, leader_epoch: int) -> None:
         """Waits for the in-sync replicas. While there are fewer than min.insync.replicas, nothing is committed."""
@@ -195,14 +225,3 @@ def _bytes(chunk: bytes | bytearray | memoryview | FileRange) -> bytes | bytearr
         return chunk.read()
     finally:
         chunk.release()
-
-
-def _decode(topic: str, partition: int, batch: memoryview, header: Any) -> LoadedBatch | None:
-    try:
-        if not is_batch_intact(batch, header.magic):
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "its checksum does not fit")
-        records = decode_batch(batch)
-    except (KafkaError, RecordsError) as error:
-        logger.error("skipping the batch at %s-%d offset %d: %s", topic, partition, header.base_offset, error)
-        return None
-    return LoadedBatch(header.base_offset, records, header.producer_id, header.is_transactional, header.is_control)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ottla_broker.config import BrokerConfig
@@ -44,7 +45,9 @@ from ottla_broker.server.peers.topic_creation import TopicCreation
 from ottla_broker.server.peers.transaction_verifier import NetworkTransactionVerifier
 from ottla_broker.server.readmission import Readmission
 from ottla_broker.server.recreation import RecreationTask
+from ottla_broker.storage.log.record_search import RecordSearch
 from ottla_broker.telemetry.client_telemetry import ClientTelemetry
+from ottla_broker.telemetry.push_reading import READ_PUSH_JOB
 from ottla_broker.telemetry.receiver import SeriesReceiver
 
 
@@ -182,6 +185,7 @@ def make_serving(
         SeriesReceiver(config.ottla_client_metrics_max_series, metrics),
         metrics,
         config.telemetry_max_bytes,
+        partial(ports.workers.run, READ_PUSH_JOB, config.log_dirs[0]),
     )
     client_telemetry.start()
     creation = TopicCreation(config, clock, controller_client, logger)
@@ -204,7 +208,7 @@ def make_serving(
             clock.random.randrange,
             chooses_by_rack=chooses_by_rack(config.replica_selector_class),
         ),
-        workers=ports.workers,
+        record_search=RecordSearch(ports.workers),
         controller=controller,
         group_coordinator=group_coordinator,
         transaction_coordinator=transactions.coordinator,

@@ -34,6 +34,7 @@ from ottla_broker.protocol.generated.list_offsets import (
 )
 from ottla_broker.replication.partition import Partition
 from ottla_broker.server.handler_api import RequestContext, Services
+from ottla_broker.storage.log.record_search import RecordSearch
 
 LATEST = -1
 EARLIEST = -2
@@ -90,6 +91,7 @@ async def _result(
         offset, at, epoch = await _look_up(
             found,
             timestamp,
+            services.record_search,
             is_client=request.replica_id == CONSUMER,
             is_read_committed=request.isolation_level == READ_COMMITTED,
         )
@@ -126,7 +128,7 @@ async def _old_style(
 
 
 async def _look_up(
-    partition: Partition, timestamp: int, *, is_client: bool, is_read_committed: bool
+    partition: Partition, timestamp: int, search: RecordSearch, *, is_client: bool, is_read_committed: bool
 ) -> tuple[int, int, int]:
     """(offset, timestamp, leader epoch), each -1 where there is none."""
     log = partition.log
@@ -142,9 +144,9 @@ async def _look_up(
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return upper, _UNKNOWN, partition.leader_epoch
     if timestamp == MAX_TIMESTAMP:
-        result = await log.max_timestamp(upper)
+        result = await log.max_timestamp(upper, search)
     else:
-        result = await log.offset_for_timestamp(timestamp, upper)
+        result = await log.offset_for_timestamp(timestamp, upper, search)
     if result is None or result.offset >= upper:
         if is_behind:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)

@@ -20,7 +20,7 @@ from ottla_broker.telemetry.client_telemetry import Push
 
 
 async def handle(services: Services, context: RequestContext, request: PushTelemetryRequest) -> PushTelemetryResponse:
-    """Answers at once."""
+    """Waits where the metrics are read in a worker."""
     push = Push(request.subscription_id, request.terminating, request.compression_type, bytes(request.metrics))
-    error = services.client_telemetry.push(client_context(context, request.client_instance_id), push)
+    error = await services.client_telemetry.push(client_context(context, request.client_instance_id), push)
     return PushTelemetryResponse(error_code=int(error))

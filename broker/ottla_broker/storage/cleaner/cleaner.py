@@ -348,6 +348,7 @@ class LogCleaner:
             segment_index_bytes=config.segment_index_bytes,
             index_interval_bytes=config.index_interval_bytes,
             io_buffer_bytes=settings.io_buffer_size // threads,
+            max_decompressed_bytes=config.max_decompressed_bytes,
             io_bytes_per_second=0.0 if rate >= _NO_LIMIT else rate / threads,
             last_records=last_records(log),
             aborted=[(*one,) for one in await aborted_transactions(log, dirty.end)],

@@ -62,19 +62,21 @@ class BatchFilter:
         *,
         now_ms: int,
         delete_retention_ms: int,
+        max_decompressed_bytes: int,
     ) -> None:
         self._keys = keys
         self._transactions = transactions
         self._last_records = last_records
         self._now_ms = now_ms
         self._horizon = now_ms + delete_retention_ms
+        self._max_bytes = max_decompressed_bytes
         self.records_kept = 0
         self.keyless_dropped = 0
 
     def filter(self, chunk: bytes, position: int, header: BatchHeader, is_last: bool) -> bytes:
         """`WHOLE`, `NOTHING`, or the batch that replaces it. `is_last`: the last batch of the cleaned segment.
 
-        Raises CorruptBatch, UnsupportedCompression when the records do not fit the header.
+        Raises CorruptBatch, UnsupportedCompression when the records do not fit the header, BatchTooLarge.
         """
         if header.magic != MAGIC:
             return self._filter_old(chunk, position, header, is_last)
@@ -98,7 +100,7 @@ class BatchFilter:
             self.records_kept += count
             if not can_be_dropped or horizon is not None:
                 return WHOLE
-            data, start, end = payload_of(chunk, position, header)
+            data, start, end = payload_of(chunk, position, header, self._max_bytes)
             return self._with_horizon(header, data, start, record_places(data, start, end, count), None)
 
         marks = self._keys.marks(header.base_offset, header.last_offset)
@@ -109,11 +111,11 @@ class BatchFilter:
                 return WHOLE
             if not kept_count:
                 return self._empty(header) if keeps_header else NOTHING
-            data, start, end = payload_of(chunk, position, header)
+            data, start, end = payload_of(chunk, position, header, self._max_bytes)
             kept = [number for number, mark in enumerate(marks) if not mark]
             return _some(header, data, start, record_ends(data, start, end, count), kept)
 
-        data, start, end = payload_of(chunk, position, header)
+        data, start, end = payload_of(chunk, position, header, self._max_bytes)
         places = record_places(data, start, end, count)
         kept, has_tombstone = self._select(header.base_offset, places, is_past)
         if len(kept) == count:
@@ -130,7 +132,7 @@ class BatchFilter:
 
     def _filter_old(self, chunk: bytes, position: int, header: BatchHeader, is_last: bool) -> bytes:
         """An entry of message format 0 or 1: the records that are kept become a batch of format 2."""
-        records = decode_batch(memoryview(chunk)[position : position + header.size])
+        records = decode_batch(memoryview(chunk)[position : position + header.size], self._max_bytes)
         kept, has_tombstone = self._select(header.base_offset, places_of(header, records), False)
         self.records_kept += len(kept)
         if len(kept) == len(records) and not has_tombstone:
@@ -146,7 +148,7 @@ class BatchFilter:
         new_header = new_header._replace(last_offset_delta=header.last_offset - new_header.base_offset)
         if not kept:
             return self._empty(new_header)
-        data, start, end = payload_of(bytes(batch), 0, new_header)
+        data, start, end = payload_of(bytes(batch), 0, new_header, self._max_bytes)
         new_places = record_places(data, start, end, len(kept))
         if has_tombstone:
             return self._with_horizon(new_header, data, start, new_places, None)

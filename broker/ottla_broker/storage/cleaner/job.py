@@ -55,6 +55,7 @@ class CompactionPlan(NamedTuple):
     segment_index_bytes: int
     index_interval_bytes: int
     io_buffer_bytes: int
+    max_decompressed_bytes: int
     io_bytes_per_second: float
     """0: no limit."""
     last_records: dict[int, tuple[int, int]]
@@ -89,7 +90,10 @@ class CompactionResult(NamedTuple):
 
 
 async def compact_log(disk: Disk, ask: Ask, plan: CompactionPlan) -> CompactionResult:
-    """Compacts one log. Raises CorruptBatch, UnsupportedCompression (the log is uncleanable), OSError."""
+    """Compacts one log.
+
+    Raises CorruptBatch, UnsupportedCompression, BatchTooLarge (the log is uncleanable), OSError.
+    """
     compaction = _Compaction(disk, plan)
     end = await compaction.build_map()
     is_stopped = not await compaction.rewrite(ask, end)
@@ -123,6 +127,7 @@ class _Compaction:
             plan.last_records,
             now_ms=plan.now_ms,
             delete_retention_ms=plan.delete_retention_ms,
+            max_decompressed_bytes=plan.max_decompressed_bytes,
         )
         self.bytes_read = self.bytes_written = self.records_read = 0
 
@@ -145,7 +150,8 @@ class _Compaction:
     async def _add_segment(self, base: int, size: int, seen: TransactionView) -> bool:
         """Adds the keys of one segment; False when the map is full."""
         add = self.keys.add
-        first_dirty = self._plan.first_dirty
+        plan = self._plan
+        first_dirty, most = plan.first_dirty, plan.max_decompressed_bytes
         walk = SegmentBatchReader(self._disk, self._name(base, LOG), size, self._plan.io_buffer_bytes)
         while await walk.next():
             await self._count(len(walk.chunk), 0)
@@ -156,7 +162,9 @@ class _Compaction:
                 if header.is_control:
                     seen.marker(header, read_marker(memoryview(chunk)[position : position + header.size]))
                 elif not seen.data(header) and not add(
-                    header.base_offset, header.last_offset, _places(chunk, position, header)
+                    header.base_offset,
+                    header.last_offset,
+                    _places(chunk, position, header, most),
                 ):
                     return False
                 self.keys.latest_offset = header.last_offset
@@ -247,13 +255,13 @@ class _Compaction:
         await file.close()
 
 
-def _places(chunk: bytes, position: int, header: BatchHeader) -> Sequence[Place]:
+def _places(chunk: bytes, position: int, header: BatchHeader, max_bytes: int) -> Sequence[Place]:
     """The places of the records of a data batch."""
     if header.magic != MAGIC:
-        return places_of(header, decode_batch(memoryview(chunk)[position : position + header.size]))
+        return places_of(header, decode_batch(memoryview(chunk)[position : position + header.size], max_bytes))
     if not header.record_count:
         return ()
-    data, start, end = payload_of(chunk, position, header)
+    data, start, end = payload_of(chunk, position, header, max_bytes)
     return record_places(data, start, end, header.record_count)
 
 

@@ -9,6 +9,7 @@ from ottla_broker.config import TopicValues
 from ottla_broker.config.types import LONG_MAX
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.preparation import RecordRules
+from ottla_broker.records.record import MAX_DECOMPRESSED_BYTES
 
 _CODECS: Mapping[str, Codec | None] = MappingProxyType(
     {
@@ -64,6 +65,7 @@ class LogConfig:
         values: topic-level names to typed values (a `TopicConfig`, or a plain dict in which absent keys have
             Kafka's defaults). `cleanup.policy` is a list or a comma-separated string.
         validates_records: the broker's ottla.validate.records is `always`.
+        max_decompressed_bytes: the broker's ottla.batch.max.decompressed.bytes.
         verifies_transactions: the broker's transaction.partition.verification.enable.
     """
 
@@ -79,6 +81,7 @@ class LogConfig:
         "is_deleted",
         "is_log_append_time",
         "max_compaction_lag_ms",
+        "max_decompressed_bytes",
         "max_index_entries",
         "max_message_bytes",
         "max_time_index_entries",
@@ -106,10 +109,12 @@ class LogConfig:
         topic: TopicValues | None = None,
         *,
         validates_records: bool = False,
+        max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
         verifies_transactions: bool = False,
     ) -> None:
         topic = TopicValues() if topic is None else topic
         self.verifies_transactions = verifies_transactions
+        self.max_decompressed_bytes = max_decompressed_bytes
         self.segment_bytes: int = topic.segment_bytes
         self.segment_ms: int = topic.segment_ms
         self.segment_jitter_ms: int = topic.segment_jitter_ms
@@ -154,6 +159,7 @@ class LogConfig:
             before_max_ms=self.message_timestamp_before_max_ms,
             after_max_ms=self.message_timestamp_after_max_ms,
             max_message_bytes=self.max_message_bytes,
+            max_decompressed_bytes=max_decompressed_bytes,
         )
         """The checks of single records."""
         self.max_index_entries = max(self.segment_index_bytes // 8, 1)

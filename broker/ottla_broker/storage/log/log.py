@@ -44,6 +44,7 @@ from ottla_broker.storage.log.flushing import LogFlusher
 from ottla_broker.storage.log.leader_epochs import LeaderEpochs
 from ottla_broker.storage.log.producers import CheckGap, ProducerStates
 from ottla_broker.storage.log.reader import LogRead, LogReader
+from ottla_broker.storage.log.record_search import RecordSearch
 from ottla_broker.storage.log.retention import LogRetention
 from ottla_broker.storage.log.segment_lookup import SegmentLookup
 from ottla_broker.storage.log.segment_replacement import SegmentReplacement
@@ -362,13 +363,17 @@ class Log:
 
     # -- reads --------------------------------------------------------------------------------------------------
 
-    def offset_for_timestamp(self, timestamp: int, upper_offset: int) -> asyncio.Future[TimestampAndOffset | None]:
+    def offset_for_timestamp(
+        self, timestamp: int, upper_offset: int, search: RecordSearch
+    ) -> asyncio.Future[TimestampAndOffset | None]:
         """See `TimestampLookup.offset_for_timestamp`."""
-        return self._timestamps.offset_for_timestamp(timestamp, upper_offset)
+        return self._timestamps.offset_for_timestamp(timestamp, upper_offset, search)
 
-    def max_timestamp(self, upper_offset: int | None = None) -> asyncio.Future[TimestampAndOffset | None]:
+    def max_timestamp(
+        self, upper_offset: int | None, search: RecordSearch
+    ) -> asyncio.Future[TimestampAndOffset | None]:
         """See `TimestampLookup.max_timestamp`."""
-        return self._timestamps.max_timestamp(upper_offset)
+        return self._timestamps.max_timestamp(upper_offset, search)
 
     def segment_offsets(self, timestamp: int | None, max_offsets: int) -> asyncio.Future[list[int]]:
         """See `TimestampLookup.segment_offsets`."""

@@ -1,4 +1,5 @@
-"""The jobs of the Workers port that decode records: preparing a producer's batch, down-converting for old consumers.
+"""The jobs of the Workers port that decode records: preparing a producer's batch, down-converting for old consumers,
+searching by timestamp.
 
 Arguments and results are plain values. A KafkaError comes back as a value too, since our exceptions cannot be sent
 between processes.
@@ -13,9 +14,16 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.conversion import Converted, down_convert
 from ottla_broker.records.errors import RecordsRejected
 from ottla_broker.records.preparation import RecordRules, prepare
+from ottla_broker.records.timestamp_search import first_record_at
 
 PREPARE_JOB = "prepare-records"
 CONVERT_JOB = "down-convert"
+SEARCH_JOB = "search-by-timestamp"
+
+LITTLE_BYTES = 8 * 1024
+LITTLE_RECORDS = 64
+LITTLE_DECOMPRESSED_BYTES = 64 * 1024
+"""Up to here a job takes less than a millisecond, and sending it to another process would cost the loop as much."""
 
 
 class Refusal(NamedTuple):
@@ -48,12 +56,32 @@ async def prepare_records(_disk: Disk, records: bytes, rules: tuple[Any, ...], n
         return False, tuple(Refusal.of(error))
 
 
-async def convert_records(_disk: Disk, data: bytes, magic: int, first_offset: int, max_bytes: int) -> JobResult:
+async def convert_records(
+    _disk: Disk, data: bytes, magic: int, first_offset: int, max_bytes: int, max_decompressed: int
+) -> JobResult:
     """`records.conversion.down_convert`."""
     try:
-        return True, tuple(down_convert(data, magic, first_offset, max_bytes))
+        return True, tuple(down_convert(data, magic, first_offset, max_bytes, max_decompressed))
     except KafkaError as error:
         return False, tuple(Refusal.of(error))
+
+
+async def search_records(
+    _disk: Disk, batch: bytes, timestamp: int, first_offset: int, upper_offset: int, max_bytes: int
+) -> JobResult:
+    """`records.timestamp_search.first_record_at`."""
+    try:
+        return True, first_record_at(batch, timestamp, first_offset, upper_offset, max_bytes)
+    except KafkaError as error:
+        return False, tuple(Refusal.of(error))
+
+
+def searched_of(result: JobResult) -> tuple[int, int] | None:
+    """The result of `search_records`; raises its KafkaError."""
+    is_done, value = result
+    if not is_done:
+        raise Refusal(*value).error()
+    return None if value is None else (value[0], value[1])
 
 
 def converted_of(result: JobResult) -> Converted:

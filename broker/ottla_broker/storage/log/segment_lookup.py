@@ -126,4 +126,5 @@ class SegmentLookup:
                 return position, header
             if not found:
                 raise CorruptBatch(f"{self._state.disk.path}/{segment.name(LOG)}: no batch at byte {position}")
+            await asyncio.sleep(0)  # far from an index entry; the blocks may be cached
         return end, None

@@ -140,7 +140,7 @@ async def test_log_append_time_changes_only_the_header_of_a_batch(make: Make) ->
         assert is_intact(stored) and header.has_append_time and header.max_timestamp == now
         assert stored[43:] == before[43:] and stored[23:35] == before[23:35]
         assert {record.timestamp for record in decode_records(stored)} == {now}
-    assert await log.offset_for_timestamp(now, 3) == TimestampAndOffset(now, 0, 0)
+    assert await log.offset_for_timestamp(now, 3, setup.search) == TimestampAndOffset(now, 0, 0)
     setup.clock.wall_ms += 1000
     original = log.append_as_leader(batch(b"d", producer=(9, 0, 0)), 0)
     setup.clock.wall_ms += 1000

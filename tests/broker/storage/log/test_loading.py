@@ -11,8 +11,9 @@ import pytest
 from ottla_broker.storage.files.names import offset_name
 from ottla_broker.storage.files.transaction_index import AbortedTransaction
 from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log.record_search import RecordSearch
 from tests.broker.storage.agreement import disagreements
-from tests.broker.storage.logs import LogSetup, Make, aborted, batch
+from tests.broker.storage.logs import InlineWorkers, LogSetup, Make, aborted, batch
 from tests.broker.storage.numbered import COUNT, START_MS, check, closed
 from tests.broker.storage.transactions import ABORT, begin, end, index_file
 
@@ -20,7 +21,7 @@ from tests.broker.storage.transactions import ABORT, begin, end, index_file
 async def finds_everything(log: Log) -> None:
     """By offset and by time, and the rest of what `check` looks at."""
     for number in range(COUNT):
-        found = await log.offset_for_timestamp(START_MS + 1000 * number, COUNT)
+        found = await log.offset_for_timestamp(START_MS + 1000 * number, COUNT, RecordSearch(InlineWorkers()))
         assert found is not None and found.offset == number
     await check(log, COUNT)
 

@@ -71,10 +71,10 @@ async def test_a_log_with_old_message_formats_is_read_and_appended_to(
     await written(log)
     assert [record.value for record in await everything(log, 79)] == [b"new"]
     if magic:
-        assert await log.offset_for_timestamp(1013, 79) == TimestampAndOffset(1013, 26, -1)
-        assert await log.offset_for_timestamp(1040, 80) == TimestampAndOffset(1_700_000_000_000, 79, 4)
+        assert await log.offset_for_timestamp(1013, 79, setup.search) == TimestampAndOffset(1013, 26, -1)
+        assert await log.offset_for_timestamp(1040, 80, setup.search) == TimestampAndOffset(1_700_000_000_000, 79, 4)
     else:
-        assert await log.offset_for_timestamp(1013, 79) is None
+        assert await log.offset_for_timestamp(1013, 79, setup.search) is None
     assert log.epochs.entries == [(4, 79)]
     await log.close()
     setup.crash()
