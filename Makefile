@@ -29,8 +29,8 @@ test: setup ## units, properties, one real fleet, one client of each kind; what 
 kubernetes: ## the programs of a Kubernetes control plane and its nodes, from Go modules (ten minutes, once)
 	@scripts/build-kubernetes.sh > /dev/null
 
-test-all: system kubernetes ## every test, nothing skipped
-	@OTTLA_TEST_ALL=1 $(PYTEST)
+test-all: system kubernetes ## every test, nothing skipped (ORDER=n: the modules in an order drawn from n)
+	@OTTLA_TEST_ALL=1 $(PYTEST) $(if $(ORDER),--module-order $(ORDER))
 
 e2e: setup ## a real Kubernetes with three nodes, and everything a person does with it (root on Debian; first run 15 minutes)
 	@$(PY) -m e2e $(E2E)

@@ -20,6 +20,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.run_report import in_drawn_order, pytest_addoption, pytest_terminal_summary
+
+__all__ = ["pytest_addoption", "pytest_terminal_summary"]
+
 # However long an example takes or is drawn: a machine that has no time for a test is no mistake of it. In CI, which
 # hypothesis knows by its variable, the examples are the same every time.
 settings.register_profile("any machine", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -124,7 +128,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return (path.startswith(EXTENDED) and not any(one.startswith(path) for one in FIRST_LOOK)) or None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    seed = config.getoption("module_order")
+    if seed is not None:
+        items[:] = in_drawn_order(items, seed)
     for item in items:
         path = item.path.relative_to(item.config.rootpath).as_posix()
         is_extended = path.startswith(EXTENDED) or item.get_closest_marker("spark") is not None
