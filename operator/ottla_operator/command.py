@@ -40,7 +40,8 @@ def _group() -> None:
 def run(
     broker_image: Annotated[str, typer.Option(envvar="OTTLA_BROKER_IMAGE", help="Image that brokers run.")],
     zookeeper_image: Annotated[
-        str, typer.Option(envvar="OTTLA_ZOOKEEPER_IMAGE", help="Image of a ZooKeeper 3.9 with zkServer.sh in its PATH.")
+        str,
+        typer.Option(envvar="OTTLA_ZOOKEEPER_IMAGE", help="Image of a ZooKeeper 3.9 with bash, flock and zkServer.sh."),
     ] = DEFAULT_ZOOKEEPER_IMAGE,
     image_pull_policy: Annotated[str, typer.Option(envvar="OTTLA_IMAGE_PULL_POLICY")] = "",
     namespace: Annotated[

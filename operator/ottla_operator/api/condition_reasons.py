@@ -155,6 +155,11 @@ _OF_CLUSTERS = (
         "Delete or rename them; or give the KafkaCluster another name.",
     ),
     _cluster(
+        ROLLED, "False", "NotOwned",
+        "StatefulSets with the names of brokers or servers belong to somebody else; they run what that one declares.",
+        "Delete or rename them; or give the KafkaCluster another name.",
+    ),
+    _cluster(
         READY, "False", "WriteFailed", "The API server refused a write, or did not answer.",
         "Read the message: often a permission, a quota or an admission webhook. The operator tries again by itself.",
     ),

@@ -99,6 +99,12 @@ def label(obj: Obj, key: str) -> str | None:
     return None if value is None else str(value)
 
 
+def lasting_label(obj: Obj, key: str) -> str | None:
+    """The label; that of a StatefulSet as its selector has it, which nobody can change."""
+    value = dig(obj, "spec", "selector", "matchLabels", key) if obj.get("kind") == STATEFUL_SET.kind else None
+    return label(obj, key) if value is None else str(value)
+
+
 def annotation(obj: Obj, key: str) -> str | None:
     value = dig(obj, "metadata", "annotations", key)
     return None if value is None else str(value)

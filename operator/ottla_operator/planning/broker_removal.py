@@ -37,12 +37,12 @@ from ottla_operator.api.objects import (
     SERVICE,
     STATEFUL_SET,
     dig,
-    is_owned_by,
     is_terminating,
     label,
     name_of,
     uid_of,
 )
+from ottla_operator.api.ownership import is_ours
 from ottla_operator.planning.broker_claims import claims_of, has_strays
 from ottla_operator.planning.metadata_source import decide_metadata_source
 from ottla_operator.planning.snapshot import Deletion, Snapshot
@@ -173,7 +173,7 @@ def _leftover(snapshot: Snapshot, known: set[int]) -> Deletion | None:
             number = label(obj, names.BROKER_ID)
             if number is None or not number.isdecimal() or int(number) in known:
                 continue
-            if is_owned_by(obj, snapshot.resource):
+            if is_ours(obj, snapshot.resource):
                 absent = (STATEFUL_SET, names.broker_name(snapshot.cluster.name, int(number)))
                 return Deletion(kind, name_of(obj), uid_of(obj), f"broker {number} is gone", while_absent=absent)
     return None

@@ -19,18 +19,19 @@ from ottla_operator.api.objects import (
     annotation,
     dig,
     has_condition,
-    is_owned_by,
     label,
+    lasting_label,
     name_of,
     new,
     owned,
 )
+from ottla_operator.api.ownership import is_ours
 from ottla_operator.model.broker_pools import BrokerPool
 from ottla_operator.model.templates import OWN_LABELS
 from ottla_operator.planning.broker_claims import Claim, mount_path
-from ottla_operator.planning.broker_removal import RemovalDecision, is_stopped
+from ottla_operator.planning.broker_removal import RemovalDecision
 from ottla_operator.planning.config import CLIENT_PORT, FILE, HTTP_PORT, INTERNAL_PORT, ConfigDecision
-from ottla_operator.planning.difference import is_as_declared
+from ottla_operator.planning.difference import template_is_as_declared
 from ottla_operator.planning.disks import PERMISSION_KEY, DisksDecision, has_no_provisioner
 from ottla_operator.planning.identity import Identities
 from ottla_operator.planning.images import FIELDS as IMAGE_FIELDS
@@ -82,7 +83,7 @@ def decide_brokers(
     config: ConfigDecision,
     zookeeper_ready: bool,
 ) -> BrokersDecision:
-    """The StatefulSets of new, stopping and returning brokers to write, and why existing ones have to be restarted."""
+    """The StatefulSets of new and stopping brokers to write, and why existing ones have to be restarted."""
     configs = config.names
     wanted: dict[int, Obj] = {}
     desired: list[Obj] = []
@@ -96,10 +97,8 @@ def decide_brokers(
             if live is None:
                 text = f"spec.brokers.pools does not name its pool, {snapshot.pool_names.get(broker_id)}"
                 not_created.append(f"broker {broker_id}: {text}")
-            elif is_owned_by(live, snapshot.resource) and (
-                broker_id in removal.stopping or is_stopped(snapshot, broker_id)
-            ):
-                desired.append(_as_it_is(snapshot, live, replicas=0 if broker_id in removal.stopping else 1))
+            elif is_ours(live, snapshot.resource) and broker_id in removal.stopping:
+                desired.append(_as_it_is(snapshot, live, replicas=0))
             continue
         claims = disks.claims.get(broker_id, ())
         obstacle = _obstacle(
@@ -119,9 +118,9 @@ def decide_brokers(
                 desired.append({**stopped, "spec": {**stopped["spec"], "replicas": 0}})
             continue
         wanted[broker_id] = build_stateful_set(snapshot, pool, broker_id, rack, claims, configs[broker_id])
-        if live is None or is_stopped(snapshot, broker_id):
+        if live is None:
             desired.append(wanted[broker_id])
-        elif is_owned_by(live, snapshot.resource):
+        elif is_ours(live, snapshot.resource):
             is_current = template_is_current(snapshot, live, wanted[broker_id])
             if reasons := pending_reasons(snapshot, live, wanted[broker_id], is_current=is_current):
                 pending[broker_id] = reasons
@@ -149,7 +148,7 @@ def build_stateful_set(
     """
     cluster = snapshot.cluster
     live = snapshot.get(STATEFUL_SET, names.broker_name(cluster.name, broker_id))
-    created_in = label(live, names.POOL) if live is not None else None
+    created_in = lasting_label(live, names.POOL) if live is not None else None
     labels = names.labels(cluster.name, names.BROKER, pool=created_in or pool.name, broker_id=str(broker_id), rack=rack)
     leave = {"name": names.format_permission(cluster.name, broker_id), "key": PERMISSION_KEY}
     container: Obj = {
@@ -278,8 +277,8 @@ def pending_reasons(snapshot: Snapshot, live: Obj, wanted: Obj, *, is_current: b
 
 
 def template_is_current(snapshot: Snapshot, live: Obj, wanted: Obj) -> bool:
-    """Whether the live StatefulSet needs no write."""
-    return is_as_declared(snapshot, live, wanted)
+    """Whether the template of the live StatefulSet needs no write."""
+    return template_is_as_declared(snapshot, live, wanted)
 
 
 def revisions_known(live: Obj) -> bool:

@@ -28,9 +28,7 @@ from ottla_operator.api.conditions import (
     condition_unknown,
 )
 from ottla_operator.api.fleet import Reconfiguration
-from ottla_operator.api.objects import (
-    Obj,
-)
+from ottla_operator.api.objects import CONFIG_MAP, STATEFUL_SET, Obj, name_of
 from ottla_operator.model.fields import Problem
 from ottla_operator.planning.broker_removal import RemovalDecision, decide_removal, is_stopped
 from ottla_operator.planning.brokers import (
@@ -49,6 +47,7 @@ from ottla_operator.planning.node_drains import decide_node_drains
 from ottla_operator.planning.preferred_leaders import decide_elections
 from ottla_operator.planning.quorum_recovery import QuorumRecovery, decide_quorum_recovery
 from ottla_operator.planning.rebalance import Planner, decide_rebalance, window_text
+from ottla_operator.planning.repairs import adopted_config_maps, decide_repairs, foreign_members
 from ottla_operator.planning.rolls import RollPlan, decide_roll
 from ottla_operator.planning.services import decide_services
 from ottla_operator.planning.snapshot import ConcernDecision, Deletion, LeaderMigration, Snapshot
@@ -73,9 +72,9 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class ClusterDecision:
-    """What one reconciliation does, in this order: write `desired`, reconfigure ZooKeeper, do the deletion, move
-    leaderships, ask for elections, cordon log directories and move their replicas (`drains`), write `status`. It never
-    both reconfigures and deletes.
+    """What one reconciliation does, in this order: write `repairs` and `desired`, reconfigure ZooKeeper, do the
+    deletion, move leaderships, ask for elections, cordon log directories and move their replicas (`drains`), write
+    `status`. It never both reconfigures and deletes.
 
     `elect`: the partitions to ask preferred leaders for. `move`: what a rebalance asks of Kafka; once the brokers have
     taken it, status is `status_after_move`. `errors`: the concerns that raised. A roll does nothing of a
@@ -94,6 +93,10 @@ class ClusterDecision:
     move: MoveRequests | None = None
     status_after_move: Obj = field(default_factory=dict)
     reconfiguration: Reconfiguration | None = None
+    repairs: tuple[Obj, ...] = ()
+    """What of StatefulSets is put back, without their templates."""
+    foreign: tuple[Obj, ...] = ()
+    """The StatefulSets with the names of members that somebody else owns."""
 
 
 @dataclass(slots=True)
@@ -232,7 +235,14 @@ def decide_cluster(snapshot: Snapshot, make_plan: Planner = plan) -> ClusterDeci
     )
     if rebalance.requeue_after_s is not None:
         concerns.requeues.append(rebalance.requeue_after_s)
-    declared = [*concerns.desired, *zookeeper.stateful_sets.values(), *brokers.stateful_sets.values()]
+    written = {name_of(obj) for obj in concerns.desired if obj["kind"] == STATEFUL_SET.kind}
+    maps = {name_of(obj) for obj in concerns.desired if obj["kind"] == CONFIG_MAP.kind}
+    concerns.desired += adopted_config_maps(snapshot, maps)
+    running = {(names.ZOOKEEPER, server) for server in (*zookeeper.members, *zookeeper.stateful_sets)}
+    running |= {(names.BROKER, number) for number in identities.racks if number not in removal.stopping}
+    repairs = concerns.decide(BROKERS_READY, lambda: decide_repairs(snapshot, running, written), ())
+    members = {name_of(one) for one in (*zookeeper.stateful_sets.values(), *brokers.stateful_sets.values())}
+    declared = [*concerns.desired, *repairs, *zookeeper.stateful_sets.values(), *brokers.stateful_sets.values()]
     contested = contested_fields(snapshot, declared)
     status = cluster_status(snapshot, concerns.conditions, identities, disks, brokers, roll.roll, contested)
     status |= _maintenance_status(snapshot, roll.roll, disks.waits, rebalance.rebalance)
@@ -256,6 +266,8 @@ def decide_cluster(snapshot: Snapshot, make_plan: Planner = plan) -> ClusterDeci
         move=rebalance.requests,
         status_after_move=_with_rebalance(status, rebalance.after),
         reconfiguration=zookeeper.reconfiguration,
+        repairs=repairs,
+        foreign=tuple(foreign_members(snapshot, members)),
     )
 
 

@@ -16,15 +16,18 @@ from ottla_operator.api.objects import (
     CLAIM,
     KINDS,
     POD,
+    STATEFUL_SET,
     Obj,
     dig,
-    is_owned_by,
     is_terminating,
     name_of,
     short_hash,
     uid_of,
 )
+from ottla_operator.api.ownership import is_ours
 from ottla_operator.planning.snapshot import ContestedFields, Snapshot
+
+_OF_THE_TEMPLATE = ("spec.template", f"metadata.annotations.{names.APPLIED}")
 
 Contested = Mapping[tuple[str, str], ContestedFields]
 
@@ -47,7 +50,7 @@ def difference(snapshot: Snapshot, desired: Iterable[Obj]) -> Difference:
         live = snapshot.get(KINDS[obj["kind"]], name_of(obj))
         if live is None:
             create.append(obj)
-        elif dig(obj, "metadata", "ownerReferences") and not is_owned_by(live, snapshot.resource):
+        elif dig(obj, "metadata", "ownerReferences") and not is_ours(live, snapshot.resource):
             foreign.append(obj)
         elif not is_terminating(live) and not is_as_declared(snapshot, live, obj):
             change.append(obj)
@@ -66,9 +69,10 @@ def stamp(desired: Obj) -> str:
 def stamped(desired: Obj) -> Obj:
     """`desired` with its stamp, as it is written: so a field that is no longer declared is a difference.
 
-    Claims and pods have none: of a claim no field is ever dropped, and of a pod only one label is ours.
+    Claims and pods have none: of a claim no field is ever dropped, and of a pod only one label is ours. What is put
+    back of a StatefulSet beside its template (`planning.repairs`) has none either.
     """
-    if desired["kind"] in (CLAIM.kind, POD.kind):
+    if desired["kind"] in (CLAIM.kind, POD.kind) or _is_without_template(desired):
         return desired
     metadata = desired["metadata"]
     annotations = {**metadata.get("annotations", {}), names.APPLIED: stamp(desired)}
@@ -78,6 +82,15 @@ def stamped(desired: Obj) -> Obj:
 def is_as_declared(snapshot: Snapshot, live: Obj, desired: Obj) -> bool:
     """Whether `live` needs no write: it is as desired, but for fields that others change back."""
     return needs_no_write(snapshot.contested, live, desired)
+
+
+def template_is_as_declared(snapshot: Snapshot, live: Obj, desired: Obj) -> bool:
+    """The same of the template of a StatefulSet alone, and of the stamp, which tells that a field was dropped from it.
+
+    The rest has no turn in a roll (`planning.repairs`).
+    """
+    found = [path for path in differences(live, stamped(desired)) if path.startswith(_OF_THE_TEMPLATE)]
+    return set(found) <= set(_contested(snapshot.contested, live, desired))
 
 
 def needs_no_write(contested: Contested, live: Obj, desired: Obj) -> bool:
@@ -102,3 +115,7 @@ def _contested(contested: Contested, live: Obj, desired: Obj) -> tuple[str, ...]
     if known is None or known.uid != uid_of(live) or known.stamp != stamp(desired):
         return ()
     return known.paths
+
+
+def _is_without_template(desired: Obj) -> bool:
+    return bool(desired["kind"] == STATEFUL_SET.kind) and "template" not in desired["spec"]

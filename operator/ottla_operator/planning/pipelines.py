@@ -28,6 +28,7 @@ from ottla_operator.api.objects import (
     name_of,
     namespace_of,
 )
+from ottla_operator.api.ownership import is_orphan_of, is_ours
 from ottla_operator.api.pipeline_report import PipelineReport
 from ottla_operator.model.fields import Problem
 from ottla_operator.model.kafka_cluster import CLUSTER_NAME_LENGTH
@@ -109,6 +110,8 @@ def decide_pipeline(facts: PipelineFacts) -> PipelineDecision:
         desired.append(wanted)
     elif not _is_finished(live) and bool(dig(live, "spec", "suspend")) != pipeline.is_suspended:
         desired.append(_as_it_runs(wanted, live))
+    elif not is_owned_by(live, resource):
+        desired.append({**wanted, "spec": live["spec"]})  # it is adopted, and runs nothing once more
     pod = current_pod(facts)
     delete = (
         *((job, "spec.suspend is true") for job in _to_suspend(facts)),
@@ -129,7 +132,7 @@ def workload_of(facts: PipelineFacts) -> Obj | None:
     if kind == JOB:
         name = pipeline_objects.job_name(facts.resource)
     found = facts.objects.get(kind.kind, {}).get(name)
-    return found if found is not None and is_owned_by(found, facts.resource) else None
+    return found if found is not None and _is_own(facts, found) else None
 
 
 def executors(facts: PipelineFacts) -> list[Obj]:
@@ -146,7 +149,7 @@ def current_pod(facts: PipelineFacts) -> Obj | None:
 
 def last_run(facts: PipelineFacts) -> Obj | None:
     """The newest Job of a schedule."""
-    jobs = [job for job in facts.all(JOB) if not is_owned_by(job, facts.resource)]
+    jobs = [job for job in facts.all(JOB) if not _is_own(facts, job)]
     return max(jobs, key=lambda job: str(dig(job, "metadata", "creationTimestamp") or ""), default=None)
 
 
@@ -165,7 +168,15 @@ def _workload(facts: PipelineFacts) -> Obj:
 
 def _own_workloads(facts: PipelineFacts) -> list[Obj]:
     """What this KafkaPipeline owns itself; the Jobs of a CronJob are the CronJob's."""
-    return [obj for kind in WORKLOADS for obj in facts.all(kind) if is_owned_by(obj, facts.resource)]
+    return [obj for kind in WORKLOADS for obj in facts.all(kind) if _is_own(facts, obj)]
+
+
+def _is_own(facts: PipelineFacts, obj: Obj) -> bool:
+    """Whether the KafkaPipeline owns it, or adopts it: of Jobs only its own one, others are runs of a schedule."""
+    if is_owned_by(obj, facts.resource):
+        return True
+    is_run = obj["kind"] == JOB.kind and name_of(obj) != pipeline_objects.job_name(facts.resource)
+    return not is_run and is_orphan_of(obj, facts.resource)
 
 
 def _left(facts: PipelineFacts) -> list[Obj]:
@@ -185,7 +196,7 @@ def _unused_rights(facts: PipelineFacts) -> list[Obj]:
     if any(_is_active(pod) and dig(pod, "spec", "automountServiceAccountToken") for pod in _drivers(facts)):
         return []
     found = (obj for kind in (ROLE_BINDING, ROLE) for obj in facts.all(kind))
-    return [obj for obj in found if is_owned_by(obj, facts.resource)]
+    return [obj for obj in found if is_ours(obj, facts.resource)]
 
 
 def _is_active(pod: Obj) -> bool:
@@ -205,7 +216,7 @@ def _to_suspend(facts: PipelineFacts) -> list[Obj]:
     """The run of a schedule that is under way: suspending a CronJob starts no other one, and ends none."""
     if not facts.pipeline.is_suspended or not facts.pipeline.trigger.schedule:
         return []
-    jobs = (job for job in facts.all(JOB) if not is_owned_by(job, facts.resource))
+    jobs = (job for job in facts.all(JOB) if not _is_own(facts, job))
     return [job for job in jobs if not _is_finished(job) and not is_terminating(job)]
 
 

@@ -17,6 +17,7 @@ CONTAINER_SECURITY: Obj = {
     "capabilities": {"drop": ["ALL"]},
 }
 REVISION_HISTORY = 2
+UPDATE_STRATEGY: Obj = {"type": "OnDelete"}
 MESSAGE_LENGTH = 240
 """How much of a message of a container or the kubelet a condition quotes, so that several pods have room."""
 REACHABLE_AFTER_S = 3.0
@@ -51,7 +52,7 @@ def stateful_set(
         "replicas": 1,
         "serviceName": service,
         "podManagementPolicy": "Parallel",
-        "updateStrategy": {"type": "OnDelete"},
+        "updateStrategy": UPDATE_STRATEGY,
         "revisionHistoryLimit": REVISION_HISTORY,
         "selector": {"matchLabels": dict(labels)},
         "template": {"metadata": {"labels": dict(labels), "annotations": dict(annotations)}, "spec": pod_spec},

@@ -21,6 +21,7 @@ from ottla_operator.api.objects import (
     has_condition,
     is_terminating,
     label,
+    lasting_label,
     name_of,
     short_hash,
     uid_of,
@@ -40,6 +41,7 @@ from ottla_operator.planning.maintenance import Maintenance, decide_maintenance
 from ottla_operator.planning.pods import broker_trouble, is_reachable, ready_since
 from ottla_operator.planning.preferred_leaders import restores_leaders
 from ottla_operator.planning.progress import PATIENCE_S, is_progressing
+from ottla_operator.planning.repairs import foreign_members
 from ottla_operator.planning.snapshot import BatchProof, ConcernDecision, Deletion, LeaderMigration, Snapshot
 from ottla_operator.roller import machine
 from ottla_operator.roller.batches import BLOCKERS_SHOWN
@@ -122,7 +124,9 @@ def decide_roll(
             deletion = _deletion(snapshot, facts, decided.roll, decided.delete)
         if decided.roll is not None or recorded is not None:
             break
-    rolled = _rolled(snapshot, decided.roll, brokers, failed, {"AwaitingWindow": maintenance.hint})
+    members = {name_of(one) for one in (*servers.values(), *brokers.stateful_sets.values())}
+    foreign = ", ".join(f"StatefulSet {name_of(one)}" for one in foreign_members(snapshot, members))
+    rolled = _rolled(snapshot, decided.roll, brokers, failed, {"AwaitingWindow": maintenance.hint}, foreign)
     condition = replace(rolled, message=rolled.message + _why_no_pod(snapshot, decided.roll))
     migration = None
     if decided.moves and decided.roll is not None:
@@ -212,6 +216,7 @@ def _members(
         live = snapshot.own(STATEFUL_SET, name_of(stateful_set))
         if live is None:
             continue
+        report = snapshot.reports.get(number) if lasting_label(live, names.BROKER_ID) else None
         pod = snapshot.get(POD, names.pod_of(name_of(live)))
         is_current = template_is_current(snapshot, live, stateful_set)
         members[number] = machine.RollMember(
@@ -228,9 +233,9 @@ def _members(
                 is_terminating=is_terminating(pod),
                 is_running=_is_running(pod),
                 is_reachable=is_reachable(pod, snapshot.now),
-                trouble=broker_trouble(pod, snapshot.reports.get(number) if label(live, names.BROKER_ID) else None),
+                trouble=broker_trouble(pod, report),
             ),
-            rack=label(live, names.RACK) or "",
+            rack=lasting_label(live, names.RACK) or "",
             heals=_heals(snapshot, live, pod),
         )
     return members
@@ -238,7 +243,7 @@ def _members(
 
 def _heals(snapshot: Snapshot, live: Obj, pod: Obj | None) -> bool:
     """Whether the restart of a member brings it, or a volume of it, back: it does not come back by itself."""
-    number = label(live, names.BROKER_ID)
+    number = lasting_label(live, names.BROKER_ID)
     if number is not None and replaces_failed_volume(snapshot, int(number)):
         return True
     if pod is None:
@@ -287,9 +292,12 @@ def _rolled(
     brokers: BrokersDecision,
     failed: Sequence[str],
     hints: Mapping[str, str],
+    foreign: str,
 ) -> Condition:
     """The condition Rolled. Without a roll it is True only when it is known what every member should run."""
     if roll is None:
+        if foreign:
+            return condition_false(ROLLED, "NotOwned", f"belong to somebody else, and stay as they are: {foreign}")
         unknown = [f"see {kind}" for kind in failed] or list(brokers.unknown.values())
         if unknown:
             shown = "; ".join(unknown[:BLOCKERS_SHOWN])

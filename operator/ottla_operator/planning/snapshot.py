@@ -20,7 +20,8 @@ from ottla_operator.api.fleet import (
     ServerReport,
 )
 from ottla_operator.api.names import BROKER, BROKER_ID, POOL, REMOVED, RETIRED, SERVER_ID, broker_name
-from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, Obj, ResourceKind, dig, is_owned_by, label
+from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, Obj, ResourceKind, dig, label, lasting_label
+from ottla_operator.api.ownership import is_ours
 from ottla_operator.model.broker_pools import MAIN_POOL, BrokerPool, pools_of
 from ottla_operator.model.disk_spec import DiskSpec
 from ottla_operator.model.fields import Problem
@@ -165,9 +166,9 @@ class Snapshot:
         return self.objects.get(kind.kind, {}).get(name)
 
     def own(self, kind: ResourceKind, name: str) -> Obj | None:
-        """The object if it exists and this KafkaCluster owns it."""
+        """The object if it exists and this KafkaCluster owns it, or adopts it next."""
         found = self.get(kind, name)
-        return found if found is not None and is_owned_by(found, self.resource) else None
+        return found if found is not None and is_ours(found, self.resource) else None
 
     def all(self, kind: ResourceKind) -> Iterator[Obj]:
         """In the order of their names."""
@@ -212,7 +213,7 @@ class Snapshot:
         recorded: dict[int, str] = {}
         for broker_id in self.broker_racks:
             stateful_set = self.get(STATEFUL_SET, broker_name(self.cluster.name, broker_id)) or {}
-            pools = found.get(broker_id) or [label(stateful_set, POOL) or MAIN_POOL]
+            pools = found.get(broker_id) or [lasting_label(stateful_set, POOL) or MAIN_POOL]
             recorded[broker_id] = next((name for name in named if name in pools), min(pools))
         return recorded
 
@@ -228,11 +229,13 @@ class Snapshot:
         found: dict[int, str | None] = {}
         for kind in (STATEFUL_SET, CLAIM):
             for obj in self.all(kind):
-                number = label(obj, BROKER_ID)
-                if number is None or not number.isdecimal() or label(obj, "app.kubernetes.io/component") != BROKER:
+                number = lasting_label(obj, BROKER_ID)
+                if number is None or not number.isdecimal():
+                    continue
+                if lasting_label(obj, "app.kubernetes.io/component") != BROKER:
                     continue
                 if label(obj, REMOVED) != "true" and label(obj, RETIRED) is None:
-                    found[int(number)] = found.get(int(number)) or label(obj, "kafka.ottla.dev/rack")
+                    found[int(number)] = found.get(int(number)) or lasting_label(obj, "kafka.ottla.dev/rack")
         return dict(sorted(found.items()))
 
     def removed_ids(self) -> dict[int, str]:
@@ -247,7 +250,7 @@ class Snapshot:
     def zookeeper_ids(self) -> list[int]:
         """Every ZooKeeper server that has a StatefulSet or a claim. Claims of servers that have left do not count."""
         numbers = [
-            label(obj, SERVER_ID)
+            lasting_label(obj, SERVER_ID)
             for kind in (STATEFUL_SET, CLAIM)
             for obj in self.all(kind)
             if label(obj, REMOVED) != "true"

@@ -22,6 +22,8 @@ LOG = "/datalog"
 FILES = "/ottla"
 MARKER = "ottla.server"
 """The file on each volume of a server that names the server. It has the same text on both volumes of a server."""
+LOCK = "ottla.lock"
+"""The file on each volume that a server locks (flock) for as long as its process runs. It has the name of its pod."""
 TERMINATION_LOG = "/dev/termination-log"
 LOGBACK = """\
 <configuration>
@@ -41,6 +43,10 @@ def start_script(
     Static settings come from the operator at each start. The members of the ensemble are on the data volume, where
     ZooKeeper writes them after every reconfiguration. A server that starts empty, or that is no member by what is on
     its volume, begins with the members of the operator; from the other servers it learns the newest ones.
+
+    Before anything else the script locks each volume, and the process of the server inherits the locks: a second pod on
+    the same volume does not start, whoever has made it, also on another node where the file system has locks between
+    nodes. Brokers lock their log directories in the same way (`.lock`).
 
     The script refuses a volume of another server, and a data and a log volume that do not belong together, unless the
     operator permits the server to start empty ($OTTLA_START_EMPTY, see `ensemble_volumes`). A volume with data and
@@ -82,6 +88,21 @@ mark() {{
   echo "$1" >"$data/{MARKER}"
   sync
 }}
+lock() {{
+  if ! command -v flock >/dev/null; then
+    refuse "the image has no flock, without which two servers could run on one volume"
+  fi
+  if ! flock -n "$3"; then
+    refuse "the $1 volume of server $OTTLA_SERVER_ID is in use by $(cat "$2/{LOCK}"): one server runs on a volume"
+  fi
+  echo "${{HOSTNAME:-another process}}" >"$2/{LOCK}"
+}}
+exec 9>>"$data/{LOCK}"
+lock data "$data" 9
+if [ "$log" != "$data" ]; then
+  exec 8>>"$log/{LOCK}"
+  lock log "$log" 8
+fi
 marker="$(cat /proc/sys/kernel/random/uuid) server $OTTLA_SERVER_ID"
 of_data=$(cat "$data/{MARKER}" 2>/dev/null || true)
 of_log=$(cat "$log/{MARKER}" 2>/dev/null || true)

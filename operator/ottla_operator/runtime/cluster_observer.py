@@ -35,11 +35,11 @@ from ottla_operator.api.objects import (
     Obj,
     dig,
     has_condition,
-    is_owned_by,
     is_terminating,
     name_of,
     uid_of,
 )
+from ottla_operator.api.ownership import is_ours
 from ottla_operator.effects.ports import ApiError, Environment, KafkaAdmin, KafkaUnavailable, KubernetesApi
 from ottla_operator.model.kafka_cluster import KafkaCluster, parse_cluster
 from ottla_operator.planning.config import internal_address
@@ -199,7 +199,7 @@ class ClusterObserver:
         missing = [
             obj
             for obj in snapshot.all(STATEFUL_SET)
-            if is_owned_by(obj, snapshot.resource) and snapshot.pod(names.pod_of(name_of(obj))) is None
+            if is_ours(obj, snapshot.resource) and snapshot.pod(names.pod_of(name_of(obj))) is None
         ]
         for obj in missing[:MAX_EVENT_READS]:
             try:
@@ -375,7 +375,7 @@ class ClusterObserver:
         secret: Obj | None = None
         if not dig(resource, "spec", "zookeeper", "connect"):
             found = await self._api.get(SECRET, self._key[0], names.zookeeper_secret(self._key[1]))
-            if found is not None and is_owned_by(found, resource):
+            if found is not None and is_ours(found, resource):
                 secret = _without_data(found)
         self._slow_facts = _SlowFacts(uid_of(resource), classes, secret, now)
         return self._slow_facts

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -19,15 +19,17 @@ from ottla_operator.api.conditions import Condition, condition_false, condition_
 from ottla_operator.api.events import events, obstacle_event
 from ottla_operator.api.fleet import Reconfiguration
 from ottla_operator.api.objects import KAFKA_CLUSTER, SECRET, Obj, dig, is_terminating, name_of
+from ottla_operator.api.ownership import is_orphan_of, is_ours
 from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
 from ottla_operator.planning.concerns import ClusterDecision, decide_cluster
 from ottla_operator.planning.snapshot import BatchProof, ContainerImages, LeaderMigration, Snapshot
 from ottla_operator.planning.turns import wants_turn
-from ottla_operator.planning.zookeeper_objects import super_secret
+from ottla_operator.planning.zookeeper_objects import adopted_secret, super_secret
 from ottla_operator.rebalancer.planner import plan
 from ottla_operator.roller.batches import blockers, exposed
 from ottla_operator.roller.leader_elections import PartitionId
 from ottla_operator.roller.leader_moves import LeaderMove
+from ottla_operator.runtime.adoption import may_adopt
 from ottla_operator.runtime.broker_config_writer import BrokerConfigWriter
 from ottla_operator.runtime.cluster_observer import REQUEUE_AFTER_S, ClusterObserver, leader_pod
 from ottla_operator.runtime.contested_writes import ContestedWrites
@@ -101,7 +103,10 @@ class ClusterTask:
         if resource is None or is_terminating(resource):
             return None  # Kubernetes deletes what the cluster owns; claims stay
         try:
-            snapshot = await self._with_dynamic_config(await self.snapshot(resource))
+            snapshot = await self.snapshot(resource)
+            if not await may_adopt(self._api, resource, _of(snapshot)):
+                return REQUEUE_AFTER_S  # its deletion is about to be seen, and nothing is written for it any more
+            snapshot = await self._with_dynamic_config(snapshot)
             wanted = decide_cluster(snapshot, self._make_plan)
         except Exception as failure:
             await self._write_ready_unknown(resource, failure)
@@ -179,31 +184,40 @@ class ClusterTask:
     async def _write(self, snapshot: Snapshot, wanted: ClusterDecision) -> tuple[ClusterDecision, ApiError | None]:
         """Writes the objects. Returns the decision with a status that shows what could not be written."""
         failed: ApiError | None = None
-        if wanted.needs_secret:
-            try:
-                await self._create_secret(snapshot)
-            except ApiError as error:
-                failed = error
-        result = await self._writer.apply(snapshot, wanted.desired)
+        secrets: list[Obj] = []
+        try:
+            if wanted.needs_secret:
+                secrets = await self._create_secret(snapshot)
+            elif snapshot.super_secret is not None and is_orphan_of(snapshot.super_secret, snapshot.resource):
+                self._observer.note_super_secret(await self._api.apply(adopted_secret(snapshot)))
+        except ApiError as error:
+            failed = error
+        result = await self._writer.apply(snapshot, wanted.desired, wanted.repairs)
         failed = failed or result.error
-        if result.foreign:
-            text = ", ".join(f"{obj['kind']} {name_of(obj)}" for obj in result.foreign)
+        if foreign := [*result.foreign, *wanted.foreign, *secrets]:
+            text = ", ".join(dict.fromkeys(f"{obj['kind']} {name_of(obj)}" for obj in foreign))
             condition = condition_false(READY, "NotOwned", f"exist and do not belong to this cluster: {text}")
             return replace(wanted, status=_with_condition(snapshot, wanted.status, condition)), failed
         if failed is not None:
             return _with_failure(snapshot, wanted, str(failed)), failed
         return wanted, None
 
-    async def _create_secret(self, snapshot: Snapshot) -> None:
+    async def _create_secret(self, snapshot: Snapshot) -> list[Obj]:
+        """Creates the Secret of the super user. Returns it when it exists and belongs to somebody else."""
         password = self._environment.password()
         hashed = base64.b64encode(hashlib.sha1(f"super:{password}".encode()).digest()).decode()
+        wanted = super_secret(snapshot, password, f"super:{hashed}")
         try:
-            created = await self._api.create(super_secret(snapshot, password, f"super:{hashed}"))
+            created = await self._api.create(wanted)
         except ApiError as error:
             if error.status != 409:
                 raise
-            return  # that of a terminating cluster of this name, or somebody else's; the next reconciliation reads it
+            there = await self._api.get(SECRET, self.key[0], name_of(wanted))
+            if there is None or not is_ours(there, snapshot.resource):
+                return [wanted]  # somebody else's, or that of a former cluster of this name, which Kubernetes deletes
+            created = there
         self._observer.note_super_secret(created)
+        return []
 
     async def _reconfigure(self, snapshot: Snapshot, change: Reconfiguration) -> None:
         """Reconfigures the ensemble. What came of it is read in the next reconciliation."""
@@ -298,6 +312,14 @@ class ClusterTask:
             self._obstacles.changed(before, status, now)
         found += [obstacle_event(resource, item, now) for item in self._obstacles.due(status, now)]
         await emit_events(self._api, self._log, found)
+
+
+def _of(snapshot: Snapshot) -> Iterator[Obj]:
+    """What may have to be adopted."""
+    for objects in snapshot.objects.values():
+        yield from objects.values()
+    if snapshot.super_secret is not None:
+        yield snapshot.super_secret
 
 
 def _with_failure(snapshot: Snapshot, wanted: ClusterDecision, message: str) -> ClusterDecision:

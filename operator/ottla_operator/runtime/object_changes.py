@@ -28,6 +28,7 @@ from ottla_operator.api.objects import (
     Obj,
     ResourceKind,
     dig,
+    is_terminating,
     name_of,
     namespace_of,
     uid_of,
@@ -39,6 +40,7 @@ from ottla_operator.runtime.object_cache import ObjectCache
 
 _REPLACED = (STATEFUL_SET, JOB, CRON_JOB, SERVICE, DISRUPTION_BUDGET)
 """Kinds that several writers give fields to; the operator has the right to update them."""
+_ATTEMPTS = 3
 _INVALID = " is invalid: "
 """How an API server begins what its validation has found (NewInvalid of apimachinery). A ValidatingAdmissionPolicy
 answers 422 too, with words of its own."""
@@ -81,6 +83,42 @@ class ObjectChanges:
             answer = replaced
         self._contested.note(obj, before, answer)
         self._cache.put(answer)
+
+    async def put_back(self, obj: Obj, live: Obj) -> None:
+        """Puts back what others have changed of an object, and makes it ours when nobody owns it.
+
+        Args:
+            obj: a part of an object: top-level fields of its spec, labels, its owner. What it does not name stays,
+                also what others have written since.
+
+        Raises:
+            ApiError: the write was refused, and the object is as it was.
+        """
+        kind = KINDS[obj["kind"]]
+        for attempt in range(_ATTEMPTS):
+            current = await self._api.get(kind, namespace_of(live), name_of(live))
+            if current is None or uid_of(current) != uid_of(live) or is_terminating(current):
+                return
+            found = differences(current, obj)
+            if not found:
+                self._cache.put(current)  # the watch is behind
+                return
+            metadata = dict(current["metadata"])
+            metadata["labels"] = {**(metadata.get("labels") or {}), **obj["metadata"]["labels"]}
+            if not metadata.get("ownerReferences"):
+                metadata["ownerReferences"] = obj["metadata"]["ownerReferences"]
+            try:
+                answer = await self._api.replace(
+                    {**current, "metadata": metadata, "spec": {**current["spec"], **obj["spec"]}}
+                )
+            except ApiError as error:
+                if error.status == 409 and attempt < _ATTEMPTS - 1:
+                    continue  # its controller has written its status meanwhile
+                raise
+            self._log.info("%s %s: others have changed %s; put back", kind.kind, name_of(live), ", ".join(found))
+            self._contested.note(obj, found, answer)
+            self._cache.put(answer)
+            return
 
     async def _replace(self, wanted: Obj, live: Obj, refused: ApiError) -> Obj | None:
         """The object as it was replaced; None when it is gone. Raises `refused` where nothing helps."""

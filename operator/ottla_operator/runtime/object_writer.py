@@ -14,6 +14,7 @@ from ottla_operator.api.objects import (
     CONFIG_MAP,
     KINDS,
     POD,
+    STATEFUL_SET,
     Obj,
     dig,
     has_condition,
@@ -24,6 +25,7 @@ from ottla_operator.api.objects import (
 )
 from ottla_operator.effects.ports import ApiError, KubernetesApi
 from ottla_operator.planning.difference import difference, stamped
+from ottla_operator.planning.repairs import beside_template
 from ottla_operator.planning.snapshot import BatchProof, Deletion, Snapshot
 from ottla_operator.runtime.contested_writes import ContestedWrites
 from ottla_operator.runtime.object_cache import Key, ObjectCache
@@ -50,11 +52,22 @@ class ObjectWriter:
         self._changes = ObjectChanges(cache, api, contested, log, (CONFIG_MAP,))
         self._log = log
 
-    async def apply(self, snapshot: Snapshot, desired: Sequence[Obj]) -> WriteResult:
-        """Applies what differs. One object that cannot be written does not stop the others."""
+    async def apply(self, snapshot: Snapshot, desired: Sequence[Obj], repairs: Sequence[Obj] = ()) -> WriteResult:
+        """Applies what differs. One object that cannot be written does not stop the others.
+
+        Args:
+            repairs: what has to be put back of StatefulSets (`planning.repairs`).
+        """
         found = difference(snapshot, desired)
         foreign = list(found.foreign)
         failed: ApiError | None = None
+        for obj in repairs:
+            live = snapshot.get(KINDS[obj["kind"]], name_of(obj))
+            assert live is not None, "only what exists is put back"
+            try:
+                await self._changes.put_back(obj, live)
+            except ApiError as error:
+                failed = failed or error
         for obj in found.create:
             kind = KINDS[obj["kind"]]
             try:
@@ -63,8 +76,12 @@ class ObjectWriter:
                     self._cache.put(await self._api.apply(stamped(obj)))
                 elif dig(there, "metadata", "labels", names.CLUSTER) == self._key[1]:
                     self._cache.put(there)  # ours: the watch is behind
-                elif is_owned_by(there, snapshot.resource):
-                    await self._changes.change(obj, there)  # ours: the label by which it is watched was removed
+                elif is_owned_by(there, snapshot.resource):  # the label by which it is watched was removed
+                    if kind == STATEFUL_SET:  # its template has its turn in a roll
+                        there_too = beside_template(there, snapshot.resource, int(dig(obj, "spec", "replicas")))
+                        await self._changes.put_back(there_too, there)
+                    else:
+                        await self._changes.change(obj, there)
                 else:
                     foreign.append(obj)
             except ApiError as error:

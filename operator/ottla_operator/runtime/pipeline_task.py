@@ -17,12 +17,14 @@ from ottla_operator.model.pipeline_sink import TopicSink
 from ottla_operator.planning.pipeline_standing import Standing
 from ottla_operator.planning.pipeline_status import pipeline_events, pipeline_status
 from ottla_operator.planning.pipelines import (
+    ASK_S,
     PipelineDecision,
     PipelineFacts,
     current_pod,
     decide_pipeline,
     last_run,
 )
+from ottla_operator.runtime.adoption import may_adopt
 from ottla_operator.runtime.contested_writes import ContestedWrites
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.pipeline_writer import PipelineWriter
@@ -81,6 +83,9 @@ class PipelineTask:
         if resource is None or is_terminating(resource):
             return None  # Kubernetes deletes what it owns; the claim stays unless spec says otherwise
         facts = await self._facts(resource)
+        objects = (obj for found in facts.objects.values() for obj in found.values())
+        if not await may_adopt(self._api, resource, objects):
+            return ASK_S  # its deletion is about to be seen, and nothing is written for it any more
         wanted = decide_pipeline(facts)
         failed: ApiError | None = None
         try:

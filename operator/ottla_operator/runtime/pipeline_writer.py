@@ -22,6 +22,7 @@ from ottla_operator.api.objects import (
     namespace_of,
     uid_of,
 )
+from ottla_operator.api.ownership import is_ours
 from ottla_operator.effects.ports import KubernetesApi
 from ottla_operator.planning.difference import needs_no_write, stamped
 from ottla_operator.planning.pipelines import WORKLOADS
@@ -83,8 +84,9 @@ class PipelineWriter:
 
 
 def _is_ours(resource: Obj, desired: Obj, live: Obj) -> bool:
-    """Whether the pipeline owns the object; a claim that outlives its pipeline belongs to the next one of its name."""
-    if is_owned_by(live, resource):
+    """Whether the pipeline owns the object, or adopts it; a claim that outlives its pipeline belongs to the next one of
+    its name."""
+    if is_ours(live, resource):
         return True
     is_claim = desired["kind"] == "PersistentVolumeClaim"
     owners = dig(live, "metadata", "ownerReferences") or []
