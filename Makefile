@@ -62,6 +62,7 @@ reference: setup ## write the generated pages of docs/reference, and the CRDs in
 	@$(PY) -m ottla_operator.reference metrics docs/reference/metrics.md
 	@cp crds/*.yaml charts/ottla/files/
 	@$(PY) -m ottla_operator.reference fields crds/*.yaml > docs/reference/crd-fields.md
+	@$(PY) -m ottla_operator.reference needed crds/*.yaml > operator/ottla_operator/api/needed_fields.py
 	@$(PY) -m ottla_operator.reference reasons > docs/reference/condition-reasons.md
 
 lock: setup ## write requirements/*.txt from pyproject.toml

@@ -34,7 +34,9 @@ from ottla_operator.api.objects import (
     name_of,
     uid_of,
 )
+from ottla_operator.api.rights import Right
 from ottla_operator.effects.ports import ApiError, ListPage
+from tests.operator.definitions import fields_v1, without_fields
 
 NOW = "2026-01-01T00:00:00Z"
 GRACEFUL = (POD.kind,)
@@ -79,6 +81,10 @@ class InMemoryKubernetes:
         """The status of a pod's only container that is not ready; None when it is. Called at each `settle`."""
         self.webhook: Callable[[Obj], Obj] | None = None
         """A mutating admission webhook."""
+        self.lacks: dict[str, set[Right]] = {}
+        """The rights that the operator does not have, by namespace."""
+        self.pruned: dict[str, tuple[str, ...]] = {}
+        """By kind, the fields that its definition lacks: they are stored as long as nobody writes the object."""
         self._applied: dict[tuple[str, str, str], Obj] = {}
         """What the operator's applies own."""
         self.container_state: Obj = {"waiting": {"reason": "CrashLoopBackOff"}}
@@ -91,7 +97,7 @@ class InMemoryKubernetes:
 
     def put(self, obj: Obj) -> Obj:
         """As a user or controller: creates or replaces, without being recorded."""
-        stored = _copy(obj)
+        stored = without_fields(_copy(obj), self.pruned.get(obj["kind"], ()))
         key = self._key(stored)
         before = self.objects.get(key)
         metadata = stored["metadata"]
@@ -176,7 +182,30 @@ class InMemoryKubernetes:
     # The port
 
     async def get(self, kind: ResourceKind, namespace: str, name: str) -> Obj | None:
-        return _copy(self.objects.get((kind.kind, namespace, name)))
+        self._require("get", kind.kind, namespace)
+        found = self.objects.get((kind.kind, namespace, name))
+        return None if found is None else self._read(found)
+
+    async def lacking_rights(self, namespace: str, wanted: Sequence[Right]) -> Sequence[Right]:
+        return [right for right in wanted if right in self.lacks.get(namespace, ())]
+
+    def _require(self, verb: str, kind: str, namespace: str | None, subresource: str = "") -> None:
+        if not self.lacks:
+            return
+        group, _, _ = _kind({"kind": kind}).api_version.rpartition("/")
+        right = Right(group, _kind({"kind": kind}).plural + subresource, verb)
+        places = self.lacks if namespace is None else (namespace,)
+        if any(right in self.lacks.get(place, ()) for place in places):
+            raise ApiError(403, "Forbidden", f"cannot {right}")
+
+    def _read(self, obj: Obj) -> Obj:
+        """What the API server answers of a stored object."""
+        lacking = self.pruned.get(obj["kind"], ())
+        if not lacking:
+            return _copy(obj)
+        found = without_fields(_copy(obj), lacking)
+        owned = [{"manager": "kubectl", "fieldsV1": fields_v1({"spec": obj.get("spec")})}]
+        return {**found, "metadata": {**found["metadata"], "managedFields": owned}}
 
     @property
     def version(self) -> int:
@@ -184,8 +213,9 @@ class InMemoryKubernetes:
         return self._version
 
     async def list(self, kind: ResourceKind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
+        self._require("list", kind.kind, namespace)
         return [
-            _copy(obj)
+            self._read(obj)
             for (found, where, _), obj in sorted(self.objects.items())
             if found == kind.kind
             and namespace in (None, where)
@@ -194,6 +224,7 @@ class InMemoryKubernetes:
         ]
 
     async def create(self, obj: Obj) -> Obj:
+        self._require("create", obj["kind"], dig(obj, "metadata", "namespace") or "")
         if self._key(obj) in self.objects:
             raise ApiError(409, "AlreadyExists", name_of(obj))
         return self._admitted("create", obj)
@@ -202,6 +233,7 @@ class InMemoryKubernetes:
         return not _fault(obj if self.webhook is None else self.webhook(_copy(obj)))
 
     async def apply(self, obj: Obj) -> Obj:
+        self._require("patch", obj["kind"], dig(obj, "metadata", "namespace") or "")
         before = self.objects.get(self._key(obj))
         wanted_uid = obj["metadata"].get("uid")
         if wanted_uid and (before is None or uid_of(before) != wanted_uid):
@@ -213,6 +245,7 @@ class InMemoryKubernetes:
         return changed
 
     async def replace_status(self, obj: Obj) -> Obj:
+        self._require("update", obj["kind"], dig(obj, "metadata", "namespace") or "", "/status")
         before = self._checked(obj)
         return self._write("status", {**before, "status": obj["status"]})
 
@@ -222,6 +255,7 @@ class InMemoryKubernetes:
     async def set_finalizers(
         self, obj: Obj, finalizers: Sequence[str], annotations: Mapping[str, str | None] | None = None
     ) -> Obj:
+        self._require("patch", obj["kind"], dig(obj, "metadata", "namespace") or "")
         before = self._checked(obj)
         metadata = {**before["metadata"], "finalizers": list(finalizers)}
         if annotations:
@@ -230,10 +264,12 @@ class InMemoryKubernetes:
         return self._write("finalizers", {**before, "metadata": metadata})
 
     async def replace(self, obj: Obj) -> Obj:
+        self._require("update", obj["kind"], dig(obj, "metadata", "namespace") or "")
         self._checked(obj)
         return self._admitted("replace", obj)
 
     async def delete(self, kind: ResourceKind, namespace: str, name: str, uid: str) -> bool:
+        self._require("delete", kind.kind, namespace)
         obj = self.objects.get((kind.kind, namespace, name))
         if obj is None or uid_of(obj) != uid:
             return False
@@ -289,7 +325,7 @@ class InMemoryKubernetes:
 
     def _tell(self, event: str, obj: Obj) -> None:
         if self.on_change is not None:
-            self.on_change(event, _copy(obj))
+            self.on_change(event, self._read(obj))
 
     def _drop(self, obj: Obj) -> None:
         del self.objects[self._key(obj)]

@@ -25,12 +25,12 @@ def delete_and_orphan(kubernetes: InMemoryKubernetes, kind: ResourceKind, name: 
 
 
 def ownerless(kubernetes: InMemoryKubernetes, owner: Obj) -> list[str]:
-    """The objects of our manager that `owner` does not own, but for claims."""
+    """The objects of our manager that `owner` does not own, but for claims and the Secret, which is used as it is."""
     return sorted(
         f"{kind}/{name}"
         for (kind, _, name), obj in kubernetes.objects.items()
         if dig(obj, "metadata", "labels", "app.kubernetes.io/managed-by") == "ottla-operator"
-        and KINDS[kind].kind not in ("PersistentVolumeClaim", "Pod")
+        and KINDS[kind].kind not in ("PersistentVolumeClaim", "Pod", "Secret")
         and not any(one["uid"] == uid_of(owner) for one in dig(obj, "metadata", "ownerReferences") or [])
         and name_of(obj) != name_of(owner)
     )

@@ -33,3 +33,9 @@ def test_the_command_prints_its_usage_when_it_is_asked_for_no_page_it_has(
 ) -> None:
     assert main(arguments) == 2
     assert "usage:" in capsys.readouterr().err
+
+
+def test_the_fields_that_the_operator_needs_are_those_of_the_definitions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["needed", *DEFINITIONS]) == 0
+    written = (ROOT / "operator" / "ottla_operator" / "api" / "needed_fields.py").read_text(encoding="utf-8")
+    assert written == capsys.readouterr().out, "make reference"

@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 from ottla_operator.api.objects import KAFKA_TOPIC, Obj, dig
+from ottla_operator.runtime.prerequisites import Prerequisites
 from ottla_operator.runtime.topic_task import TopicTask
 from tests.operator.fleet import KEY, Fleet
 
@@ -28,7 +29,15 @@ class Topics:
 
     def restart_operator(self) -> None:
         self.fleet.restart_operator()
-        self.task = TopicTask(KEY, self.fleet.cache, self.fleet.kubernetes, self.fleet.environment, lambda: [0, 1, 2])
+        fleet = self.fleet
+        self.task = TopicTask(
+            KEY,
+            fleet.cache,
+            fleet.kubernetes,
+            fleet.environment,
+            lambda: [0, 1, 2],
+            prerequisites=Prerequisites(fleet.kubernetes, lambda: float(fleet.environment.passed_s)),
+        )
 
     def apply(self, document: dict[str, Any] = FLIGHTS, **spec: Any) -> None:
         name = document["metadata"]["name"]

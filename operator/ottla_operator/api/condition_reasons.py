@@ -37,6 +37,8 @@ ABNORMAL = frozenset({RECONCILING, STALLED})
 AS_DECLARED = "AsDeclared"
 INVALID_SPEC = "InvalidSpec"
 INTERNAL_ERROR = "InternalError"
+DEFINITION_OUTDATED = "DefinitionOutdated"
+RIGHTS_MISSING = "RightsMissing"
 KAFKA_ERROR = "KafkaError"
 
 
@@ -135,7 +137,27 @@ def _of_every_concern() -> tuple[ConditionReason, ...]:
     return (*declared, *invalid, *failed)
 
 
+def _lacking(resource: str) -> tuple[ConditionReason, ...]:
+    return (
+        ConditionReason(
+            resource, READY, "False", DEFINITION_OUTDATED,
+            "The CustomResourceDefinition lacks fields that this release of the operator needs, so that the API server "
+            "drops them. The operator changes nothing; its other conditions are those of before.",
+            "Apply the CustomResourceDefinitions of the release: kubectl apply --server-side --force-conflicts -f "
+            "crds/. Then look whether the document still has the fields that the message names.",
+        ),
+        ConditionReason(
+            resource, READY, "False", RIGHTS_MISSING,
+            "The operator lacks rights in the namespace that it needs for the object. It changes nothing; its other "
+            "conditions are those of before.",
+            "Give it the rights that the message names: those of the chart of its release, and with watchNamespaces a "
+            "RoleBinding in the namespace. It goes on by itself.",
+        ),
+    )  # fmt: skip
+
+
 _OF_CLUSTERS = (
+    *_lacking(CLUSTER),
     _cluster(
         SERVICES_READY, "False", "Paused", "Services do not exist, and none is created while spec.paused is true.",
         "Set spec.paused to false.",
@@ -476,6 +498,7 @@ _OF_CLUSTERS = (
 
 _OF_TOPICS = (
     _topic("True", AS_DECLARED, "The topic exists and is as declared."),
+    *_lacking(TOPIC),
     _topic("False", INVALID_SPEC, "Fields of spec have values that cannot be used.", _CORRECT),
     _topic(
         "False", "ClusterNotFound", "There is no KafkaCluster of that name in the namespace, or it is terminating.",
@@ -561,6 +584,7 @@ def _pipeline(type_: str, status: Status, reason: str, meaning: str, action: str
 
 
 _OF_PIPELINES = (
+    *_lacking(PIPELINE),
     _pipeline(READY, "True", "QueryRunning", "The driver runs the query."),
     *(_pipeline(READY, "True", *row) for row in _AT_REST),
     *(_pipeline(READY, "False", *row) for row in _NOT_RUNNING),

@@ -32,6 +32,7 @@ BROKERS = "ottla_operator_brokers"
 ROLL = "ottla_operator_roll_members"
 REBALANCE_PARTITIONS = "ottla_operator_rebalance_partitions"
 REBALANCE_BYTES = "ottla_operator_rebalance_bytes"
+LACKING = "ottla_operator_lacking"
 STUCK_TASKS = "ottla_operator_stuck_tasks"
 
 _CLUSTER = ("namespace", "cluster")
@@ -94,6 +95,12 @@ METRICS: dict[str, MetricEntry] = {
     ),
     STUCK_TASKS: MetricEntry(
         "gauge", (), "Tasks that have made no step for ten minutes; the liveness probe fails then.", "above 0",
+    ),
+    LACKING: MetricEntry(
+        "gauge", ("kind", "namespace", "reason"),
+        "1 while the operator lacks something without which it changes nothing for objects of a kind: fields of its "
+        "CustomResourceDefinition (then without a namespace), or rights.",
+        "it exists",
     ),
 }  # fmt: skip
 

@@ -42,6 +42,9 @@ ROLE = ResourceKind("rbac.authorization.k8s.io/v1", "Role", "roles")
 ROLE_BINDING = ResourceKind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 DISRUPTION_BUDGET = ResourceKind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 STORAGE_CLASS = ResourceKind("storage.k8s.io/v1", "StorageClass", "storageclasses", namespaced=False)
+DEFINITION = ResourceKind(
+    "apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)
 LEASE = ResourceKind("coordination.k8s.io/v1", "Lease", "leases")
 KAFKA_CLUSTER = ResourceKind(f"{GROUP}/v1alpha1", "KafkaCluster", "kafkaclusters")
 KAFKA_TOPIC = ResourceKind(f"{GROUP}/v1alpha1", "KafkaTopic", "kafkatopics")
@@ -51,7 +54,7 @@ KINDS = {
     for kind in (
         CONFIG_MAP, SECRET, SERVICE, POD, CLAIM, VOLUME, NODE, EVENT, NAMESPACE, STATEFUL_SET, DISRUPTION_BUDGET,
         STORAGE_CLASS, LEASE, KAFKA_CLUSTER, KAFKA_TOPIC, KAFKA_PIPELINE, JOB, CRON_JOB, SERVICE_ACCOUNT,
-        ROLE, ROLE_BINDING,
+        ROLE, ROLE_BINDING, DEFINITION,
     )
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from ottla_operator.api.objects import Obj, ResourceKind
+from ottla_operator.api.rights import Right
 from ottla_operator.effects.ports import ApiError, KubernetesApi, ListPage
 
 _Result = TypeVar("_Result")
@@ -53,6 +54,9 @@ class CountedApi:
 
     async def delete(self, kind: ResourceKind, namespace: str, name: str, uid: str) -> bool:
         return await self._counted("delete", kind.kind, self._api.delete(kind, namespace, name, uid))
+
+    async def lacking_rights(self, namespace: str, wanted: Sequence[Right]) -> Sequence[Right]:
+        return await self._api.lacking_rights(namespace, wanted)
 
     async def _counted(self, verb: str, kind: str, call: Awaitable[_Result]) -> _Result:
         try:

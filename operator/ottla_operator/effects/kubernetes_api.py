@@ -18,6 +18,8 @@ from kubernetes.aio.client.rest import RESTResponse
 
 from ottla_operator.api.names import FIELD_MANAGER
 from ottla_operator.api.objects import KINDS, Obj, ResourceKind, dig, name_of
+from ottla_operator.api.rights import Right
+from ottla_operator.effects.access_reviews import read_lacking_rights
 from ottla_operator.effects.ports import ApiError, ListPage
 
 APPLY = "application/apply-patch+yaml"
@@ -169,6 +171,9 @@ class KubernetesClient:
                 return False
             raise
         return True
+
+    async def lacking_rights(self, namespace: str, wanted: Sequence[Right]) -> Sequence[Right]:
+        return await read_lacking_rights(lambda path, body: self._request("POST", path, {}, body), namespace, wanted)
 
     async def _request(
         self,

@@ -21,6 +21,7 @@ from ottla_operator.api.fleet import (
 )
 from ottla_operator.api.objects import Obj, ResourceKind
 from ottla_operator.api.pipeline_report import PipelineReport
+from ottla_operator.api.rights import Right
 from ottla_operator.rebalancer.machine import MoveRequests
 from ottla_operator.topics.decisions import TopicChange, TopicDescription
 
@@ -89,6 +90,10 @@ class KubernetesApi(Protocol):
 
     async def delete(self, kind: ResourceKind, namespace: str, name: str, uid: str) -> bool:
         """Deletes the object with this uid; False when it does not exist."""
+        ...
+
+    async def lacking_rights(self, namespace: str, wanted: Sequence[Right]) -> Sequence[Right]:
+        """Those of the wanted rights that the operator does not have in a namespace."""
         ...
 
 

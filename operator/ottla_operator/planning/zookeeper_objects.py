@@ -77,13 +77,6 @@ def super_secret(snapshot: Snapshot, password: str, digest: str) -> Obj:
     return owned(secret, snapshot.resource)
 
 
-def adopted_secret(snapshot: Snapshot) -> Obj:
-    """The metadata of the Secret, which nobody owns: what it holds stays."""
-    cluster = snapshot.cluster
-    labels = names.labels(cluster.name, names.ZOOKEEPER)
-    return owned(new(SECRET, cluster.namespace, names.zookeeper_secret(cluster.name), labels), snapshot.resource)
-
-
 def _labels(cluster: KafkaCluster, server: int | None = None, **extra: str) -> dict[str, str]:
     numbered = {} if server is None else {"server_id": str(server)}
     return names.labels(cluster.name, names.ZOOKEEPER, **numbered, **extra)

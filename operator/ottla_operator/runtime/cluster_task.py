@@ -16,15 +16,15 @@ from functools import lru_cache, partial
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import READY
 from ottla_operator.api.conditions import Condition, condition_false, condition_unknown, merged
-from ottla_operator.api.events import events, obstacle_event
+from ottla_operator.api.events import WARNING, events, new_event, obstacle_event
 from ottla_operator.api.fleet import Reconfiguration
 from ottla_operator.api.objects import KAFKA_CLUSTER, SECRET, Obj, dig, is_terminating, name_of
-from ottla_operator.api.ownership import is_orphan_of, is_ours
+from ottla_operator.api.ownership import is_ours
 from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
 from ottla_operator.planning.concerns import ClusterDecision, decide_cluster
 from ottla_operator.planning.snapshot import BatchProof, ContainerImages, LeaderMigration, Snapshot
 from ottla_operator.planning.turns import wants_turn
-from ottla_operator.planning.zookeeper_objects import adopted_secret, super_secret
+from ottla_operator.planning.zookeeper_objects import super_secret
 from ottla_operator.rebalancer.planner import plan
 from ottla_operator.roller.batches import blockers, exposed
 from ottla_operator.roller.leader_elections import PartitionId
@@ -40,6 +40,7 @@ from ottla_operator.runtime.leader_migration import migrate
 from ottla_operator.runtime.log_dir_writer import write_log_dirs
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.object_writer import ObjectWriter
+from ottla_operator.runtime.prerequisites import AGAIN_S, Prerequisites, Shortfall, status_with
 from ottla_operator.runtime.refusals import Refusals
 from ottla_operator.runtime.replica_mover import ReplicaMover
 from ottla_operator.runtime.roll_turns import RollTurns
@@ -60,8 +61,12 @@ class ClusterTask:
         reads_nodes: bool,
         monotonic: Callable[[], float],
         turns: RollTurns | None = None,
+        prerequisites: Prerequisites | None = None,
     ) -> None:
         self.key = key
+        self._prerequisites = prerequisites or Prerequisites(api, monotonic)
+        self._told = ""
+        """What is lacking, as the last Event has it."""
         self._turns = turns
         self._cache = cache
         self._api = api
@@ -100,8 +105,19 @@ class ClusterTask:
             ApiError: something could not be read or written. What was done before stays done.
         """
         resource = self._cache.get(KAFKA_CLUSTER, *self.key)
-        if resource is None or is_terminating(resource):
+        if resource is None or is_terminating(resource) or self._cache.is_namespace_terminating(self.key[0]):
             return None  # Kubernetes deletes what the cluster owns; claims stay
+        try:
+            return await self._reconcile(resource)
+        except ApiError as error:
+            self._prerequisites.was_refused(KAFKA_CLUSTER, self.key[0], error)
+            raise
+
+    async def _reconcile(self, resource: Obj) -> float:
+        shortfall = await self._prerequisites.shortfall(KAFKA_CLUSTER, self.key[0], [resource])
+        if shortfall is not None:
+            await self._write_shortfall(resource, shortfall)
+            return AGAIN_S
         try:
             snapshot = await self.snapshot(resource)
             if not await may_adopt(self._api, resource, _of(snapshot)):
@@ -188,8 +204,6 @@ class ClusterTask:
         try:
             if wanted.needs_secret:
                 secrets = await self._create_secret(snapshot)
-            elif snapshot.super_secret is not None and is_orphan_of(snapshot.super_secret, snapshot.resource):
-                self._observer.note_super_secret(await self._api.apply(adopted_secret(snapshot)))
         except ApiError as error:
             failed = error
         result = await self._writer.apply(snapshot, wanted.desired, wanted.repairs)
@@ -291,23 +305,31 @@ class ClusterTask:
         """Sets Ready to Unknown: what status shows was decided from what can no longer be read."""
         reason = "ReadFailed" if isinstance(error, ApiError) else "InternalError"
         unknown = condition_unknown(READY, reason, f"{type(error).__name__}: {error}")
-        before = resource.get("status") or {}
-        previous = before.get("conditions") or []
-        generation = int(resource["metadata"].get("generation") or 0)
-        others = [item for item in previous if item.get("type") != READY]
-        changed = merged(previous, [unknown], generation, self._environment.now())
-        conditions = sorted([*others, *changed], key=lambda item: str(item["type"]))
+        await self._write_ready(resource, unknown)
+
+    async def _write_ready(self, resource: Obj, ready: Condition) -> None:
         try:
-            await self._write_status(resource, {**before, "conditions": conditions})
+            await self._write_status(resource, status_with(resource, ready, self._environment.now()))
         except ApiError as failure:
             self._log.warning("status could not be written: %s", failure)
+
+    async def _write_shortfall(self, resource: Obj, shortfall: Shortfall) -> None:
+        """Reports what is lacking, in status, or by an Event alone where a write would take fields from the object."""
+        if await self._prerequisites.may_write_status(KAFKA_CLUSTER, resource, shortfall):
+            await self._write_ready(resource, condition_false(READY, shortfall.reason, shortfall.message))
+        elif shortfall.message != self._told:
+            event = new_event(resource, WARNING, shortfall.reason, shortfall.message, self._environment.now())
+            await emit_events(self._api, self._log, [event])
+            self._told = shortfall.message
 
     async def _write_status(self, resource: Obj, status: Obj) -> None:
         """Writes it when it differs, and the Events of what has changed and of obstacles that last."""
         before, now = resource.get("status") or {}, self._environment.now()
         found: list[Obj] = []
         if before != status:
-            self._cache.put(await self._api.replace_status({**resource, "status": status}))
+            answer = await self._api.replace_status({**resource, "status": status})
+            self._prerequisites.wrote_status(KAFKA_CLUSTER, status, answer)
+            self._cache.put(answer)
             found += events(resource, before, status, now, waits=True)
             self._obstacles.changed(before, status, now)
         found += [obstacle_event(resource, item, now) for item in self._obstacles.due(status, now)]
@@ -318,8 +340,6 @@ def _of(snapshot: Snapshot) -> Iterator[Obj]:
     """What may have to be adopted."""
     for objects in snapshot.objects.values():
         yield from objects.values()
-    if snapshot.super_secret is not None:
-        yield snapshot.super_secret
 
 
 def _with_failure(snapshot: Snapshot, wanted: ClusterDecision, message: str) -> ClusterDecision:

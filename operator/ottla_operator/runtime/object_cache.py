@@ -16,10 +16,12 @@ from typing import Any
 from ottla_operator.api.names import CLUSTER, PIPELINE
 from ottla_operator.api.objects import (
     KAFKA_TOPIC,
+    NAMESPACE,
     NODE,
     Obj,
     ResourceKind,
     dig,
+    is_terminating,
     label,
     name_of,
     namespace_of,
@@ -120,6 +122,11 @@ class ObjectCache:
 
     def nodes(self) -> tuple[Obj, ...]:
         return tuple(self.all(NODE))
+
+    def is_namespace_terminating(self, namespace: str) -> bool:
+        """Whether Kubernetes is deleting the namespace, and everything in it."""
+        found = self.get(NAMESPACE, "", namespace)
+        return found is not None and is_terminating(found)
 
     def _unindex(self, obj: Obj) -> None:
         cluster = self._owner_of(obj)

@@ -22,6 +22,7 @@ from ottla_operator.runtime.object_watch import ObjectWatch
 from ottla_operator.runtime.operator_metrics import OperatorMetrics
 from ottla_operator.runtime.pipeline_supervisor import PIPELINE_KINDS, PipelineSupervisor, selector
 from ottla_operator.runtime.pipeline_task import NO_IMAGE, PipelineImage
+from ottla_operator.runtime.prerequisites import AGAIN_S, Prerequisites
 from ottla_operator.runtime.supervisor import TaskSupervisor
 
 WATCHES_BEGIN_S = 10.0
@@ -77,6 +78,7 @@ class Operator:
         self._lease = LeaseHolder(
             self._api, settings.namespace, settings.identity, self._environment.now, name=settings.lease
         )
+        prerequisites = Prerequisites(self._api, asyncio.get_running_loop().time)
         self._supervisor = TaskSupervisor(
             self._cache,
             self._api,
@@ -87,6 +89,7 @@ class Operator:
             metrics=self._metrics,
             most_rolling=settings.most_rolling,
             served=settings.watch_namespaces,
+            prerequisites=prerequisites,
         )
         self._pipelines = PipelineSupervisor(
             self._cache,
@@ -95,6 +98,7 @@ class Operator:
             settings.pipeline,
             may_write=self._may_write_pipelines,
             metrics=self._metrics,
+            prerequisites=prerequisites,
         )
         supervisor, lease, pipelines = self._supervisor, self._lease, self._pipelines
         self._watches = [
@@ -111,7 +115,13 @@ class Operator:
         def stuck_tasks() -> list[str]:
             return [*supervisor.stuck_tasks(), *pipelines.stuck_tasks()]
 
-        self._metrics.show(self._cache, supervisor.topic_queues, lambda: lease.is_held, lambda: len(stuck_tasks()))
+        self._metrics.show(
+            self._cache,
+            supervisor.topic_queues,
+            lambda: lease.is_held,
+            lambda: len(stuck_tasks()),
+            prerequisites.lacking_now,
+        )
         self._http = HttpEndpoint(settings.liveness, self._metrics, stuck_tasks)
         registry = make_registry(
             self._supervisor.on_event,
@@ -187,6 +197,7 @@ class Operator:
         kinds = [kind for kind in watched_kinds(reads_nodes=self._settings.reads_nodes) if kind not in FOLLOWED_KINDS]
         for watch in self._watches:
             await watch.listed()
+        before: frozenset[str] = frozenset()
         while True:
             try:
                 await self._supervisor.resync(kinds, self._settings.watch_namespaces)
@@ -194,6 +205,12 @@ class Operator:
                 self._log.warning("the resync could not read: %s", error)
                 await asyncio.sleep(FIRST_BACK_OFF_S if not self._has_listed.is_set() else RESYNC_S)
                 continue
+            unlisted = self._supervisor.prerequisites.unlisted
+            if before - unlisted:  # kopf does not begin a watch again that was refused
+                self._log.info("%s can be listed again; starting again, so that every watch begins", sorted(before))
+                self._stop.set()
+                return
+            before = unlisted
             pause = RESYNC_S if self._has_listed.is_set() else WATCHES_BEGIN_S
             self._has_listed.set()
-            await asyncio.sleep(pause)
+            await asyncio.sleep(AGAIN_S if unlisted else pause)

@@ -69,15 +69,19 @@ class OperatorMetrics:
         queues: Callable[[], Mapping[Key, Mapping[str, int]]],
         is_lease_held: Callable[[], bool],
         stuck_tasks: Callable[[], int],
+        lacking: Callable[[], Sequence[tuple[str, str, str]]] = tuple,
     ) -> None:
         """Shows what these know, whenever /metrics is read.
 
         Args:
             queues: the sizes of each cluster's queue of KafkaTopics, by state.
+            lacking: kind, namespace and reason of what the operator lacks.
         """
 
         def families() -> Iterator[SourceFamily]:
             yield _family(names.LEASE_HELD, [({}, float(is_lease_held()))])
+            found = [({"kind": kind, "namespace": place, "reason": why}, 1.0) for kind, place, why in lacking()]
+            yield _family(names.LACKING, found)
             yield _family(names.STUCK_TASKS, [({}, float(stuck_tasks()))])
             yield _family(
                 names.TOPIC_QUEUE,

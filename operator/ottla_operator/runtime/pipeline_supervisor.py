@@ -31,6 +31,7 @@ from ottla_operator.effects.ports import Environment, KubernetesApi
 from ottla_operator.runtime.object_cache import Key, ObjectCache, pipeline_of
 from ottla_operator.runtime.operator_metrics import OperatorMetrics
 from ottla_operator.runtime.pipeline_task import PipelineImage, PipelineTask
+from ottla_operator.runtime.prerequisites import Prerequisites
 from ottla_operator.runtime.reconciling import STUCK_S, RunningTask, reconcile_forever
 from ottla_operator.runtime.relisting import relist
 
@@ -52,8 +53,10 @@ class PipelineSupervisor:
         *,
         may_write: Callable[[], Awaitable[None]],
         metrics: OperatorMetrics | None = None,
+        prerequisites: Prerequisites | None = None,
     ) -> None:
         """`clusters`: the cache with the KafkaClusters."""
+        self._prerequisites = prerequisites
         self._cache = ObjectCache(pipeline_of)
         self._clusters = clusters
         self._api = api
@@ -108,8 +111,17 @@ class PipelineSupervisor:
 
     async def _run(self, key: Key) -> None:
         loop = asyncio.get_running_loop()
+        if self._prerequisites is None:
+            self._prerequisites = Prerequisites(self._api, loop.time)
         task = PipelineTask(
-            key, self._cache, self._clusters, self._api, self._environment, self._image, monotonic=loop.time
+            key,
+            self._cache,
+            self._clusters,
+            self._api,
+            self._environment,
+            self._image,
+            monotonic=loop.time,
+            prerequisites=self._prerequisites,
         )
 
         async def reconcile() -> float | None:

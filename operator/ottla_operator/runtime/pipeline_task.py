@@ -9,6 +9,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ottla_operator.api.condition_reasons import READY
+from ottla_operator.api.conditions import condition_false
+from ottla_operator.api.events import WARNING, new_event
 from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_PIPELINE, Obj, dig, is_terminating, name_of
 from ottla_operator.effects.ports import ApiError, Environment, KubernetesApi
 from ottla_operator.model.fields import Problem
@@ -28,6 +31,7 @@ from ottla_operator.runtime.adoption import may_adopt
 from ottla_operator.runtime.contested_writes import ContestedWrites
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.pipeline_writer import PipelineWriter
+from ottla_operator.runtime.prerequisites import AGAIN_S, Prerequisites, status_with
 from ottla_pipeline.running.query_options import wrong_config
 
 
@@ -58,8 +62,10 @@ class PipelineTask:
         image: PipelineImage,
         *,
         monotonic: Callable[[], float],
+        prerequisites: Prerequisites | None = None,
     ) -> None:
-        """`cache`: KafkaPipelines and their objects. `clusters`: KafkaClusters."""
+        """`cache`: KafkaPipelines and their objects. `clusters`: KafkaClusters, and namespaces."""
+        self._prerequisites = prerequisites or Prerequisites(api, monotonic)
         self.key = key
         self._cache = cache
         self._clusters = clusters
@@ -80,8 +86,23 @@ class PipelineTask:
             ApiError: something could not be read or written. What was done before stays done.
         """
         resource = self._cache.get(KAFKA_PIPELINE, *self.key)
-        if resource is None or is_terminating(resource):
+        if resource is None or is_terminating(resource) or self._clusters.is_namespace_terminating(self.key[0]):
             return None  # Kubernetes deletes what it owns; the claim stays unless spec says otherwise
+        try:
+            return await self._reconcile(resource)
+        except ApiError as error:
+            self._prerequisites.was_refused(KAFKA_PIPELINE, self.key[0], error)
+            raise
+
+    async def _reconcile(self, resource: Obj) -> float:
+        shortfall = await self._prerequisites.shortfall(KAFKA_PIPELINE, self.key[0], [resource])
+        if shortfall is not None:
+            ready = condition_false(READY, shortfall.reason, shortfall.message)
+            now = self._environment.now()
+            if await self._prerequisites.may_write_status(KAFKA_PIPELINE, resource, shortfall):
+                event = new_event(resource, WARNING, shortfall.reason, shortfall.message, now)
+                await self._writer.write_status(resource, status_with(resource, ready, now), [event])
+            return AGAIN_S
         facts = await self._facts(resource)
         objects = (obj for found in facts.objects.values() for obj in found.values())
         if not await may_adopt(self._api, resource, objects):
@@ -98,7 +119,9 @@ class PipelineTask:
             wanted = _with_reason(wanted, "WriteFailed", str(error))
         before = resource.get("status") or {}
         status = pipeline_status(resource, wanted.standing, wanted.problems, facts.now, last_run(facts))
-        await self._writer.write_status(resource, status, pipeline_events(resource, before, status, facts.now))
+        answer = await self._writer.write_status(resource, status, pipeline_events(resource, before, status, facts.now))
+        if answer is not None:
+            self._prerequisites.wrote_status(KAFKA_PIPELINE, status, answer)
         if failed is not None:
             raise failed
         return wanted.requeue_after_s

@@ -75,12 +75,18 @@ class PipelineWriter:
             self._log.info("deleting %s %s: %s", obj["kind"], name_of(obj), reason)
             await self._api.delete(KINDS[obj["kind"]], namespace_of(obj), name_of(obj), uid_of(obj))
 
-    async def write_status(self, resource: Obj, status: Obj, transitions: Sequence[Obj]) -> None:
-        """Writes the status where it differs, and its Events. Raises ApiError."""
+    async def write_status(self, resource: Obj, status: Obj, transitions: Sequence[Obj]) -> Obj | None:
+        """Writes the status where it differs, and its Events. Returns the answer, None when it does not differ.
+
+        Raises:
+            ApiError: it was refused.
+        """
         if (resource.get("status") or {}) == status:
-            return
-        self._cache.put(await self._api.replace_status({**resource, "status": status}))
+            return None
+        answer = await self._api.replace_status({**resource, "status": status})
+        self._cache.put(answer)
         await emit_events(self._api, self._log, transitions)
+        return answer
 
 
 def _is_ours(resource: Obj, desired: Obj, live: Obj) -> bool:

@@ -27,7 +27,7 @@ from ottla_operator.api.objects import (
     namespace_of,
     uid_of,
 )
-from ottla_operator.effects.ports import Environment, KafkaUnavailable, KubernetesApi
+from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
 from ottla_operator.model.kafka_topic import declared_topic
 from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.runtime.back_off import back_off_s
@@ -35,6 +35,7 @@ from ottla_operator.runtime.cluster_observer import RESYNC_S
 from ottla_operator.runtime.cluster_task import ClusterTask
 from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of, name_in_cluster
 from ottla_operator.runtime.operator_metrics import OperatorMetrics
+from ottla_operator.runtime.prerequisites import Prerequisites
 from ottla_operator.runtime.reconciling import STUCK_S, RunningTask, reconcile_forever
 from ottla_operator.runtime.relisting import relist
 from ottla_operator.runtime.roll_turns import RollTurns
@@ -59,8 +60,10 @@ class TaskSupervisor:
         metrics: OperatorMetrics | None = None,
         most_rolling: int = 0,
         served: Sequence[str] = (),
+        prerequisites: Prerequisites | None = None,
     ) -> None:
         """`served`: the namespaces that the operator serves; empty: all."""
+        self._known_prerequisites = prerequisites
         self._cache = cache
         self._api = api
         self._environment = environment
@@ -138,12 +141,24 @@ class TaskSupervisor:
     async def resync(self, kinds: Sequence[ResourceKind], namespaces: Sequence[str]) -> None:
         """Compares the cache with what the API server lists, and wakes the tasks of what differs. Reads only.
 
+        A namespace that may not be listed stops nothing of the others; nothing is done there (`prerequisites`).
+
         Args:
             namespaces: the served ones; empty: all.
+
+        Raises:
+            ApiError: something else could not be listed.
         """
+        unlisted: set[str] = set()
         for kind in kinds:
             for namespace in (namespaces if kind.namespaced else ()) or (None,):
-                await self.relist(kind, namespace)
+                try:
+                    await self.relist(kind, namespace)
+                except ApiError as error:
+                    if error.status != 403 or namespace is None:
+                        raise
+                    unlisted.add(namespace)
+        self.prerequisites.note_unlisted(unlisted)
 
     async def relist(self, kind: ResourceKind, namespace: str | None) -> str:
         """The same for one kind in one namespace (None: all), page by page. Returns the version of the list."""
@@ -181,6 +196,13 @@ class TaskSupervisor:
             running = self._clusters[key] = RunningTask(task, dirty, loop.time())
         return running
 
+    @property
+    def prerequisites(self) -> Prerequisites:
+        """What is lacking, for all tasks."""
+        if self._known_prerequisites is None:
+            self._known_prerequisites = Prerequisites(self._api, asyncio.get_running_loop().time)
+        return self._known_prerequisites
+
     def _topic_task(self, key: Key) -> TopicTask:
         found = self._topics.get(key)
         if found is None:
@@ -193,6 +215,7 @@ class TaskSupervisor:
                 asked_brokers=lambda: self._asked_brokers[key]() if key in self._asked_brokers else (),
                 metrics=self._metrics,
                 served=self._served,
+                prerequisites=self.prerequisites,
             )
             loop = asyncio.get_running_loop()
             task = loop.create_task(self._run_topics(key, topics), name=f"topics {key[0]}/{key[1]}")
@@ -216,6 +239,7 @@ class TaskSupervisor:
             reads_nodes=self._reads_nodes,
             monotonic=loop.time,
             turns=self._turns,
+            prerequisites=self.prerequisites,
         )
 
         self._asked_brokers[key] = lambda: cluster.asked_brokers

@@ -22,7 +22,13 @@ from functools import partial
 from typing import TypeVar
 
 from ottla_broker.protocol.number_text import whole_number
-from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS, TOPIC_DELETION_DISABLED
+from ottla_operator.api.condition_reasons import (
+    DEFINITION_OUTDATED,
+    READY,
+    TOPIC_ALREADY_EXISTS,
+    TOPIC_DELETION_DISABLED,
+)
+from ottla_operator.api.conditions import condition_false
 from ottla_operator.api.objects import (
     KAFKA_CLUSTER,
     KAFKA_TOPIC,
@@ -42,6 +48,7 @@ from ottla_operator.planning.config import internal_address
 from ottla_operator.runtime.kafka_connection import KafkaConnection
 from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of, name_in_cluster
 from ottla_operator.runtime.operator_metrics import OperatorMetrics
+from ottla_operator.runtime.prerequisites import AGAIN_S, Prerequisites, Shortfall, status_with
 from ottla_operator.runtime.topic_audit import TopicAudit
 from ottla_operator.runtime.topic_queue import REQUEUE_S, TopicQueue
 from ottla_operator.runtime.topic_writer import TopicWriter
@@ -124,6 +131,7 @@ class TopicTask:
         monotonic: Callable[[], float] | None = None,
         metrics: OperatorMetrics | None = None,
         served: Sequence[str] = (),
+        prerequisites: Prerequisites | None = None,
     ) -> None:
         """`asked_brokers`: whom to ask (`planning.metadata_source`); empty: any broker.
         `served`: the namespaces that the operator serves; empty: all."""
@@ -131,6 +139,7 @@ class TopicTask:
         self._served = served
         self._metrics = metrics or OperatorMetrics()
         monotonic = monotonic or (lambda: asyncio.get_running_loop().time())
+        self._prerequisites = prerequisites or Prerequisites(api, monotonic)
         self.queue = TopicQueue(monotonic)
         self._audit = TopicAudit(monotonic)
         self._cache = cache
@@ -140,7 +149,9 @@ class TopicTask:
         self._asked_brokers = asked_brokers
         self._kafka = KafkaConnection(environment.kafka)
         self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}.topics")
-        self._writer = TopicWriter(key, cache, api, environment, self._log, self.queue_documents_of)
+        self._writer = TopicWriter(
+            key, cache, api, environment, self._log, self.queue_documents_of, self._prerequisites.wrote_status
+        )
 
     def queue_documents_of(self, topic: str) -> None:
         """Queues every KafkaTopic that names a topic: which of them has it may have changed."""
@@ -222,6 +233,7 @@ class TopicTask:
             if cluster.is_unknown(resource):
                 self._requeue_failed(self._name(resource), "the namespace could not be read")
         resources = [resource for resource in resources if not cluster.is_unknown(resource)]
+        resources = await self._without_shortfall(cluster, resources)
         items = await self._each(partial(self._prepare, cluster), resources)
         await self._each(self._write, [item for item in items if not item.decision.needs_fleet])
         need = [item for item in items if item.decision.needs_fleet]
@@ -245,6 +257,34 @@ class TopicTask:
         except KafkaUnavailable:
             self.queue.stall(item.name for item in decided if item.decision.changes)
             raise
+
+    async def _without_shortfall(self, cluster: _ClusterState, resources: Sequence[Obj]) -> list[Obj]:
+        """Those for which nothing is lacking (`runtime.prerequisites`). The others are looked at again later.
+
+        What nothing can be done for any more only loses its finalizer, whatever is lacking: no namespace waits for it.
+        """
+        free = [one for one in resources if is_terminating(one) and cluster.is_terminating(namespace_of(one))]
+        rest = [one for one in resources if one not in free]
+        of_cluster = None
+        if rest and cluster.resource is not None:
+            of_cluster = await self._prerequisites.shortfall(KAFKA_CLUSTER, self.key[0], [cluster.resource])
+        for namespace in dict.fromkeys(namespace_of(one) for one in rest):
+            there = [one for one in rest if namespace_of(one) == namespace]
+            shortfall = await self._prerequisites.shortfall(KAFKA_TOPIC, namespace, there)
+            if shortfall is None and (of_cluster is None or of_cluster.reason != DEFINITION_OUTDATED):
+                free += there
+                continue
+            lacks = shortfall or of_cluster
+            assert lacks is not None, "one of the two is lacking"
+            await self._each(partial(self._write_shortfall, lacks), there)
+        order = {id(one): place for place, one in enumerate(resources)}
+        return sorted(free, key=lambda one: order[id(one)])
+
+    async def _write_shortfall(self, lacks: Shortfall, resource: Obj) -> None:
+        self.queue.requeue_after(self._name(resource), AGAIN_S)
+        if await self._prerequisites.may_write_status(KAFKA_TOPIC, resource, lacks):
+            ready = condition_false(READY, lacks.reason, lacks.message)
+            await self._writer.write_status(resource, status_with(resource, ready, self._environment.now()))
 
     async def _prepare(self, cluster: _ClusterState, resource: Obj) -> _Item:
         """Decides what needs no answer of a broker, and writes the finalizer for that."""
@@ -430,6 +470,8 @@ class TopicTask:
                 raise result
             else:
                 name = thing.name if isinstance(thing, _Item) else self._name(thing)
+                document = thing.facts.resource if isinstance(thing, _Item) else thing
+                self._prerequisites.was_refused(KAFKA_TOPIC, namespace_of(document), result)
                 if not isinstance(result, ApiError):
                     self._log.error("KafkaTopic %s: a bug of the operator", name, exc_info=result)
                 if not is_stalled:

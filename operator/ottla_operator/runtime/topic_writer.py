@@ -10,6 +10,7 @@ from ottla_operator.api.names import CREATED, TOPIC_FINALIZER
 from ottla_operator.api.objects import (
     KAFKA_TOPIC,
     Obj,
+    ResourceKind,
     annotation,
     dig,
     is_terminating,
@@ -28,6 +29,7 @@ class TopicWriter:
 
     Args:
         removed: gets the name of the topic of a KafkaTopic that is gone before its watch event.
+        wrote_status: gets the kind, a status that was written, and the answer.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class TopicWriter:
         environment: Environment,
         log: logging.Logger,
         removed: Callable[[str], None],
+        wrote_status: Callable[[ResourceKind, Obj, Obj], None],
     ) -> None:
         self._key = key
         self._cache = cache
@@ -45,6 +48,7 @@ class TopicWriter:
         self._environment = environment
         self._log = log
         self._removed = removed
+        self._wrote_status = wrote_status
 
     async def set_finalizer(self, resource: Obj, *, wanted: bool, mark: str = "") -> Obj:
         """Sets or removes our finalizer, and the annotation `CREATED`. Returns the KafkaTopic as it is then.
@@ -85,6 +89,7 @@ class TopicWriter:
                 self._remove(resource)
                 return resource
             raise
+        self._wrote_status(KAFKA_TOPIC, status, changed)
         self._cache.put(changed)
         await emit_events(self._api, self._log, events(resource, before, status, self._environment.now()))
         return changed

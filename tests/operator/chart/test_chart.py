@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from ottla_operator.api import names
+from ottla_operator.api.rights import NEEDED_RIGHTS
 from ottla_operator.planning import pipeline_executors
 from ottla_operator.runtime.handlers import watched_kinds
 from ottla_operator.runtime.pipeline_supervisor import PIPELINE_KINDS
@@ -169,6 +170,21 @@ def test_the_operator_has_the_rights_it_uses() -> None:
     assert {("kafka.ottla.dev", f"{plural}/status", "update") for plural in ours} <= granted
 
 
+def test_the_chart_gives_every_right_without_which_the_operator_does_nothing() -> None:
+    needed = {tuple(right) for rights in NEEDED_RIGHTS.values() for right in rights}
+    for documents in (rendered(), rendered(watchNamespaces=["kafka"])):
+        bound = [item for item in documents if item["metadata"]["name"] == "ottla-system:ottla-operator"]
+        assert needed <= _granted(bound)
+
+
+def test_the_operator_reads_its_own_definitions_by_name() -> None:
+    rules = [rule for role in of_kind(rendered(watchNamespaces=["kafka"]), "ClusterRole") for rule in role["rules"]]
+    (rule,) = (one for one in rules if one["resources"] == ["customresourcedefinitions"])
+    plurals = ("kafkaclusters", "kafkatopics", "kafkapipelines")
+    assert rule["resourceNames"] == [f"{plural}.kafka.ottla.dev" for plural in plurals]
+    assert rule["verbs"] == ["get"]
+
+
 def test_the_operator_has_every_right_that_it_gives_to_drivers_with_executors() -> None:
     """Else the API server refuses the Role (escalation)."""
     granted = _granted(rendered())
@@ -205,7 +221,11 @@ def test_an_operator_of_some_namespaces_has_no_rights_in_others() -> None:
     role = "ottla-system:ottla-operator"
     assert _bound(documents, "ClusterRoleBinding") == {("", f"{role}-cluster")}
     cluster_wide = [item for item in of_kind(documents, "ClusterRole") if item["metadata"]["name"] == f"{role}-cluster"]
-    assert {resource for _, resource, _ in _granted(cluster_wide)} == {"storageclasses", "namespaces"}
+    reads = {"storageclasses", "namespaces", "customresourcedefinitions"}
+    granted = _granted(cluster_wide)
+    assert {resource for _, resource, _ in granted} == {*reads, "kafkatopics"}
+    writes = {(resource, verb) for _, resource, verb in granted if verb not in ("get", "list", "watch")}
+    assert writes == {("kafkatopics", "patch")}, "finalizers in a namespace whose RoleBinding is gone"
     lease = ("ottla-system", "ottla-operator-lease")
     assert _bound(documents, "RoleBinding") == {("kafka", role), ("other", role), lease}
     for kind in ("Deployment", "Job"):

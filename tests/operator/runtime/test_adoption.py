@@ -69,7 +69,7 @@ async def test_a_cluster_that_is_deleted_with_cascade_orphan_and_applied_again_g
     assert not set(_pods(fleet.kubernetes).values()) & set(before.values()), "configuration arrives"
 
 
-async def test_the_secret_of_the_super_user_is_adopted_with_its_password() -> None:
+async def test_the_secret_of_the_super_user_is_used_as_it_is() -> None:
     fleet = Fleet()
     await fleet.converge()
     data = fleet.kubernetes.there(SECRET, "orders-zookeeper-super")["data"]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from ottla_operator.api.objects import CLAIM, KAFKA_CLUSTER, KAFKA_TOPIC, NODE, POD, SERVICE, STATEFUL_SET, Obj, dig
+from ottla_operator.api.rights import Right
 from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.roller import machine
 from ottla_operator.runtime import topic_task
@@ -317,6 +318,26 @@ async def test_a_resync_of_several_namespaces_forgets_none_of_them() -> None:
     await world.supervisor.resync([KAFKA_CLUSTER, SERVICE, NODE], ("default", "other"))
     await world.until_at_rest()
     assert len(world.environment.reported) == passes
+    await world.supervisor.close()
+
+
+async def test_a_namespace_that_may_not_be_listed_stops_no_other_and_nothing_is_done_there() -> None:
+    world = World()
+    world.allowed.set()
+    world.kubernetes.put(copy.deepcopy(CLUSTER))
+    await world.until(lambda: world.is_ready("orders"))
+    await world.until_at_rest()
+    world.kubernetes.on_change = None
+    world.kubernetes.remove(SERVICE, "orders-broker-1")
+    world.kubernetes.lacks["gone"] = {Right("", "services", "list")}
+    await world.supervisor.resync([KAFKA_CLUSTER, SERVICE, NODE], ("gone", "default"))
+    world.kubernetes.on_change = world.supervisor.on_event
+    await world.until(lambda: "orders-broker-1" in world.kubernetes.names(SERVICE))
+    shortfall = await world.supervisor.prerequisites.shortfall(KAFKA_CLUSTER, "gone", [])
+    assert shortfall is not None and shortfall.reason == "RightsMissing"
+    world.kubernetes.lacks.clear()
+    await world.supervisor.resync([KAFKA_CLUSTER, SERVICE, NODE], ("gone", "default"))
+    assert await world.supervisor.prerequisites.shortfall(KAFKA_CLUSTER, "gone", []) is None
     await world.supervisor.close()
 
 
