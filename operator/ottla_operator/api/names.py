@@ -64,6 +64,8 @@ STRAYS = f"{GROUP}/strays"
 REMOVING = f"{GROUP}/removing"
 """Annotation of a claim: "true" once its disk, which spec no longer names, was empty: the broker restarts without."""
 
+SERVED = f"{GROUP}/served"
+"""Annotation of the Lease: the namespaces that its last holder has served, or "*"."""
 TOPIC_FINALIZER = f"{GROUP}/topic"
 CREATED = f"{GROUP}/created"
 """Annotation of a KafkaTopic: its uid and the topic that is created for it. It is written with our finalizer, before

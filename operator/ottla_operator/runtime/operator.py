@@ -23,6 +23,7 @@ from ottla_operator.runtime.operator_metrics import OperatorMetrics
 from ottla_operator.runtime.pipeline_supervisor import PIPELINE_KINDS, PipelineSupervisor, selector
 from ottla_operator.runtime.pipeline_task import NO_IMAGE, PipelineImage
 from ottla_operator.runtime.prerequisites import AGAIN_S, Prerequisites
+from ottla_operator.runtime.scope import leave_dropped_namespaces
 from ottla_operator.runtime.supervisor import TaskSupervisor
 
 WATCHES_BEGIN_S = 10.0
@@ -150,6 +151,7 @@ class Operator:
         self._tasks = [
             loop.create_task(self._lease.run(self._lost), name="lease"),
             loop.create_task(self._resync(), name="resync"),
+            loop.create_task(self._leave_dropped_namespaces(), name="scope"),
             *(loop.create_task(watch.run(), name="watch") for watch in (*self._watches, *self._pipeline_watches)),
         ]
 
@@ -187,6 +189,23 @@ class Operator:
         for watch in self._pipeline_watches:
             await watch.listed()
         await self._may_write()
+
+    async def _leave_dropped_namespaces(self) -> None:
+        """Once the lease is held, until it is done."""
+        assert self._lease is not None and self._api is not None, "run makes them"
+        settings = self._settings
+        await self._lease.wait()
+        while True:
+            try:
+                await leave_dropped_namespaces(
+                    self._api, settings.namespace, settings.lease, settings.watch_namespaces, self._log
+                )
+                return
+            except ApiError as error:
+                self._log.warning("what is served no more could not be read or written: %s", error)
+                if error.status == 403:
+                    return  # the role is older than the operator; it is tried again at the next start
+                await asyncio.sleep(AGAIN_S)
 
     async def _resync(self) -> None:
         """Lists every object at the start, once more when the watches have started, and then every ten minutes.

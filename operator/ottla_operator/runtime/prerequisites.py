@@ -4,10 +4,10 @@ While a definition lacks a field that this release needs, the API server drops t
 and writes. So an object without the field is no document from which the field was taken away, and a status that was
 written is not the one that is there. Before the operator acts on another spec than it has acted on, it reads the
 definition: a changed spec is seen after the change of the definition that may have caused it. It also reads it at the
-start, when a status comes back with less than was written, and every half minute until nothing is lacking.
+start, when a status comes back with less than was written, once a minute, and twice until nothing is lacking.
 
 Rights are looked at before the first act for a kind in a namespace, after a refusal, and every half minute until none
-is lacking. At rest nothing is read.
+is lacking. At rest they are not read.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from ottla_operator.api.rights import NEEDED_RIGHTS
 from ottla_operator.effects.ports import ApiError, KubernetesApi
 
 AGAIN_S = 30.0
+READ_EVERY_S = 60.0
+"""How often a definition is read while it lacks nothing: a write stores the object without the fields that it lacks."""
 UNREADABLE_S = 600.0
 """How long the fields that a status lost count as lacking when the definition cannot be read."""
 SHOWN = 5
@@ -54,6 +56,7 @@ class _Known:
 class _KnownFields(_Known):
     lost: tuple[str, ...] = ()
     """What a status lost when it was written."""
+    was_read: bool = False
     specs: dict[str, object] = field(default_factory=dict)
     """By uid, the spec for which the definition was read."""
 
@@ -144,15 +147,18 @@ class Prerequisites:
         specs = {uid_of(one): one.get("spec") for one in resources}
         is_new = any(uid not in known.specs or known.specs[uid] != spec for uid, spec in specs.items())
         now = self._monotonic()
-        if not known.is_suspect and not (is_new and not known.lacking) and not _is_due(known, now):
+        is_due = now >= known.read_at + (AGAIN_S if known.lacking else READ_EVERY_S)
+        if not known.is_suspect and not (is_new and not known.lacking) and not is_due:
             return known.lacking
-        definition = await self._read_definition(kind)
+        definition = await self._read_definition(kind, known)
+        known.was_read = known.was_read or definition is not None
         if definition is not None:
             found, known.lost = lacking(self._needed.get(kind.kind, ()), fields_of(definition)), ()
         else:
             found = known.lost if known.is_suspect or now < known.read_at + UNREADABLE_S else ()
         self._note(known, found, f"the CustomResourceDefinition {_definition(kind)} lacks")
         if not found:
+            known.lost = ()
             self._writable.clear()
             if len(known.specs) > MOST_SPECS:
                 known.specs.clear()
@@ -162,12 +168,16 @@ class Prerequisites:
         known.is_suspect = False
         return found
 
-    async def _read_definition(self, kind: ResourceKind) -> Obj | None:
-        """None when it may not be read: then only a status that lost fields shows that it is older."""
+    async def _read_definition(self, kind: ResourceKind, known: _KnownFields) -> Obj | None:
+        """None when it may not be read: then only a status that lost fields shows that it is older.
+
+        Raises:
+            ApiError: for another reason, or although it could be read before.
+        """
         try:
             return await self._api.get(DEFINITION, "", _definition(kind))
         except ApiError as error:
-            if error.status != 403:
+            if error.status != 403 or known.was_read:
                 raise
             self._log.debug("the CustomResourceDefinition %s may not be read", _definition(kind))
             return None

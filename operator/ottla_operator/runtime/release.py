@@ -43,7 +43,7 @@ async def release_topics(
     for namespace in namespaces or (None,):
         for topic in await api.list(KAFKA_TOPIC, namespace, ""):
             try:
-                released += await _release(api, topic)
+                released += await release_topic(api, topic)
             except ApiError as error:
                 failed = failed or error
     await _take_lease(api, lease_namespace, lease, now(), AFTERWARDS_S)
@@ -67,7 +67,8 @@ async def _take_lease(api: KubernetesApi, namespace: str, name: str, now: str, s
                 raise
 
 
-async def _release(api: KubernetesApi, topic: Obj) -> int:
+async def release_topic(api: KubernetesApi, topic: Obj) -> int:
+    """Removes our finalizer from a KafkaTopic. Returns 1 when it had it, else 0. Raises ApiError."""
     current: Obj | None = topic
     for attempt in range(ATTEMPTS):
         if current is None:

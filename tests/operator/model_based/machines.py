@@ -11,6 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.operator.model_based.changes import ChangeMachine
 from tests.operator.model_based.clusters import ClusterMachine
 from tests.operator.model_based.fleets import FleetMachine
+from tests.operator.model_based.ground import GroundMachine
 from tests.operator.model_based.machine import Machine
 from tests.operator.model_based.moves import MoveMachine
 from tests.operator.model_based.racks import RackMachine
@@ -18,7 +19,7 @@ from tests.operator.model_based.topics import TopicMachine
 
 MACHINES: dict[str, type[Machine]] = {
     "topics": TopicMachine, "clusters": ClusterMachine, "racks": RackMachine, "fleets": FleetMachine,
-    "moves": MoveMachine, "changes": ChangeMachine,
+    "moves": MoveMachine, "changes": ChangeMachine, "ground": GroundMachine,
 }  # fmt: skip
 
 

@@ -143,7 +143,7 @@ async def test_a_status_that_comes_back_with_less_stops_the_operator_where_it_ma
     assert fleet.condition("Ready")[:2] == fleet.condition("Rolled")[:2] == ("True", "AsDeclared")
 
 
-async def test_nothing_is_read_at_rest() -> None:
+async def test_a_definition_is_read_once_a_minute_at_rest_and_before_an_act_on_another_spec() -> None:
     fleet = Fleet()
     make_older(fleet.kubernetes, KAFKA_CLUSTER)
     await fleet.converge()
@@ -155,10 +155,12 @@ async def test_nothing_is_read_at_rest() -> None:
         return await get(kind, namespace, name)  # type: ignore[arg-type]
 
     fleet.kubernetes.get = counted  # type: ignore[method-assign,assignment]
-    await _steps(fleet)
-    assert "kafkaclusters.kafka.ottla.dev" not in read
+    await _steps(fleet, 8)
+    assert read.count("kafkaclusters.kafka.ottla.dev") == 3
     fleet.edit("spec.paused", True)
-    await _steps(fleet)
+    read.clear()
+    await fleet.step()
+    await fleet.step()
     assert read.count("kafkaclusters.kafka.ottla.dev") == 1, "another spec"
 
 
