@@ -43,7 +43,7 @@ def _written(fleet: Fleet) -> list[tuple[str, str, str]]:
 
 
 async def _steps(fleet: Fleet, count: int = 5) -> None:
-    """Some reconciliations, each as much later as they look again at what is lacking."""
+    """Some reconciliations, each as much later as it takes until what is lacking is read again."""
     for _ in range(count):
         await fleet.step()
         fleet.time += AGAIN_S
