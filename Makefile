@@ -18,12 +18,14 @@ system: setup ## Java, kcat, Spark and the jars of ZooKeeper and Apache Kafka (r
 	@scripts/install-system.sh
 	@scripts/setup-venv.sh --spark
 
-demo: setup ## the main job: a fleet, a real data set, a killed leader, nothing lost
-	@scripts/install-system.sh || echo "demo: going on without the parts that need Java"
-	@$(PY) -m demo
+# What it needs is fetched side by side: neither waits for the other's network.
+demo: ## the main job: a fleet, a real data set, a killed leader, nothing lost
+	@scripts/fetch-jars.sh zookeeper & jars=$$!; scripts/setup-venv.sh || exit; \
+	wait $$jars || echo "demo: going on without a real ZooKeeper: all brokers share one process"; \
+	exec $(PY) -m demo
 
 test: setup ## units, properties, one real fleet, one client of each kind; what needs Java or root runs where it is found
-	@scripts/install-system.sh || echo "test: the tests that need the above are skipped and counted"
+	@scripts/install-system.sh kafka zookeeper kafka-clients-4 || echo "test: the tests that need the above are skipped and counted"
 	@$(PYTEST) -m "not extended"
 
 kubernetes: ## the programs of a Kubernetes control plane and its nodes, from Go modules (ten minutes, once)

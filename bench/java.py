@@ -49,7 +49,7 @@ def jars() -> Path:
     folder = cache / "jars"
     if not (folder / f"kafka_2.13-{KAFKA_VERSION}.jar").exists():
         script = Path(__file__).parents[1] / "scripts" / "fetch-jars.sh"
-        subprocess.run([str(script)], check=True)
+        subprocess.run([str(script), "kafka"], check=True)
     return folder
 
 

@@ -178,7 +178,7 @@ def stock_jars(work: Path) -> list[Path]:
 
     folder = java.jars().parent / "spark-connector-jars"
     if not any(folder.glob("spark-sql-kafka-*.jar")):
-        subprocess.run([str(Path(__file__).parents[1] / "scripts" / "fetch-jars.sh")], check=True)
+        subprocess.run([str(Path(__file__).parents[1] / "scripts" / "fetch-jars.sh"), "spark-connector"], check=True)
     compiler, archiver = shutil.which("javac"), shutil.which("jar")
     if compiler is None or archiver is None:
         raise LoadFailed("javac is missing: run scripts/install-system.sh (Debian: openjdk-17-jdk-headless)")

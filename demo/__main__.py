@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rich.console import Console
@@ -12,9 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from demo.fleet import CHECKOUT, DemoFleet, can_run_processes, stops_itself
 from demo.flights import leader_of, load_flights, read_and_compare, send
-from demo.plot import plot
+from demo.plot import plot, prepare
 from demo.spark import second_act
-from ottla_broker.local.jars import kafka_class_path
 
 TOPIC = "flights"
 BUILD = CHECKOUT / "build" / "demo"
@@ -28,11 +30,18 @@ def main() -> int:
     """Runs the demo; 0 when nothing was lost, altered or repeated, and Spark could read it."""
     console = Console()
     began = time.monotonic()
+    fonts = prepare()
     processes = can_run_processes()
     fleet = DemoFleet(BUILD / "fleet", processes=processes)
     console.rule("Ottla: three brokers, three racks, two disks each")
-    with console.status("the fleet comes up from manifests/cluster.yaml and manifests/topics.yaml"):
+    with (
+        console.status("the fleet comes up from manifests/cluster.yaml and manifests/topics.yaml"),
+        ThreadPoolExecutor(1) as meanwhile,
+    ):
+        loading = meanwhile.submit(load_flights)
         status = fleet.up()
+        flights = loading.result()
+        fonts.wait()
     how = (
         "one process per broker, a real ZooKeeper"
         if processes
@@ -42,15 +51,14 @@ def main() -> int:
     console.print(f"bootstrap  {status['bootstrap']}", soft_wrap=True)
     console.print(f"ready in   {status['start_s']:.2f} s, {status['rss_bytes'] / 1e6:.0f} MB resident")
     try:
-        return _run(console, fleet, status["bootstrap"], began)
+        return _run(console, fleet, status["bootstrap"], flights, began)
     finally:
         if stops_itself():
             fleet.down()
             console.print("the fleet is stopped (CI=true)")
 
 
-def _run(console: Console, fleet: DemoFleet, bootstrap: str, began: float) -> int:
-    flights = load_flights()
+def _run(console: Console, fleet: DemoFleet, bootstrap: str, flights: Sequence[bytes], began: float) -> int:
     victim = leader_of(bootstrap, TOPIC, 0)
     killed_at: list[float] = []
     columns = (TextColumn("{task.description:10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -108,24 +116,10 @@ def _run(console: Console, fleet: DemoFleet, bootstrap: str, began: float) -> in
 def _next_steps(console: Console, fleet: DemoFleet, bootstrap: str) -> None:
     data = _short(fleet.data)
     console.rule("the fleet stays up: try it")
-    for line in (
-        f"kcat -b {bootstrap} -L",
-        f"kcat -b {bootstrap} -C -t {TOPIC} -o beginning -c 3",
-        f"kafka-topics.sh --bootstrap-server {bootstrap} --describe --topic {TOPIC}",
-        *(
-            [f"{_topics_tool()} --bootstrap-server {bootstrap} --list   # without the script"]
-            if fleet.processes
-            else []
-        ),
-        f".venv/bin/ottla local status --data {data}",
-    ):
+    with_kcat = (f"kcat -b {bootstrap} -L -t {TOPIC}", f"kcat -b {bootstrap} -C -t {TOPIC} -o beginning -c 3")
+    for line in (*(with_kcat if shutil.which("kcat") else ()), f".venv/bin/ottla local status --data {data}"):
         console.print(f"  {line}", soft_wrap=True, highlight=False)
     console.print(f"stop it:  .venv/bin/ottla local down --data {data} --delete-data", soft_wrap=True, highlight=False)
-
-
-def _topics_tool() -> str:
-    """What kafka-topics.sh runs, from the jars that `make system` fetched."""
-    return f"java -cp '{kafka_class_path()}' org.apache.kafka.tools.TopicCommand"
 
 
 def _at_rate(records: int, seconds: float) -> str:

@@ -11,9 +11,20 @@ from typing import Any
 
 from ottla_broker.local.control import ask
 from ottla_broker.local.jars import MissingRequirement, find_java, zookeeper_class_path
+from ottla_operator.model.documents import load_documents
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 DOCUMENTS = (CHECKOUT / "manifests" / "cluster.yaml", CHECKOUT / "manifests" / "topics.yaml")
+NAME = "demo"
+
+
+def documents() -> str:
+    """The documents of the README, with a cluster of the name `demo`: `orders` may be there beside it."""
+    declared = load_documents([(str(path), path.read_text()) for path in DOCUMENTS])
+    named = "\n---\n".join(path.read_text() for path in DOCUMENTS)
+    for cluster in declared.clusters:
+        named = named.replace(f"{{name: {cluster.name}}}", f"{{name: {NAME}}}")
+    return named
 
 
 class DemoFleet:
@@ -27,7 +38,9 @@ class DemoFleet:
         """Starts it anew (an earlier demo's fleet and records go) and gives the status with start time and memory."""
         self.down(delete_data=True)
         self.data.parent.mkdir(parents=True, exist_ok=True)
-        command = ["up", *(argument for path in DOCUMENTS for argument in ("-f", str(path)))]
+        declared = self.data.parent / "documents.yaml"
+        declared.write_text(documents())
+        command = ["up", "-f", str(declared)]
         if self.processes:
             command.append("--processes")
         self._ottla_local(*command)

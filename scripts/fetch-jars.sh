@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# Fetches Apache Kafka 3.9.1, Kafka Streams, ZooKeeper 3.9, Spark's own Kafka connector, and the clients of Apache Kafka 4
-# and 0.8, and Connect's connectors for files from Maven Central into folders of ${OTTLA_CACHE:-~/.cache/ottla}: jars,
-# kafka-streams-jars, zookeeper-jars, spark-connector-jars, kafka-clients-4-jars, kafka-0.8-jars, kafka-connect-jars,
-# delta-jars and postgresql-jars (flat). What is fetched stands in scripts/jars/*/pom.xml;
-# nothing happens when the folders were made from the same files. Needs mvn and java.
+# fetch-jars.sh [--check] [SET...]: fetches jars from Maven Central into folders of ${OTTLA_CACHE:-~/.cache/ottla}, each set
+# into one (flat): without a name all of them but zookeeper-image, which is the set of the image that e2e/ builds. A set is
+# a folder of scripts/jars, whose pom.xml names what is fetched; nothing happens when the folder was made from the same file.
+# Needs mvn and java. With --check nothing is fetched: it ends with 1 when something is missing.
 set -euo pipefail
 cd "$(dirname "$0")/jars"
 cache=${OTTLA_CACHE:-$HOME/.cache/ottla}
@@ -15,13 +14,17 @@ require() { # command, Debian package
   fi
 }
 
+hash_of() { # a set
+  sha256sum < "$1/pom.xml" | cut -d' ' -f1
+}
+
 is_from() { # hash of a pom, folder
   [ "$(cat "$2/.pom.sha256" 2> /dev/null)" = "$1" ]
 }
 
 fetch() { # pom folder, destination folder
   local destination=$cache/$2 wanted
-  wanted=$(sha256sum < "$1/pom.xml" | cut -d' ' -f1)
+  wanted=$(hash_of "$1")
   if is_from "$wanted" "$destination"; then return; fi
   require java openjdk-17-jdk-headless
   require mvn maven
@@ -54,19 +57,24 @@ fetch() { # pom folder, destination folder
   rm -rf "$fresh"
 }
 
-if [ "${1:-}" = zookeeper-image ]; then # only those of the image that e2e/ builds
-  fetch zookeeper-image zookeeper-image-jars
-  exit
+check=
+if [ "${1:-}" = --check ]; then
+  check=yes
+  shift
 fi
-fetch kafka jars
-fetch kafka-streams kafka-streams-jars
-fetch zookeeper zookeeper-jars
-fetch spark-connector spark-connector-jars
-fetch kafka-clients-4 kafka-clients-4-jars
-fetch kafka-0.8 kafka-0.8-jars
-fetch kafka-connect kafka-connect-jars
-fetch delta delta-jars
-fetch postgresql postgresql-jars
-echo "fetch-jars: $cache has Apache Kafka in jars, Kafka Streams in kafka-streams-jars, ZooKeeper in zookeeper-jars," \
-  "Spark's connector in spark-connector-jars, Kafka's other clients in kafka-clients-4-jars and kafka-0.8-jars," \
-  "Connect's connectors for files in kafka-connect-jars, Delta Lake in delta-jars, PostgreSQL in postgresql-jars"
+sets=("$@")
+[ ${#sets[@]} -gt 0 ] || sets=(kafka kafka-streams zookeeper spark-connector kafka-clients-4 kafka-0.8 kafka-connect delta postgresql)
+for name in "${sets[@]}"; do
+  if [ ! -f "$name/pom.xml" ]; then
+    echo "fetch-jars: there is no set $name; the sets are:" * >&2
+    exit 2
+  fi
+  folder=$name-jars
+  [ "$name" != kafka ] || folder=jars
+  if [ -z "$check" ]; then
+    fetch "$name" "$folder"
+  else
+    is_from "$(hash_of "$name")" "$cache/$folder" || exit 1
+  fi
+done
+[ -n "$check" ] || echo "fetch-jars: $cache has ${sets[*]}"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs what the full test run and the benchmark need from outside Python: Java 17, Maven, kcat and the tools of
 # networks and file systems (Debian packages, only what is missing, only as root on Debian) and the jars of
-# fetch-jars.sh. Otherwise one line names what is missing. With --check nothing is installed: it prints what is missing
-# and ends with 1, or with 0 when all is there.
+# fetch-jars.sh: all of them, or the sets that are named. Otherwise one line names what is missing.
+# install-system.sh [--check] [SET...]: with --check nothing is installed: it prints what is missing and ends with 1, or
+# with 0 when all is there.
 set -euo pipefail
 cd "$(dirname "$0")"
-cache=${OTTLA_CACHE:-$HOME/.cache/ottla}
 
 packages=()
 need() { command -v "$1" > /dev/null || packages+=("$2"); } # command, Debian package
@@ -20,33 +20,17 @@ if [ "$(id -u)" = 0 ]; then # for the tests with networks that are cut and disks
   need openssl openssl
 fi
 
-jars_are_current() {
-  local pair wanted
-  for pair in kafka:jars kafka-streams:kafka-streams-jars zookeeper:zookeeper-jars \
-    spark-connector:spark-connector-jars kafka-clients-4:kafka-clients-4-jars kafka-0.8:kafka-0.8-jars \
-    kafka-connect:kafka-connect-jars delta:delta-jars postgresql:postgresql-jars; do
-    wanted=$(sha256sum < "jars/${pair%%:*}/pom.xml" | cut -d' ' -f1)
-    [ "$(cat "$cache/${pair##*:}/.pom.sha256" 2> /dev/null)" = "$wanted" ] || return 1
-  done
-}
-
-case ${1:-} in
-  --check)
-    missing=("${packages[@]}")
-    jars_are_current || missing+=("the jars of scripts/fetch-jars.sh")
-    if [ ${#missing[@]} -gt 0 ]; then
-      printf -v list '%s, ' "${missing[@]}"
-      echo "missing: ${list%, } (scripts/install-system.sh as root on Debian installs all of it)"
-      exit 1
-    fi
-    exit 0
-    ;;
-  "") ;;
-  *)
-    echo "usage: install-system.sh [--check]" >&2
-    exit 2
-    ;;
-esac
+if [ "${1:-}" = --check ]; then
+  shift
+  missing=("${packages[@]}")
+  ./fetch-jars.sh --check "$@" || missing+=("the jars of scripts/fetch-jars.sh")
+  if [ ${#missing[@]} -gt 0 ]; then
+    printf -v list '%s, ' "${missing[@]}"
+    echo "missing: ${list%, } (scripts/install-system.sh as root on Debian installs all of it)"
+    exit 1
+  fi
+  exit 0
+fi
 
 ./install-packages.sh install-system "${packages[@]}"
-exec ./fetch-jars.sh
+exec ./fetch-jars.sh "$@"
