@@ -1,7 +1,8 @@
-"""Checks the language of the tree: banned phrases, and names that two things share.
+"""Checks the language of the tree: banned phrases, names that two things share, and sentences that are hard to read.
 
 Banned phrases stand in banned-words.txt beside this file; docs/glossary.md says which terms to use. Shared names: two
-modules of one package, and two types of the tree, have the same name only where shared-names.txt says why.
+modules of one package, and two types of the tree, have the same name only where shared-names.txt says why. Sentences of
+the README, docs/start and docs/operating have at most 25 words and begin with their subject.
 
 Usage: python scripts/check_language.py [PATH ...]     (without paths: every tracked file)
 Exit code 1 when something is found.
@@ -38,6 +39,25 @@ PACKAGES = (
     "e2e",
     "demo",
 )
+PROSE = ("README.md", "docs/start/", "docs/operating/")
+UNMENDED = {
+    "docs/operating/benchmark.md",
+    "docs/operating/kubernetes-failures.md",
+    "docs/operating/kubernetes-pipelines.md",
+    "docs/operating/kubernetes-rebalance.md",
+    "docs/operating/kubernetes-rolls.md",
+    "docs/operating/kubernetes.md",
+    "docs/operating/pipeline-documents.md",
+    "docs/operating/pipeline-examples.md",
+    "docs/operating/pipelines.md",
+    "docs/operating/spark-sink.md",
+}
+"""Pages that still have sentences which the check would find. A page that has none any more leaves this list."""
+MOST_WORDS = 25
+NOT_PROSE = re.compile(r"^```.*?^```$|<!--.*?-->", re.MULTILINE | re.DOTALL)
+ITEM = re.compile(r"\s*(?:[-*]|\d+\.) ")
+SENTENCE_END = re.compile(r"(?<=[.!?])\)? +(?=[A-Z(`])")
+BAD_BEGINNING = re.compile(r"(?:What|Whoever|Those)\b")
 
 
 def banned_phrases() -> list[tuple[re.Pattern[str], str]]:
@@ -78,6 +98,57 @@ def banned(paths: list[Path]) -> Iterator[str]:
                     yield f"{path}:{number}: {found.group(0)!r}: write {term!r}"
 
 
+def paragraphs(text: str) -> Iterator[tuple[int, str]]:
+    """Paragraphs, list items and table cells of a page, each with the line where it begins; no headings, no code.
+
+    >>> list(paragraphs("# Title\\n\\nOne\\ntwo.\\n- three\\n| four | `a|b` |\\n"))
+    [(3, 'One two.'), (5, 'three'), (6, 'four'), (6, '`a|b`')]
+    """
+    first, gathered = 0, []
+    kept = NOT_PROSE.sub(lambda match: "\n" * match[0].count("\n"), text)
+    for number, line in enumerate([*kept.splitlines(), ""], 1):
+        item, is_row = ITEM.match(line), line.startswith("|")
+        if item or is_row or not line.strip() or line.startswith("#"):
+            if gathered:
+                yield first, " ".join(gathered)
+            gathered = []
+        if is_row:
+            yield from ((number, cell.strip()) for cell in line.strip("| ").split(" | "))
+        elif line.strip() and not line.startswith("#"):
+            first = first if gathered else number
+            gathered.append(line[item.end() if item else 0 :].strip())
+
+
+def sentences(paragraph: str) -> list[str]:
+    """The sentences of a paragraph; code in backquotes is one word, of a link the text counts.
+
+    >>> sentences("See [the page](a.md). `a b` is set (once). Then it ends.")
+    ['See the page.', '`code` is set (once).', 'Then it ends.']
+    """
+    plain = re.sub(r"`[^`]+`", "`code`", paragraph)
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", plain).replace("**", "")
+    return SENTENCE_END.split(plain)
+
+
+def hard_sentences(paths: list[Path]) -> Iterator[str]:
+    """One line for each sentence of the manual that has too many words, or begins with a relative clause."""
+    for path in paths:
+        if path.suffix != ".md" or not str(path).startswith(PROSE):
+            continue
+        found = []
+        for line, paragraph in paragraphs((ROOT / path).read_text(encoding="utf-8")):
+            for sentence in sentences(paragraph):
+                count = sum(any(letter.isalnum() for letter in word) for word in sentence.split())
+                if count > MOST_WORDS:
+                    found.append(f"{path}:{line}: a sentence of {count} words: {sentence[:60]}…")
+                if BAD_BEGINNING.match(sentence):
+                    found.append(f"{path}:{line}: a sentence begins with {sentence.split()[0]}: {sentence[:60]}…")
+        if str(path) not in UNMENDED:
+            yield from found
+        elif not found:
+            yield f"check_language.py: {path} has no hard sentence any more: remove it from UNMENDED"
+
+
 def duplicates(paths: list[Path]) -> Iterator[str]:
     """One line for each name that two types of the tree, or two modules of one package, share."""
     allowed = shared_names()
@@ -106,7 +177,7 @@ def duplicates(paths: list[Path]) -> Iterator[str]:
 
 def main() -> int:
     paths = sys.argv[1:]
-    found = [*banned(tracked(paths)), *duplicates(tracked([]))]
+    found = [*banned(tracked(paths)), *hard_sentences(tracked(paths)), *duplicates(tracked([]))]
     print("\n".join(found) if found else "language: nothing found")
     return 1 if found else 0
 

@@ -28,6 +28,14 @@ def test_the_pages_of_configuration_keys_have_every_key() -> None:
     assert [name for name in TOPIC_KEYS if f"| `{name}` |" not in topic] == []
 
 
+def test_keys_without_effect_stand_behind_all_that_are_served() -> None:
+    for name, served in (("broker-configuration.md", BROKER_KEYS), ("topic-configuration.md", TOPIC_KEYS)):
+        with_effect, _, without = (PAGES / name).read_text().partition("| why it changes nothing |")
+        keys = {key: f"| `{key}` |" for key, definition in served.items() if not definition.note}
+        assert [key for key, cell in keys.items() if cell not in with_effect] == [], name
+        assert [key for key, cell in keys.items() if cell in without] == [], name
+
+
 def test_the_page_of_metrics_is_current() -> None:
     page = (PAGES / "metrics.md").read_text()
     assert metrics_reference.written_into(page) == page, "run make reference"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
 import subprocess
 from pathlib import Path
@@ -63,3 +64,39 @@ def test_the_lists_of_the_repository_can_be_read(script: ModuleType, monkeypatch
     monkeypatch.setattr(script, "HERE", SCRIPT.parent)
     assert all(pattern.pattern and term for pattern, term in script.banned_phrases())
     assert script.shared_names()
+
+
+def test_a_long_sentence_and_one_without_its_subject_are_found_in_the_manual(script: ModuleType) -> None:
+    long = " ".join(["word"] * 26)
+    add(
+        script,
+        "docs/start/page.md",
+        f"# Those\n\nShort one. W{long[1:]}.\n\n```sh\n{long}\n```\n\n- What is it.\n\n| a | Whoever b |\n",
+    )
+    add(script, "docs/internals/page.md", f"{long}\n")
+    found = list(script.hard_sentences(script.tracked([])))
+    assert [line.rpartition(": ")[0] for line in found] == [
+        "docs/start/page.md:3: a sentence of 26 words",
+        "docs/start/page.md:9: a sentence begins with What",
+        "docs/start/page.md:11: a sentence begins with Whoever",
+    ]
+
+
+def test_code_and_the_target_of_a_link_are_no_words(script: ModuleType) -> None:
+    words = " ".join(["word"] * 22)
+    add(script, "README.md", f"`a b c d` [{words}\nlast](a.md) — (yes).\n")
+    assert list(script.hard_sentences(script.tracked([]))) == []
+
+
+def test_a_page_that_is_mended_leaves_the_list_of_those_that_are_not(script: ModuleType) -> None:
+    page = min(script.UNMENDED)
+    add(script, page, "What is it.\n")
+    assert list(script.hard_sentences(script.tracked([]))) == []
+    add(script, page, "It is here.\n")
+    assert list(script.hard_sentences(script.tracked([]))) == [
+        f"check_language.py: {page} has no hard sentence any more: remove it from UNMENDED"
+    ]
+
+
+def test_the_functions_of_the_check_do_what_their_examples_say(script: ModuleType) -> None:
+    assert doctest.testmod(script).failed == 0
