@@ -55,6 +55,14 @@ def test_the_page_of_metrics_has_every_metric_that_the_code_names() -> None:
     assert missing == []
 
 
+def test_one_label_has_one_spelling() -> None:
+    """A rule for all directories of a broker joins the metrics by this label."""
+    rows = [line.split(" | ") for line in (PAGES / "metrics.md").read_text().splitlines() if line.startswith("| `")]
+    labels = {label for row in rows for label in row[2].split(", ") if label}
+    assert sorted(labels, key=str.lower) == sorted({label.lower(): label for label in labels}.values(), key=str.lower)
+    assert "logDirectory" in labels
+
+
 def test_every_metric_and_every_key_has_a_meaning() -> None:
     """A row without one is a metric without a help text, or a key without a documentation."""
     rows = [line.split(" | ") for line in (PAGES / "metrics.md").read_text().splitlines() if line.startswith("| `")]

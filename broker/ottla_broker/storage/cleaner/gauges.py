@@ -26,13 +26,13 @@ class CleanerGauges:
                 "kafka_log_logcleanermanager_uncleanable_partitions_count",
                 "Partitions that the cleaner cannot clean because they are damaged.",
                 lambda path=path: uncleanable(path)[0],  # type: ignore[misc]
-                logdirectory=path,
+                logDirectory=path,
             )
             metrics.gauge(
                 "kafka_log_logcleanermanager_uncleanable_bytes",
                 "Bytes of the partitions that the cleaner cannot clean.",
                 lambda path=path: uncleanable(path)[1],  # type: ignore[misc]
-                logdirectory=path,
+                logDirectory=path,
             )
         gauge(
             "logcleanermanager_time_since_last_run_seconds",
