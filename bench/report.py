@@ -138,7 +138,7 @@ def write_page(path: Path, measured: Measured, made: str) -> None:
         "<!-- Written by `make bench`: do not edit. -->",
         "",
         made,
-        "What the scenarios are, and how they are measured: [benchmarks.md](../internals/benchmarks.md).",
+        "The scenarios, and how they are measured: [benchmarks.md](../internals/benchmarks.md).",
         "",
     ]
     path.write_text("\n".join(_markdown(entries(measured), measured, head)) + "\n")

@@ -41,8 +41,6 @@ PACKAGES = (
 )
 PROSE = ("README.md", "docs/start/", "docs/operating/")
 UNMENDED = {
-    "docs/operating/benchmark.md",
-    "docs/operating/kubernetes-failures.md",
     "docs/operating/kubernetes-pipelines.md",
     "docs/operating/kubernetes-rebalance.md",
     "docs/operating/kubernetes-rolls.md",
