@@ -150,6 +150,7 @@ class InMemoryKubernetes:
         """As the eviction API does, with a disruption controller that is up to date.
 
         Raises ApiError: 429 when a disruption budget does not allow it, 500 when two budgets match the pod.
+        Source: canIgnorePDB and unhealthyPodEvictionPolicy in pkg/registry/core/pod/storage/eviction.go of Kubernetes.
         """
         pod = self.there(POD, name)
         budgets = [obj for obj in self._all(DISRUPTION_BUDGET.kind) if _selects(obj["spec"]["selector"], pod)]
@@ -160,7 +161,10 @@ class InMemoryKubernetes:
                 continue
             matching = [other for other in self._all(POD.kind) if _selects(budget["spec"]["selector"], other)]
             healthy = [other for other in matching if has_condition(other, "Ready") and not is_terminating(other)]
-            if len(healthy) <= budget["spec"]["minAvailable"]:
+            needed = budget["spec"]["minAvailable"]
+            if not has_condition(pod, "Ready") and len(healthy) >= needed > 0:
+                continue  # IfHealthyBudget, which is the default
+            if len(healthy) <= needed:
                 raise ApiError(429, "TooManyRequests", f"{name_of(budget)} does not allow it")
         self.remove(POD, name)
 

@@ -47,6 +47,13 @@ ONLY_A_CHANGE_ENDS = (
 )  # fmt: skip
 """The reasons that nothing but a change of the document ends. A node that is back may end others, as ClaimLost."""
 
+MENDED_BY_A_PERSON = frozenset({
+    *ONLY_A_CHANGE_ENDS, "NoDisk", "ClaimLost", "NodeGone", "NodesNotReadable", "NoRack", "NoNodeInRack",
+    "RackMismatch", "NoFreeId", "ExpansionNotAllowed", "DiskRemoved", "ResizeFailed", "LogDirNotOnline",
+    "ReplacementBlocked", "DirectoryIdChanged", "DynamicRefused", "VersionDowngrade", "FeatureFinalized",
+})  # fmt: skip
+"""The reasons that last until a person does something. Ready shows them before what only takes its time."""
+
 
 class UnlistedReason(ValueError):
     """A condition that this module does not list."""

@@ -6,7 +6,12 @@ each pod is counted by exactly one (the eviction API refuses pods with two):
 
     orders-brokers         pods with the label in-sync=true; minAvailable N-1 while the fleet is whole, else N
     orders-brokers-behind  all other broker pods; minAvailable N, so none of them is evicted, but a pod whose broker
-                           cannot start (unhealthyPodEvictionPolicy): nobody waits for it, and its node can be drained
+                           cannot start: nobody waits for it, and its node can be drained
+
+A pod whose container has failed and does not run serves nothing, and in a fleet of one it would keep its node from
+being drained for good. So while no pod of a budget that is not ready has a container that runs, these may be evicted
+(unhealthyPodEvictionPolicy AlwaysAllow). One that runs may recover its logs or serve while its probe fails: it keeps
+its protection, and so do all others of its budget that are not ready.
 
 The operator sets in-sync=true on a pod once it has seen that pod ready and its broker in every ISR it belongs to. The
 label is in no template, so the pod that replaces an evicted one does not have it. *Whole* means: every pod is ready and
@@ -25,6 +30,8 @@ The interleavings of an eviction (E), the operator's read of Kafka's metadata (L
   the next waits for. An E before that write is seen by the uncached read of the other pods before the deletion.
 - A container restarts in its pod, which keeps the label: the operator sees the pod unready or its replicas out of sync
   and is strict until the ISRs are whole. Without an operator the budget stays as it was.
+- A container that crashes runs again before the operator has seen it: an E in between takes a broker that recovers. It
+  recovers elsewhere from the same volumes, as after the crash; nothing that another one needs stops.
 - A follower falls behind without a restart: strict from the next look on (`runtime.cluster_task.REQUEUE_AFTER_S`).
 
 A paused cluster keeps its budgets as they are: a pod replaced meanwhile has no label, so no other pod is evicted.
@@ -46,7 +53,7 @@ from ottla_operator.api.objects import (
     owned,
     uid_of,
 )
-from ottla_operator.planning.progress import is_progressing
+from ottla_operator.planning.progress import is_progressing, unready_are_down
 from ottla_operator.planning.snapshot import ConcernDecision, Snapshot
 
 IN_SYNC = "true"
@@ -62,14 +69,18 @@ def decide_budgets(snapshot: Snapshot, broker_ids: Iterable[int]) -> ConcernDeci
     cluster = snapshot.cluster.name
     obstacle = obstacle_to_eviction(snapshot, ids)
     needed = len(ids) if obstacle else len(ids) - 1
+    pods = [_pod(snapshot, number) for number in ids]
+    in_sync = [pod for pod in pods if pod is not None and label(pod, names.IN_SYNC) == IN_SYNC]
+    behind = [pod for pod in pods if pod is not None and label(pod, names.IN_SYNC) != IN_SYNC]
+    can_go = unready_are_down(behind) or _cannot_start(snapshot, ids)
     selected = {"matchLabels": {**_brokers(cluster), names.IN_SYNC: IN_SYNC}}
     others = {
         "matchLabels": _brokers(cluster),
         "matchExpressions": [{"key": names.IN_SYNC, "operator": "NotIn", "values": [IN_SYNC]}],
     }
     desired = [
-        _budget(snapshot, names.brokers_service(cluster), selected, needed),
-        _budget(snapshot, names.behind_budget(cluster), others, len(ids), evicts_unready=_cannot_start(snapshot, ids)),
+        _budget(snapshot, names.brokers_service(cluster), selected, needed, evicts_unready=unready_are_down(in_sync)),
+        _budget(snapshot, names.behind_budget(cluster), others, len(ids), evicts_unready=can_go),
     ]
     desired += [_labelled(pod) for pod in _caught_up(snapshot, ids)]
     return ConcernDecision(desired=tuple(desired), requeue_after_s=NOT_WHOLE_REQUEUE_S if obstacle else None)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import (
     BROKERS_READY,
     CONFIG_VALID,
     DISKS_READY,
+    MENDED_BY_A_PERSON,
     NOT_NEEDED_FOR_READY,
     RACKS_READY,
     READY,
@@ -18,6 +20,7 @@ from ottla_operator.api.condition_reasons import (
 )
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec, merged
 from ottla_operator.api.objects import Obj, dig, has_condition
+from ottla_operator.planning.annotation_values import wrong_annotations
 from ottla_operator.planning.brokers import POD_FIELDS, BrokersDecision
 from ottla_operator.planning.config import CONFIG_FIELDS
 from ottla_operator.planning.disks import DISK_FIELDS, DisksDecision
@@ -57,11 +60,13 @@ def cluster_status(
         contested: the fields that others change back at each write, object by object.
     """
     found = _one_of_each(conditions)
+    existing = 0
     generation = int(dig(snapshot.resource, "metadata", "generation") or 0)
     shown = []
     for broker_id, rack in identities.racks.items():
         pod = snapshot.pod(names.pod_of(names.broker_name(snapshot.cluster.name, broker_id)))
         is_ready = pod is not None and has_condition(pod, "Ready")
+        existing += pod is not None or broker_id in snapshot.rolling(names.BROKER)
         entry: Obj = {"id": broker_id, "pool": snapshot.pool_names[broker_id], "rack": rack, "ready": is_ready}
         if node := dig(pod, "spec", "nodeName"):
             entry["node"] = node
@@ -76,12 +81,12 @@ def cluster_status(
         shown.append(entry)
     if snapshot.cluster.paused:
         roll = from_status(snapshot.status("roll"))
-    found.append(_ready(snapshot, found, contested))
+    found.append(_with_wrong_annotations(snapshot, _ready(snapshot, found, contested)))
     found += decide_kstatus(found, is_paused=snapshot.cluster.paused)
     status: Obj = {
         "observedGeneration": generation,
         "bootstrap": bootstrap_address(snapshot),
-        "replicas": len(identities.racks),
+        "replicas": existing,
         "readyReplicas": sum(1 for entry in shown if entry["ready"]),
         "selector": selector_text(snapshot.cluster.name),
         "brokers": shown,
@@ -121,29 +126,39 @@ def _last_copies(found: LastCopies) -> Obj:
 
 
 def _one_of_each(conditions: Iterable[Condition]) -> list[Condition]:
-    """One condition of each type, the first that is not True: a concern that raised has its InternalError there."""
+    """One condition of each type, the first that is not True: a concern that raised has its InternalError there. What a
+    person has to mend comes before what only takes its time."""
     kept: dict[str, Condition] = {}
     for condition in conditions:
         before = kept.get(condition.type)
-        if before is None or before.status == "True":
+        if before is None or before.status == "True" or (before.status == "False" and _is_first(condition, before)):
             kept[condition.type] = condition
     return list(kept.values())
 
 
+def _is_first(condition: Condition, other: Condition) -> bool:
+    """Whether a person has to mend this one, and not the other."""
+    return (
+        condition.status != "True" and condition.reason in MENDED_BY_A_PERSON and other.reason not in MENDED_BY_A_PERSON
+    )
+
+
+def _with_wrong_annotations(snapshot: Snapshot, ready: Condition) -> Condition:
+    wrong = wrong_annotations(snapshot.resource)
+    return replace(ready, message="; ".join([*wrong, *filter(None, [ready.message])])) if wrong else ready
+
+
 def _ready(snapshot: Snapshot, found: list[Condition], contested: Sequence[str]) -> Condition:
-    """Ready: the first condition that is not True and is needed gives its reason."""
+    """Ready: a condition that is not True and is needed gives its reason, the first that a person has to mend, else the
+    first of all."""
     if snapshot.cluster.paused:
         return condition_false(READY, "Paused", "spec.paused: nothing is changed")
     claimed = {problem for kind in _FIELDS_OF.values() for problem in snapshot.problems_below(*kind)}
     if others := [problem for problem in snapshot.problems if problem not in claimed]:
         return invalid_spec(READY, others)
-    for condition in found:
-        if condition.status != "True" and condition.type not in NOT_NEEDED_FOR_READY:
-            return condition_false(
-                READY,
-                reason_of_ready(condition.type, condition.reason),
-                condition.message,
-            )
+    open_ = [one for one in found if one.status != "True" and one.type not in NOT_NEEDED_FOR_READY]
+    for condition in sorted(open_, key=lambda one: one.reason not in MENDED_BY_A_PERSON):
+        return condition_false(READY, reason_of_ready(condition.type, condition.reason), condition.message)
     if contested:
         message = f"something else changes it at each write; tried again every ten minutes: {'; '.join(contested)}"
         return condition_false(READY, "ChangedByOthers", message)

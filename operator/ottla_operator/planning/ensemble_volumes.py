@@ -40,6 +40,7 @@ from ottla_operator.api.objects import (
     short_hash,
     uid_of,
 )
+from ottla_operator.planning.annotation_values import SHOWN_LENGTH, accepted_losses
 from ottla_operator.planning.pods import container_status
 from ottla_operator.planning.snapshot import Snapshot
 
@@ -312,7 +313,7 @@ def token(snapshot: Snapshot, record: EnsembleRecord, server: int) -> str:
 
 def _accepted(snapshot: Snapshot, record: EnsembleRecord, states: Mapping[int, State]) -> set[int]:
     """The servers whose data a person has declared lost; not those that have their volumes."""
-    given = (annotation(snapshot.resource, names.ACCEPT_LOSS) or "").replace(",", " ").split()
+    given = accepted_losses(snapshot.resource)
     return {
         server
         for server, state in states.items()
@@ -384,7 +385,10 @@ def _loss(
     )
     if len(held) >= quorum:
         return condition_false(ZOOKEEPER_READY, "ClaimLost", f"{what}Get servers {', '.join(map(str, held))} to run.")
-    tokens = ",".join(token(snapshot, record, server) for server in lost)
+    needed = [token(snapshot, record, server) for server in lost]
+    tokens = ",".join(needed)
+    others = [one for one in accepted_losses(snapshot.resource) if one not in needed]
+    wrong = f" (the annotation has {others[0][:SHOWN_LENGTH]}, which declares none of them lost)" if others else ""
     cluster = snapshot.cluster
     command = (
         f"kubectl annotate -n {cluster.namespace} {KAFKA_CLUSTER.kind.lower()} {cluster.name} --overwrite "
@@ -393,5 +397,6 @@ def _loss(
     return condition_false(
         ZOOKEEPER_READY,
         "ClaimLost",
-        f"{what}Restore the claims with their volumes; or, what only they held is then lost, declare it: {command}",
+        f"{what}Restore the claims with their volumes; or, what only they held is then lost, declare it: {command}"
+        f"{wrong}",
     )

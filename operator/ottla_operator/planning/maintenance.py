@@ -24,6 +24,7 @@ from cronsim import CronSim
 from ottla_operator.api import names
 from ottla_operator.api.objects import annotation
 from ottla_operator.model.maintenance_windows import MaintenanceWindow
+from ottla_operator.planning.annotation_values import maintenance_until
 from ottla_operator.planning.snapshot import Snapshot
 
 FIELD = "spec.maintenanceWindows"
@@ -60,7 +61,7 @@ def decide_maintenance(snapshot: Snapshot) -> Maintenance:
     if not windows:
         return OPEN
     now = datetime.fromisoformat(snapshot.now)
-    until, wrong = _until(annotation(snapshot.resource, names.MAINTENANCE_UNTIL) or "")
+    until, wrong = maintenance_until(annotation(snapshot.resource, names.MAINTENANCE_UNTIL) or "")
     if (until is not None and now < until) or any(is_open(window, now) for window in windows):
         return OPEN
     opens = next_opening(windows, now)
@@ -97,16 +98,3 @@ def next_opening(windows: Sequence[MaintenanceWindow], now: datetime) -> str:
 
 def _local(time: datetime, window: MaintenanceWindow) -> datetime:
     return time.astimezone(ZoneInfo(window.time_zone))
-
-
-def _until(text: str) -> tuple[datetime | None, str]:
-    """The time in the annotation, and what is wrong with it."""
-    if not text:
-        return None, ""
-    try:
-        until = datetime.fromisoformat(text)
-    except ValueError:
-        return None, f"the annotation {names.MAINTENANCE_UNTIL} is no time such as 2026-11-28T21:00:00Z: {text[:40]!r}"
-    if until.tzinfo is None:
-        return None, f"the annotation {names.MAINTENANCE_UNTIL} has no time zone; write {text[:40]}Z for UTC"
-    return until, ""

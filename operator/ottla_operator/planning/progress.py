@@ -7,9 +7,9 @@ that takes too long, and a fleet without a ready member.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from ottla_operator.api.objects import Obj, dig, has_condition, is_terminating
+from ottla_operator.api.objects import Obj, dig, has_condition, is_terminating, label
 from ottla_operator.api.times import seconds_between
 from ottla_operator.planning.snapshot import Snapshot
 
@@ -59,3 +59,25 @@ def is_progressing(pod: Obj | None) -> bool:
         if dig(status, "state", "terminated", "exitCode") or status.get("restartCount"):
             return False
     return True
+
+
+def is_running(pod: Obj) -> bool:
+    """Whether the container of the broker or server may run: the node has not reported that it waits or has ended.
+
+    Other containers in the pod do not matter: they hold no replicas.
+    """
+    component = label(pod, "app.kubernetes.io/component")
+    statuses = dig(pod, "status", "containerStatuses") or []
+    containers = [one for one in statuses if one.get("name") == component] or statuses
+    on_node = dig(pod, "spec", "nodeName") is not None
+    return on_node and (not containers or any(dig(one, "state", "running") is not None for one in containers))
+
+
+def unready_are_down(pods: Iterable[Obj | None]) -> bool:
+    """Whether there are pods that are not ready, and the container of each of these has failed and does not run: they
+    serve nothing and recover nothing, so an eviction takes nothing away.
+
+    A container that runs may be recovering its logs, whatever happened to it before.
+    """
+    unready = [pod for pod in pods if pod is not None and not is_terminating(pod) and not has_condition(pod, "Ready")]
+    return bool(unready) and not any(is_running(pod) or is_progressing(pod) for pod in unready)

@@ -28,6 +28,7 @@ from ottla_operator.api.objects import (
 )
 from ottla_operator.api.times import seconds_between
 from ottla_operator.model.overrides import with_state
+from ottla_operator.planning.annotation_values import wrong_approval
 from ottla_operator.planning.broker_removal import is_stopped
 from ottla_operator.planning.brokers import (
     BrokersDecision,
@@ -40,7 +41,7 @@ from ottla_operator.planning.disk_replacement import replaces_failed_volume
 from ottla_operator.planning.maintenance import Maintenance, decide_maintenance
 from ottla_operator.planning.pods import broker_trouble, is_reachable, ready_since
 from ottla_operator.planning.preferred_leaders import restores_leaders
-from ottla_operator.planning.progress import PATIENCE_S, is_progressing
+from ottla_operator.planning.progress import PATIENCE_S, is_progressing, is_running
 from ottla_operator.planning.repairs import foreign_members
 from ottla_operator.planning.snapshot import BatchProof, ConcernDecision, Deletion, LeaderMigration, Snapshot
 from ottla_operator.roller import machine
@@ -231,7 +232,7 @@ def _members(
                 is_current=has_current_revision(live, pod),
                 is_scheduled=dig(pod, "spec", "nodeName") is not None,
                 is_terminating=is_terminating(pod),
-                is_running=_is_running(pod),
+                is_running=is_running(pod),
                 is_reachable=is_reachable(pod, snapshot.now),
                 trouble=broker_trouble(pod, report),
             ),
@@ -254,18 +255,6 @@ def _heals(snapshot: Snapshot, live: Obj, pod: Obj | None) -> bool:
 def _is_unready_for_long(snapshot: Snapshot, pod: Obj) -> bool:
     lasted = seconds_between(ready_since(pod), snapshot.now)
     return lasted is None or lasted >= HEAL_AFTER_S
-
-
-def _is_running(pod: Obj) -> bool:
-    """Whether the container of the broker or server may run: the node has not reported that it waits or has ended.
-
-    Other containers in the pod do not matter: they hold no replicas.
-    """
-    component = label(pod, "app.kubernetes.io/component")
-    statuses = dig(pod, "status", "containerStatuses") or []
-    containers = [one for one in statuses if one.get("name") == component] or statuses
-    on_node = dig(pod, "spec", "nodeName") is not None
-    return on_node and (not containers or any(dig(one, "state", "running") is not None for one in containers))
 
 
 def _why_no_pod(snapshot: Snapshot, roll: Roll | None) -> str:
@@ -315,7 +304,9 @@ def _rolled(
         command = (
             f"kubectl annotate kafkacluster {snapshot.cluster.name} {names.APPROVE_ROLL}={roll.awaits} --overwrite"
         )
-        return condition_false(ROLLED, "AwaitingApproval", f"{roll.role} {plan}; approve with {command}")
+        wrong = wrong_approval(snapshot.resource, roll.awaits)
+        text = f"{roll.role} {plan}; approve with {command}{f'; {wrong}' if wrong else ''}"
+        return condition_false(ROLLED, "AwaitingApproval", text)
     if roll.waiting is not None:
         plan = "; ".join(f"{one.id}: {', '.join(one.reasons)}" for one in roll.plan[:BLOCKERS_SHOWN])
         hint = f"; {hints[roll.waiting.reason]}" if hints.get(roll.waiting.reason) else ""

@@ -93,7 +93,7 @@ def decide_zookeeper(snapshot: Snapshot) -> EnsembleDecision:
     volumes = decide_volumes(snapshot, resize.record, roles)
     faults = [*volumes.faults, *faults]
     servers = sorted({*resize.record.members, *([resize.starts] if resize.starts is not None else [])})
-    desired: list[Obj] = [disruption_budget(snapshot, len(servers)), files_config_map(snapshot, volumes)]
+    desired: list[Obj] = [disruption_budget(snapshot, servers), files_config_map(snapshot, volumes)]
     has_service = snapshot.get(SERVICE, names.zookeeper_service(cluster.name)) is not None
     if not has_service or not snapshot.problems_below("spec.zookeeper.template.service"):
         desired.append(service(snapshot))

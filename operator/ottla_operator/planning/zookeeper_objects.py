@@ -5,6 +5,8 @@ Pure builders; which of the objects are wanted is decided in `zookeeper`.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ottla_operator.api import names
 from ottla_operator.api.objects import (
     CLAIM,
@@ -35,6 +37,7 @@ from ottla_operator.planning.pods import (
     resource_requirements,
     stateful_set,
 )
+from ottla_operator.planning.progress import unready_are_down
 from ottla_operator.planning.snapshot import Snapshot
 from ottla_operator.planning.super_user import restart_annotation
 from ottla_operator.planning.zookeeper_files import (
@@ -102,13 +105,20 @@ def service(snapshot: Snapshot) -> Obj:
     return owned(with_metadata(service, cluster.zookeeper.template.service), snapshot.resource)
 
 
-def disruption_budget(snapshot: Snapshot, servers: int) -> Obj:
+def disruption_budget(snapshot: Snapshot, servers: Collection[int]) -> Obj:
     """minAvailable as an absolute number: maxUnavailable does not count pods that are missing.
 
-    One server may be evicted, but none of two, which an ensemble has only while it is resized.
+    One server may be evicted, but none of two, which an ensemble has only while it is resized. Those whose containers
+    have failed and do not run may always be.
     """
     cluster = snapshot.cluster
-    spec = {"minAvailable": servers if servers == 2 else servers - 1, "selector": {"matchLabels": _selector(cluster)}}
+    count = len(servers)
+    pods = [snapshot.pod(names.pod_of(names.zookeeper_name(cluster.name, server))) for server in servers]
+    spec = {
+        "minAvailable": count if count == 2 else count - 1,
+        "selector": {"matchLabels": _selector(cluster)},
+        "unhealthyPodEvictionPolicy": "AlwaysAllow" if unready_are_down(pods) else "IfHealthyBudget",
+    }
     name = names.zookeeper_service(cluster.name)
     return owned(new(DISRUPTION_BUDGET, cluster.namespace, name, _labels(cluster), spec=spec), snapshot.resource)
 

@@ -119,17 +119,23 @@ class Roll:
 
         >>> Roll("r2", "broker", "WaitInSync", "", batch=(1, 4), done=(0, 3), plan=(PlannedMember(2, 1, ()),)).summary()
         'broker 1,4: WaitInSync, 2 of 5 done'
+
+        A member that has to restart once more, because of another change meanwhile, is not done:
+
+        >>> Roll("r3", "broker", "WaitReady", "", (1,), (0, 1, 2, 0), plan=(PlannedMember(2, 1, ()),)).summary()
+        'broker 1: WaitReady, 1 of 3 done'
         """
-        waiting = {member.id for member in self.plan} - set(self.batch)
-        everyone = len(set(self.done) - set(self.batch)) + len(self.batch) + len(waiting - set(self.done))
+        to_do = {member.id for member in self.plan} | set(self.batch)
+        done = set(self.done) - to_do
+        progress = f"{len(done)} of {len(done | to_do)} done"
         where = f"{self.role} {','.join(map(str, self.batch))}" if self.batch else self.role
         if self.awaits:
-            return f"{where}: waits for approval, {len(self.done)} of {everyone} done"
+            return f"{where}: waits for approval, {progress}"
         if self.waiting is not None:
-            return f"{where}: waits for {self.waiting.what}, {len(self.done)} of {everyone} done"
+            return f"{where}: waits for {self.waiting.what}, {progress}"
         if self.failed:
-            return f"{where}: failed in {self.step}, {len(self.done)} of {everyone} done"
-        return f"{where}: {self.step}, {len(self.done)} of {everyone} done"
+            return f"{where}: failed in {self.step}, {progress}"
+        return f"{where}: {self.step}, {progress}"
 
 
 def from_status(value: object) -> Roll | None:

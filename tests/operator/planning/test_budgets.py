@@ -130,26 +130,97 @@ async def test_only_the_pod_that_was_seen_in_sync_has_the_label_and_no_template_
     assert names.IN_SYNC not in template
 
 
-@pytest.mark.parametrize("is_last_in_sync", [False, True])
-async def test_a_broker_that_cannot_start_lets_its_node_be_drained_and_no_other(is_last_in_sync: bool) -> None:
-    """Else somebody would have to delete its pod. Not while a partition has no other member of the ISR."""
+_WAITING: dict[str, dict[str, object]] = {"waiting": {"reason": "CrashLoopBackOff"}}
+_RUNNING: dict[str, dict[str, object]] = {"running": {}}
+
+
+@pytest.mark.parametrize(
+    ("state", "is_last_in_sync", "goes"),
+    [(_WAITING, False, True), (_WAITING, True, True), (_RUNNING, False, True), (_RUNNING, True, False)],
+)
+async def test_a_broker_that_cannot_start_lets_its_node_be_drained_and_no_other(
+    state: dict[str, dict[str, object]], is_last_in_sync: bool, goes: bool
+) -> None:
+    """Else somebody would have to delete its pod. The last in sync, when it runs, may recover now."""
     fleet = await _running()
     fleet.kubernetes.evict(PODS[0])
     fleet.kubernetes.settle()
     fleet.kafka.behind = {0}
     fleet.kubernetes.container_status = lambda pod: (
-        {"ready": False, "restartCount": 4, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
-        if pod["metadata"]["name"] == PODS[0]
-        else None
+        {"ready": False, "restartCount": 4, "state": state} if pod["metadata"]["name"] == PODS[0] else None
     )
     if is_last_in_sync:
         fleet.kafka.behind = {1, 2}
     await fleet.converge()
-    assert _evictable(fleet) == ([] if is_last_in_sync else [PODS[0]])
+    assert _evictable(fleet) == ([PODS[0]] if goes else [])
     fleet.kubernetes.container_status = None
     fleet.kafka.behind = set()
     await fleet.converge()
     assert _evictable(fleet) == list(PODS)
+
+
+_CRASHED: dict[str, dict[str, object]] = {"terminated": {"exitCode": 1}}
+
+
+def _container(fleet: Fleet, states: dict[str, dict[str, dict[str, object]]]) -> None:
+    """The containers of these pods are in these states after a crash; those of all others run."""
+    fleet.kubernetes.container_status = lambda pod: (
+        {"ready": False, "restartCount": 1, "state": states[pod["metadata"]["name"]]}
+        if pod["metadata"]["name"] in states
+        else None
+    )
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+async def test_a_broker_that_crashed_in_its_pod_may_be_evicted_until_its_container_runs_again(replicas: int) -> None:
+    """Its pod keeps the label of the broker that was in sync. In a fleet of one nobody else is there to let it go."""
+    fleet = Fleet(CLUSTER)
+    fleet.edit("spec.brokers.replicas", replicas)
+    await fleet.converge()
+    fleet.kafka.partitions = [("t", 0, tuple(range(replicas)))]
+    await fleet.converge()
+    for state, expected in ((_WAITING, [PODS[0]]), (_RUNNING, []), (_CRASHED, [PODS[0]]), (_RUNNING, [])):
+        _container(fleet, {PODS[0]: state})
+        fleet.kubernetes.settle()
+        await fleet.converge()
+        assert _evictable(fleet) == expected, state
+    fleet.kubernetes.container_status = None
+    await fleet.converge()
+    assert _evictable(fleet) == list(PODS[:replicas])
+
+
+async def test_a_crashed_broker_is_not_evicted_while_another_one_recovers() -> None:
+    """One budget has both, and what it lets go is every pod that is not ready."""
+    fleet = await _running()
+    _container(fleet, {PODS[0]: _WAITING, PODS[1]: _RUNNING})
+    fleet.kubernetes.settle()
+    await fleet.converge()
+    assert _evictable(fleet) == []
+    _container(fleet, {PODS[0]: _WAITING, PODS[1]: _WAITING})
+    fleet.kubernetes.settle()
+    await fleet.converge()
+    assert _evictable(fleet) == [PODS[0], PODS[1]]
+
+
+@pytest.mark.parametrize(
+    ("crashed", "goes"), [(_WAITING, True), (_CRASHED, True), (_RUNNING, False)], ids=["waits", "ended", "runs"]
+)
+async def test_zookeeper_servers_without_a_quorum_may_be_evicted_when_their_containers_do_not_run(
+    crashed: dict[str, dict[str, object]], goes: bool
+) -> None:
+    fleet = await _running()
+    servers = [f"orders-zookeeper-{number}-0" for number in (1, 2)]
+    _container(fleet, dict.fromkeys(servers, crashed))
+    fleet.kubernetes.settle()
+    await fleet.converge()
+    for name in servers:
+        before = dict(fleet.kubernetes.objects)
+        if goes:
+            fleet.kubernetes.evict(name)
+        else:
+            with pytest.raises(ApiError, match="does not allow it"):
+                fleet.kubernetes.evict(name)
+        fleet.kubernetes.objects = before
 
 
 async def test_a_broker_that_recovers_its_logs_is_not_evicted() -> None:
