@@ -106,6 +106,10 @@ class InMemoryKafka:
         self.moves_are_slow = False
         self.most_moves = 0
         """The most replicas that were asked to move in one request."""
+        self.refused_dir_moves: dict[tuple[int, str, int], str] = {}
+        """Why a broker does not move a replica to another log directory."""
+        self.asked_dir_moves = 0
+        """How many such moves were asked for."""
         self.leaderless: set[tuple[str, int]] = set()
         """Partitions whose only replica in sync is on a failed log directory."""
         self.elections: list[tuple[tuple[str, int], ...]] = []
@@ -316,13 +320,17 @@ class InMemoryKafka:
 
     async def move_replicas(self, broker: int, targets: Mapping[tuple[str, int], str]) -> Mapping[tuple[str, int], str]:
         self.most_moves = max(self.most_moves, len(targets))
+        self.asked_dir_moves += len(targets)
+        refused = {one: why for one in targets if (why := self.refused_dir_moves.get((broker, *one)))}
         for (topic, index), path in targets.items():
             assert path in self._placeable(broker), f"{path} is cordoned"
+            if (topic, index) in refused:
+                continue
             if self.moves_are_slow:
                 self.moving_log_dirs[broker, topic, index] = path
             else:
                 self.places[broker, topic, index] = path
-        return {}
+        return refused
 
     async def set_broker_config(self, broker: int, key: str, value: str | None) -> str:
         values = {name: old for name, old in self.dynamic.get(broker, {}).items() if name != key}

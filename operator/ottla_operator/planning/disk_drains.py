@@ -6,7 +6,8 @@ Each step follows from what the claims, the brokers' dynamic values and Describe
 
     the claim is marked      annotation cordoned: from now on the entry of its log directory is ours
     the directory is cordoned  cordoned.log.dirs of the broker (KIP-1066): nothing new is placed there
-    its replicas move        AlterReplicaLogDirs to other directories of the broker, MOVES_AT_ONCE at a time
+    its replicas move        AlterReplicaLogDirs to other directories of the broker, MOVES_AT_ONCE large ones at a time;
+                             the next ones when they are done
     it is empty              DescribeLogDirs shows no replica, also none that is on its way
 
 A broker of which every disk is to be emptied has no other directory: its replicas move to other brokers, by the
@@ -47,11 +48,12 @@ from ottla_operator.rebalancer.model import (
     Policy,
     State,
 )
+from ottla_operator.rebalancer.pace import SOON_S, chosen, look_after_s
 from ottla_operator.rebalancer.planner import plan
 
 CORDONED_LOG_DIRS = "cordoned.log.dirs"
 MOVES_AT_ONCE = 4
-"""How many replicas of a broker move at the same time; each reads and writes a whole log."""
+"""How many large replicas of a broker move at the same time; of small ones more do (`rebalancer.pace`)."""
 SHOWN = 5
 REQUESTED = "Requested"
 """The cause of a replacement that spec asks for, in the annotation replaced-because."""
@@ -97,6 +99,8 @@ class DrainDecision:
     condition: Condition | None = None
     waits: tuple[str, ...] = ()
     """What waits for a maintenance window."""
+    requeue_after_s: float | None = None
+    """When to look how far the replicas are that move; None while none does."""
 
 
 NO_DRAINS = DrainDecision()
@@ -136,6 +140,7 @@ def decide_drains(snapshot: Snapshot, broker_ids: Sequence[int]) -> DrainDecisio
     states: dict[tuple[int, str], str] = {}
     texts: list[str] = []
     waits: list[str] = []
+    looks: list[float] = []
     is_closed = bool(decide_maintenance(snapshot).waits_for)
     emptied = brokers_to_empty(snapshot, broker_ids, drains.values())
     for number in broker_ids:
@@ -181,12 +186,18 @@ def decide_drains(snapshot: Snapshot, broker_ids: Sequence[int]) -> DrainDecisio
             if is_closed and one.moves:
                 waits.append(_waits_text(one))
                 continue
-            asked, text = _move(snapshot, one, current or set(), contents) if is_cordoned else ((), "is being cordoned")
+            if not is_cordoned:
+                texts.append(f"log directory {disk} of broker {number} ({one.why}) is being cordoned")
+                looks.append(SOON_S)
+                continue
+            asked, text, look = _move(snapshot, one, current or set(), contents)
             moves += asked
+            looks += [] if look is None else [look]
             texts.append(f"log directory {disk} of broker {number} ({one.why}) {text}")
     reason = "DiskRemoved" if any(not one.moves for key, one in drains.items() if key not in drained) else "Draining"
     condition = condition_false(DISKS_READY, reason, "; ".join(texts[:SHOWN])) if texts else None
-    return DrainDecision(marks, cordons, tuple(moves), drained, states, condition, tuple(waits))
+    look = min(looks, default=None)
+    return DrainDecision(marks, cordons, tuple(moves), drained, states, condition, tuple(waits), look)
 
 
 def brokers_to_empty(snapshot: Snapshot, broker_ids: Iterable[int], drains: Iterable[Drain]) -> frozenset[int]:
@@ -290,19 +301,19 @@ def _contents(snapshot: Snapshot, number: int, disk: str) -> LogDirContents | No
 
 def _move(
     snapshot: Snapshot, drain: Drain, cordoned: set[str], contents: LogDirContents | None
-) -> tuple[tuple[ReplicaMove, ...], str]:
-    """The replicas to move now, and how far it is."""
+) -> tuple[tuple[ReplicaMove, ...], str, float | None]:
+    """The replicas to move now, how far it is, and the seconds to requeue after."""
     number = drain.broker_id
     if contents is None or contents.error:
-        return (), "waits: the broker does not report what is in it"
+        return (), "waits: the broker does not report what is in it", None
     left = len(contents.replicas)
     if not drain.moves:
-        return (), f"holds {left} replicas; declare it again with state: Drain, and remove it once it is empty"
+        return (), f"holds {left} replicas; declare it again with state: Drain, and remove it once it is empty", None
     everything = snapshot.log_dirs[number]
     on_the_way = {(one.topic, one.index) for part in everything for one in part.replicas if one.is_future}
     text = f"has {left} replicas left, {len(on_the_way)} move"
     if snapshot.is_rolling():
-        return (), f"{text}; it waits for the roll"
+        return (), f"{text}; it waits for the roll", None
     broker = FleetBroker(
         number,
         log_dirs=tuple(
@@ -311,18 +322,26 @@ def _move(
             if not one.error
         ),
     )
+    stored = [(one, part.path) for part in everything for one in part.replicas if not one.is_future]
     partitions = tuple(
-        FleetPartition(one.topic, one.index, (FleetReplica(number, one.size_bytes, part.path),))
-        for part in everything
-        for one in part.replicas
-        if not one.is_future and (one.topic, one.index) not in on_the_way
+        FleetPartition(one.topic, one.index, (FleetReplica(number, one.size_bytes, path),))
+        for one, path in stored
+        if (one.topic, one.index) not in on_the_way
     )
     found = plan(FleetPlacement((broker,), partitions), Policy(balance=False))
-    possible = [one for one in found.log_dir_moves if one.before == log_dir(drain.disk)]
-    if not possible and not on_the_way:
-        return (), f"{text}: no other log directory of the broker has room; move its replicas to other brokers"
-    free = max(0, MOVES_AT_ONCE - len(on_the_way))
-    return tuple(ReplicaMove(number, one.topic, one.index, one.after) for one in possible[:free]), text
+    refused = {(topic, index): why for (at, topic, index), why in snapshot.refused_dir_moves.items() if at == number}
+    planned = [one for one in found.log_dir_moves if one.before == log_dir(drain.disk)]
+    possible = [one for one in planned if (one.topic, one.index) not in refused]
+    if not planned and not on_the_way:
+        return (), f"{text}: no other log directory of the broker has room; move its replicas to other brokers", None
+    if refused:
+        (topic, index), why = min(refused.items())
+        text += f"; the broker refuses {topic}-{index}: {why}"
+    moving = [one.size_bytes for one, _ in stored if (one.topic, one.index) in on_the_way]
+    begun = chosen(possible, lambda one: one.size_bytes, MOVES_AT_ONCE, moving)
+    sizes = [*moving, *(one.size_bytes for one in begun)]
+    look = look_after_s(sizes) if sizes else None
+    return tuple(ReplicaMove(number, one.topic, one.index, one.after) for one in begun), text, look
 
 
 def _state(path: str, drain: Drain, cordoned: set[str]) -> State:

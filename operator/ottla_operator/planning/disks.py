@@ -173,7 +173,8 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
     waiting = _waiting(snapshot, claims) or _unanswered(snapshot) or resizing_condition(growing)
     condition = faults[0] if faults else waiting or _ready(snapshot)
     is_replacing = bool(replacing.begin or replacing.under_way)
-    wake = 5.0 if is_replacing or any(_waits_for_id(claim) for mine in claims.values() for claim in mine) else None
+    is_waiting = is_replacing or any(_waits_for_id(claim) for mine in claims.values() for claim in mine)
+    wake = min([*([5.0] if is_waiting else []), *filter(None, [drains.requeue_after_s])], default=None)
     conditions = (condition, space_condition(snapshot))
     decision = ConcernDecision(conditions, tuple(desired), replacing.delete, requeue_after_s=wake)
     waits = (*drains.waits, *replacing.waits)

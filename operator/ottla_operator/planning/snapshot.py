@@ -124,6 +124,8 @@ class Snapshot:
     """Of all brokers, as they answered some time ago: for where replicas should be, not for what may be deleted."""
     refused_reassignments: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """Why the brokers have refused to move a partition a short time ago."""
+    refused_dir_moves: Mapping[tuple[int, str, int], str] = field(default_factory=dict)
+    """Why a broker has refused to move a replica to another log directory a short time ago: broker, topic, index."""
     refused_elections: frozenset[tuple[str, int]] = frozenset()
     """Partitions whose preferred leader election the controller refused a short time ago."""
     refused_moves: frozenset[tuple[str, int]] = frozenset()

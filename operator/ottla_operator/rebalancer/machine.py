@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 
 from ottla_operator.api.times import seconds_between
 from ottla_operator.rebalancer.model import LogDirMove, PartitionId, Plan, Reassignment
+from ottla_operator.rebalancer.pace import REQUEUE_S, SOON_S, chosen, look_after_s
 from ottla_operator.rebalancer.rebalance_status import BatchMember, Rebalance, Step, Throttled
 
 Mode = str
@@ -35,8 +36,6 @@ ORDERS_PER_BATCH = 500
 """How many partitions are in a batch that only changes the order of replicas, which copies nothing."""
 PLAN_SHOWN = 20
 REASONS_SHOWN = 3
-SOON_S = 0.5
-REQUEUE_S = 2.0
 
 ReplicaId = tuple[int, str, int]
 """Broker, topic, index."""
@@ -200,8 +199,9 @@ def _wait_for_window(current: Rebalance, shown: Rebalance, facts: RebalanceFacts
 
 
 def _batch(moves: list[Reassignment], dir_moves: list[LogDirMove], most: int) -> tuple[BatchMember, ...]:
-    """The first of the plan; those that copy data and those that do not are in batches of their own."""
-    copying = [one for one in moves if one.added][:most]
+    """The first of the plan; those that copy data and those that do not are in batches of their own. Of partitions that
+    copy next to nothing there are more in a batch."""
+    copying = chosen([one for one in moves if one.added], lambda one: one.bytes_to_copy, most)
     if not copying and moves:
         copying = moves[:ORDERS_PER_BATCH]
     if copying:
@@ -219,7 +219,7 @@ def _batch(moves: list[Reassignment], dir_moves: list[LogDirMove], most: int) ->
         )
     return tuple(
         BatchMember(one.topic, one.index, broker=one.broker, log_dir=one.after, bytes_to_go=one.size_bytes)
-        for one in dir_moves[:most]
+        for one in chosen(dir_moves, lambda one: one.size_bytes, most)
     )
 
 
@@ -270,7 +270,7 @@ def _move(current: Rebalance, facts: RebalanceFacts) -> RebalanceDecision:
     log_dirs |= {(broker, *member.id): path for member in batch for broker, path in member.log_dirs}
     reassign = {member.id: member.replicas for member in batch if not member.log_dir and member.id not in under_way}
     after = _to(current, facts, "Wait", batch=batch, throttled=throttled)
-    return RebalanceDecision(current, MoveRequests(throttle, log_dirs, reassign), after, REQUEUE_S)
+    return RebalanceDecision(current, MoveRequests(throttle, log_dirs, reassign), after, _look_after_s(batch))
 
 
 def _is_as_planned(member: BatchMember, facts: RebalanceFacts) -> bool:
@@ -315,7 +315,12 @@ def _wait(
         shown = replace(measured, reason=f"cancels {names}: a broker that gets a replica is to be removed")
         requests = MoveRequests(reassign=dict.fromkeys((member.id for member in leaving), None))
         return RebalanceDecision(shown, requests, shown, REQUEUE_S)
-    return RebalanceDecision(measured, requeue_after_s=REQUEUE_S)
+    look = REQUEUE_S if facts.obstacle else _look_after_s(pending)
+    return RebalanceDecision(measured, requeue_after_s=look)
+
+
+def _look_after_s(members: Collection[BatchMember]) -> float:
+    return look_after_s([one.bytes_to_go for one in members])
 
 
 def _measured(current: Rebalance, facts: RebalanceFacts, pending: tuple[BatchMember, ...]) -> Rebalance:

@@ -37,7 +37,7 @@ from ottla_operator.runtime.event_writer import emit_events
 from ottla_operator.runtime.kafka_connection import KafkaConnection
 from ottla_operator.runtime.lasting_obstacles import LastingObstacles
 from ottla_operator.runtime.leader_migration import migrate
-from ottla_operator.runtime.log_dir_writer import write_log_dirs
+from ottla_operator.runtime.log_dir_writer import LogDirWriter
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.object_writer import ObjectWriter
 from ottla_operator.runtime.prerequisites import AGAIN_S, Prerequisites, Shortfall, status_with
@@ -81,6 +81,7 @@ class ClusterTask:
         self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}")
         self._make_plan = lru_cache(maxsize=2)(plan)  # one at rest, one while a rebalance runs
         self._broker_configs = BrokerConfigWriter(self._kafka, monotonic, self._log)
+        self._log_dirs = LogDirWriter(self._kafka, monotonic, self._log)
         self._mover = ReplicaMover(self._kafka, monotonic, self._log)
         self._observer = ClusterObserver(
             key,
@@ -144,7 +145,7 @@ class ClusterTask:
         if wanted.elect and failed is None:
             await self._elect(wanted.elect)
         if failed is None:
-            await write_log_dirs(self._kafka.client, wanted.drains, self._log)
+            await self._log_dirs.write(wanted.drains)
         if wanted.move is not None and failed is None and await self._mover.carry_out(wanted.move):
             wanted = replace(wanted, status=wanted.status_after_move)
         await self._write_status(resource, wanted.status)
@@ -174,6 +175,7 @@ class ClusterTask:
             refused_moves=frozenset(self._refused_moves.now()),
             restored_moves=self._restored_moves,
             refused_reassignments=self._mover.refused(),
+            refused_dir_moves=self._log_dirs.refused(),
             config_writes=self._broker_configs.known(),
             reconfiguration_failure=self._reconfiguration_failure,
         )

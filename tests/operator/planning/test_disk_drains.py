@@ -13,6 +13,8 @@ from tests.operator.fleet import CLUSTER, Fleet
 from tests.operator.killed_operator import is_killed_after
 
 D0, D1 = "/var/lib/ottla/d0/log", "/var/lib/ottla/d1/log"
+LARGE = 2 << 20
+"""Bytes of a replica that counts among the four that move at the same time."""
 PARTITIONS = [("t", index, (0, 1, 2)) for index in range(10)]
 
 
@@ -61,6 +63,7 @@ def _drain_of(fleet: Fleet, broker: int) -> list[str | None]:
 
 async def test_a_drained_disk_of_one_broker_loses_its_replicas_to_the_other_disk_and_gets_no_new_one() -> None:
     fleet = await _running()
+    fleet.kafka.sizes = {"t": LARGE}
     fleet.edit("spec.brokers.overrides", [{"id": 1, "disks": [{"name": "d1", "state": "Drain"}]}])
     await _pass(fleet)
     assert (_on(fleet, 1, D1), _on(fleet, 1, D0)) == (0, 10) and _on(fleet, 0, D1) == 5
@@ -102,6 +105,7 @@ async def test_what_somebody_else_has_cordoned_stays_cordoned() -> None:
 async def test_replicas_that_are_on_their_way_are_waited_for() -> None:
     fleet = await _running()
     fleet.kafka.moves_are_slow = True
+    fleet.kafka.sizes = {"t": LARGE}
     fleet.edit("spec.brokers.overrides", [{"id": 1, "disks": [{"name": "d1", "state": "Drain"}]}])
     await _pass(fleet, 10)
     assert len(fleet.kafka.moving_log_dirs) == 4
