@@ -15,6 +15,7 @@ from ottla_broker.protocol.errors import KafkaError as BrokerError
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
 from ottla_operator.api.fleet import (
+    NO_ANSWER,
     BrokerReport,
     BrokerValue,
     BrokerValues,
@@ -136,6 +137,8 @@ class InMemoryKafka:
         self.asked: list[str] = []
         """The topics that were looked at, in order."""
         self.refusals: dict[str, str] = {}
+        self.unanswered: dict[int | None, str] = {}
+        """Why a broker does not answer a change of its configuration."""
         self.errors: dict[str, str] = {".": "InvalidTopic: '.' is no topic name"}
         """What the brokers answer instead of a topic."""
         self.unseen: set[str] = set()
@@ -397,6 +400,9 @@ class InMemoryKafka:
         for broker, values in changes.items():
             if broker is not None and broker not in ready:
                 raise KafkaUnavailable(f"broker {broker} does not answer")
+            if broker in self.unanswered:
+                errors |= {(broker, key): f"{NO_ANSWER}{self.unanswered[broker]}" for key in values}
+                continue
             if self._alter(broker, values, ready):
                 refused = {key: self._alter(broker, {key: value}, ready) for key, value in values.items()}
                 errors |= {(broker, key): error for key, error in refused.items() if error}

@@ -36,6 +36,8 @@ class ClusterMetadata:
 
 SECRET = "[hidden]"
 """Stands for a value that brokers do not show."""
+NO_ANSWER = "no answer: "
+"""Begins the error of a request that a broker has not answered, which says nothing of what was asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, Kafka
 from kafka.errors import KafkaError as ClientError
 from kafka.errors import UnknownBrokerIdError, for_code
 
-from ottla_operator.api.fleet import SECRET, BrokerValue, BrokerValues, ConfigChanges
+from ottla_operator.api.fleet import NO_ANSWER, SECRET, BrokerValue, BrokerValues, ConfigChanges
+from ottla_operator.model.limits import too_long_for_kafka
 
 STATIC = "STATIC_BROKER_CONFIG"
 OF_ALL = "DYNAMIC_DEFAULT_BROKER_CONFIG"
@@ -71,19 +72,30 @@ def _shown(item: Mapping[str, Any]) -> str:
 
 
 def alter_brokers(client: KafkaAdminClient, changes: ConfigChanges) -> dict[tuple[int | None, str], str]:
-    """Changes a broker in one request. Where it refuses that each value is sent alone, so that its error is its own."""
+    """Changes a broker in one request. Where it refuses that each value is sent alone, so that its error is its own.
+
+    A broker that does not answer, or closes the connection, has `NO_ANSWER` and why as the error of what it was asked
+    for; the others are asked all the same.
+    """
     errors: dict[tuple[int | None, str], str] = {}
     for broker, values in changes.items():
-        if not values or not _alter(client, broker, values):
-            continue
-        for key, value in values.items():
-            if error := _alter(client, broker, {key: value}):
-                errors[broker, key] = error
+        try:
+            if not values or not _alter(client, broker, values):
+                continue
+            for key, value in values.items():
+                if error := _alter(client, broker, {key: value}):
+                    errors[broker, key] = error
+        except ClientError as error:
+            why = f"{NO_ANSWER}{type(error).__name__}: {error}"
+            errors |= {(broker, key): why for key in values if (broker, key) not in errors}
     return errors
 
 
 def _alter(client: KafkaAdminClient, broker: int | None, values: Mapping[str, str | None]) -> str:
     """Returns the error with which the broker refuses the values, or ""."""
+    for key, value in values.items():
+        if value is not None and (wrong := too_long_for_kafka(value)):
+            return f"{key} {wrong}"  # the client would send it, and the broker closes the connection
     operations = {
         key: (AlterConfigOp.DELETE, None) if value is None else (AlterConfigOp.SET, value)
         for key, value in values.items()

@@ -20,6 +20,7 @@ from kafka.net.compat import KafkaNetClient
 from kafka.net.selector import NetworkSelector
 
 from ottla_operator.api.fleet import (
+    NO_ANSWER,
     BrokerValues,
     ClusterMetadata,
     ConfigChanges,
@@ -104,11 +105,16 @@ class KafkaPythonAdmin:
 
     async def set_broker_config(self, broker: int, key: str, value: str | None) -> str:
         change: ConfigChanges = {broker: {key: value}}
-        refused = await self.alter_broker_configs(change)
-        return refused.get((broker, key), "")
+        error = (await self.alter_broker_configs(change)).get((broker, key), "")
+        if error.startswith(NO_ANSWER):
+            raise KafkaUnavailable(error.removeprefix(NO_ANSWER))
+        return error
 
     async def alter_broker_configs(self, changes: ConfigChanges) -> Mapping[tuple[int | None, str], str]:
-        return await self._call(lambda client: alter_brokers(client, changes))
+        errors = await self._call(lambda client: alter_brokers(client, changes))
+        if any(error.startswith(NO_ANSWER) for error in errors.values()):
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
+        return errors
 
     async def reassignments(self) -> Mapping[tuple[str, int], tuple[tuple[int, ...], ...]]:
         return await self._call(lambda client: list_reassignments(client, self._change_timeout_ms))

@@ -14,6 +14,7 @@ from kafka.errors import KafkaError as ClientError
 from kafka.errors import UnknownBrokerIdError, for_code
 
 from ottla_operator.api.fleet import LogDirContents, ReplicaInLogDir
+from ottla_operator.model.limits import too_long_for_kafka
 from ottla_operator.rebalancer.machine import MoveRequests, ReplicaId, ThrottleChange
 from ottla_operator.rebalancer.model import UNKNOWN, PartitionId
 
@@ -125,8 +126,8 @@ def _throttle(client: KafkaAdminClient, change: ThrottleChange, *, has_log_dirs:
             ConfigResourceType.TOPIC,
             topic,
             {
-                LEADERS: (AlterConfigOp.SET, ",".join(change.leaders[topic])),
-                FOLLOWERS: (AlterConfigOp.SET, ",".join(change.followers.get(topic, ()))),
+                LEADERS: (AlterConfigOp.SET, throttled_replicas(change.leaders[topic])),
+                FOLLOWERS: (AlterConfigOp.SET, throttled_replicas(change.followers.get(topic, ()))),
             },
         )
         for topic in sorted(change.leaders)
@@ -146,6 +147,16 @@ def _throttle(client: KafkaAdminClient, change: ThrottleChange, *, has_log_dirs:
     else:
         _alter(client, lists, "topic")
         _alter(client, brokers, "broker")
+
+
+def throttled_replicas(replicas: Sequence[str]) -> str:
+    """The value of a list of throttled replicas: all of the topic where they do not fit into a string of Kafka.
+
+    >>> throttled_replicas(["0:1", "1:2"]), throttled_replicas([f"{index}:1000" for index in range(5000)])
+    ('0:1,1:2', '*')
+    """
+    value = ",".join(replicas)
+    return "*" if too_long_for_kafka(value) else value
 
 
 def _alter(client: KafkaAdminClient, resources: Sequence[ConfigResource], kind: str) -> None:

@@ -17,6 +17,7 @@ from kafka.errors import BrokerResponseError, for_code
 from kafka.errors import KafkaError as ClientError
 
 from ottla_operator.api.condition_reasons import KAFKA_ERROR, TOPIC_ALREADY_EXISTS
+from ottla_operator.model.limits import too_long_for_kafka
 from ottla_operator.topics.decisions import (
     AlterTopicConfig,
     CreatePartitions,
@@ -33,6 +34,7 @@ UNKNOWN_TOPIC_ID = 100
 REQUEST_TIMED_OUT = 7
 TOPIC_EXISTS = 36
 DYNAMIC_TOPIC_CONFIG = "DYNAMIC_TOPIC_CONFIG"
+SHOWN_LENGTH = 40
 
 
 def describe_topics(client: KafkaAdminClient, names: Sequence[str]) -> dict[str, TopicDescription]:
@@ -135,6 +137,8 @@ def _why_not_sent(part: object) -> str:
             text.encode()
         except UnicodeEncodeError:
             return f"InvalidRequest: {text!r} is not text in UTF-8"
+        if wrong := too_long_for_kafka(text):
+            return f"InvalidRequest: {text[:SHOWN_LENGTH]!r}… {wrong}"
     if not -1 <= partitions < 1 << 31:
         return f"InvalidPartitions: {partitions} is no number of partitions"
     if not -1 <= replicas < 1 << 15:

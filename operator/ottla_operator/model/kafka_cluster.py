@@ -20,6 +20,7 @@ from ottla_operator.model.broker_pools import (
 from ottla_operator.model.disk_spec import DiskSpec, parse_ensemble_disk
 from ottla_operator.model.fields import Fields, Problem
 from ottla_operator.model.kafka_version import PROTOCOL_KEY, parse_version
+from ottla_operator.model.limits import cluster_problems
 from ottla_operator.model.maintenance_windows import MaintenanceWindow, parse_maintenance_windows
 from ottla_operator.model.overrides import BrokerOverride, parse_overrides
 from ottla_operator.model.rebalance_spec import DEFAULT_REBALANCE, RebalanceSpec, parse_rebalance
@@ -163,6 +164,7 @@ def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Probl
     )
     spec.finish()
     root.finish()
+    problems += cluster_problems(document)
     return cluster, problems
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from ottla_broker.config import INTERNAL_TOPICS, TOPIC_KEYS, validate_topic_config
 from ottla_broker.protocol.errors import KafkaError
 from ottla_operator.model.fields import Fields, Problem
+from ottla_operator.model.limits import topic_problems
 from ottla_operator.model.topic_config import canonical_text
 from ottla_operator.model.topic_namespaces import NAMESPACE_NAME
 
@@ -82,6 +83,7 @@ def parse_topic(document: Mapping[str, Any]) -> tuple[KafkaTopic, list[Problem]]
     )
     spec.finish()
     root.finish()
+    problems += topic_problems(document)
     return topic, problems
 
 

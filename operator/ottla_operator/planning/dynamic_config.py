@@ -143,6 +143,8 @@ def dynamic_condition(snapshot: Snapshot, decision: DynamicConfigDecision) -> Co
         return condition_false(CONFIG_VALID, "DynamicOverride", message)
     if left:
         message = f"not in effect yet: {_shown([(number, key) for number, key, _ in left])}"
+        if writes.no_answer:
+            message += f"; the request is not answered: {writes.no_answer}"
         return condition_false(CONFIG_VALID, "DynamicPending", message)
     return None
 

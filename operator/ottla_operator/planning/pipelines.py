@@ -33,6 +33,7 @@ from ottla_operator.api.pipeline_report import PipelineReport
 from ottla_operator.model.fields import Problem
 from ottla_operator.model.kafka_cluster import CLUSTER_NAME_LENGTH
 from ottla_operator.model.kafka_pipeline import KafkaPipeline
+from ottla_operator.model.limits import too_large_for_a_config_map
 from ottla_operator.model.pipeline_sink import FileSink
 from ottla_operator.model.pipeline_source import FileSource
 from ottla_operator.model.quantity import quantity
@@ -227,6 +228,10 @@ def _problems(facts: PipelineFacts) -> list[Problem]:
         found.append(Problem("metadata.name", f"must have at most {NAME_LENGTH} characters"))
     if not pipeline.image and not facts.image:
         found.append(Problem("spec.image", "is required: the operator has no image of its own (values pipeline.image)"))
+    if not facts.problems:
+        data = pipeline_objects.document(facts.resource, pipeline)["data"]
+        if wrong := too_large_for_a_config_map(sum(len(name) + len(text.encode()) for name, text in data.items())):
+            found.append(Problem("spec", f"as JSON, with the template of executors, {wrong}"))
     folders = {"spec.checkpoint.path": pipeline.checkpoint}
     if isinstance(pipeline.source, FileSource):
         folders["spec.source.files.path"] = pipeline.source.path

@@ -65,6 +65,8 @@ class ConfigWrites:
     refused: Mapping[tuple[int | None, str, str | None], str] = field(default_factory=dict)
     contested: frozenset[tuple[int | None, str, str | None]] = frozenset()
     undone: tuple[ConfigKey, ...] = ()
+    no_answer: str = ""
+    """Why the last writes of some are not answered, "" when all were."""
 
 
 NO_CONFIG_WRITES = ConfigWrites()

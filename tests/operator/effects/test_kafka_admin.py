@@ -14,11 +14,20 @@ import aiohttp
 import pytest
 from kafka import KafkaConsumer
 from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaConnectionError
 from kafka.net.manager import KafkaConnectionManager
 
 from ottla_broker.testing import RunningCluster, cluster
 from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
-from ottla_operator.api.fleet import BrokerValue, BrokerValues, ClusterMetadata, ConfigChanges, PartitionReport
+from ottla_operator.api.fleet import (
+    NO_ANSWER,
+    BrokerValue,
+    BrokerValues,
+    ClusterMetadata,
+    ConfigChanges,
+    PartitionReport,
+)
+from ottla_operator.effects import broker_config_requests
 from ottla_operator.effects.environment import ProductionEnvironment, read_report
 from ottla_operator.effects.kafka_admin import CONNECT_TIMEOUT_MS, KafkaPythonAdmin
 from ottla_operator.effects.ports import KafkaUnavailable
@@ -406,3 +415,36 @@ async def test_the_replicas_in_a_brokers_log_directories_are_returned(admin: Kaf
             if {"stored-0", "stored-1"} <= {str(replica) for one in found for replica in one.replicas}:
                 break
             await asyncio.sleep(0.05)
+
+
+async def test_a_value_that_no_request_can_hold_is_an_error_of_its_own_and_the_others_are_set(
+    admin: KafkaPythonAdmin,
+) -> None:
+    """The client would send it, and the broker would close the connection, at each try."""
+    long = {"max.connections.per.ip.overrides": "127.0.0.1:5," * 3000, "log.cleaner.backoff.ms": "16000"}
+    errors = await admin.alter_broker_configs({1: long})
+    assert list(errors) == [(1, "max.connections.per.ip.overrides")]
+    assert "has 36000 bytes; a string of Kafka has at most 32767" in errors[1, "max.connections.per.ip.overrides"]
+    assert await admin.alter_broker_configs({1: {"log.cleaner.backoff.ms": None}}) == {}
+
+
+async def test_a_broker_that_closes_the_connection_is_an_error_of_its_own_and_others_are_asked(
+    admin: KafkaPythonAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alter = broker_config_requests._alter
+
+    def closed_by_1(client: KafkaAdminClient, broker: int | None, values: Mapping[str, str | None]) -> str:
+        if broker == 1:
+            raise KafkaConnectionError("Connection closed by peer")
+        return alter(client, broker, values)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broker_config_requests, "_alter", closed_by_1)
+        changes: ConfigChanges = {number: {"log.cleaner.backoff.ms": "16000"} for number in range(3)}
+        errors = await admin.alter_broker_configs(changes)
+        assert list(errors) == [(1, "log.cleaner.backoff.ms")]
+        assert errors[1, "log.cleaner.backoff.ms"].startswith(f"{NO_ANSWER}KafkaConnectionError: ")
+        with pytest.raises(KafkaUnavailable, match=r"^KafkaConnectionError: "):
+            await admin.set_broker_config(1, "log.cleaner.backoff.ms", "16000")
+    undone: ConfigChanges = {number: {"log.cleaner.backoff.ms": None} for number in range(3)}
+    assert await admin.alter_broker_configs(undone) == {}
