@@ -563,7 +563,9 @@ def _restore_leaders(roll: Roll, facts: RollFacts, batch: Sequence[RollMember]) 
 
 def _next(roll: Roll, facts: RollFacts) -> RollDecision:
     done = (*roll.done, *roll.batch)
-    ended = replace(roll, batch=(), done=done, pods={}, progressed="", behind=0, batches_done=roll.batches_done + 1)
+    left = tuple(member for member in roll.plan if member.id not in roll.batch)
+    count = roll.batches_done + 1
+    ended = replace(roll, batch=(), done=done, pods={}, progressed="", behind=0, batches_done=count, plan=left)
     return _to(facts, ended, "PickNext")
 
 

@@ -17,10 +17,12 @@ from ottla_operator.api.objects import (
     KAFKA_TOPIC,
     NAMESPACE,
     NODE,
+    POD,
     STATEFUL_SET,
     Obj,
     ResourceKind,
     dig,
+    has_condition,
     is_terminating,
     label,
     name_of,
@@ -83,13 +85,15 @@ class TaskSupervisor:
         """Handles one watch event: ADDED, MODIFIED, DELETED, or None for an object of the first list."""
         kind = obj["kind"]
         before = None
-        for one in (NODE, NAMESPACE, KAFKA_CLUSTER, KAFKA_TOPIC):
+        for one in (NODE, NAMESPACE, KAFKA_CLUSTER, KAFKA_TOPIC, POD):
             if kind == one.kind:
                 before = self._cache.get(one, namespace_of(obj), name_of(obj))
         if not (self._cache.remove(obj) if event == "DELETED" else self._cache.put(obj)):
             return
         if kind == KAFKA_TOPIC.kind:
             self._queue_documents_of(before)
+        if kind == POD.kind and event != "DELETED" and _is_broker_back(before, obj):
+            self._queue_waiting_topics(obj)
         if event != "DELETED" and kind == KAFKA_CLUSTER.kind and _is_same_for_topics(before, obj):
             self._wake(obj, with_topics=False)
         elif (
@@ -137,6 +141,12 @@ class TaskSupervisor:
         """Queues the KafkaTopics that name the same topic as this one: another of them may have it now."""
         if document is not None and (key := cluster_of(document)) in self._topics:
             self._topics[key][1].queue_documents_of(declared_topic(document))
+
+    def _queue_waiting_topics(self, pod: Obj) -> None:
+        """Queues the KafkaTopics that wait for a time. For one with as many replicas as there are brokers a roll is a
+        series of short times in which all are there, and the next try could miss each of them."""
+        if (key := cluster_of(pod)) in self._topics:
+            self._topics[key][1].queue.queue_requeued()
 
     async def resync(self, kinds: Sequence[ResourceKind], namespaces: Sequence[str]) -> None:
         """Compares the cache with what the API server lists, and wakes the tasks of what differs. Reads only.
@@ -307,6 +317,12 @@ def _is_same_for_topics(before: Obj | None, after: Obj) -> bool:
         and is_terminating(before) == is_terminating(after)
         and bool(dig(before, "spec") == dig(after, "spec"))
     )
+
+
+def _is_broker_back(before: Obj | None, after: Obj) -> bool:
+    """Whether the pod of a broker has become ready: its broker is registered."""
+    was_ready = before is not None and uid_of(before) == uid_of(after) and has_condition(before, "Ready")
+    return label(after, BROKER_ID) is not None and has_condition(after, "Ready") and not was_ready
 
 
 def _has_same_labels(before: Obj, after: Obj) -> bool:

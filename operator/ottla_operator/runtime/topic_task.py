@@ -148,6 +148,8 @@ class TopicTask:
         self._broker_ids = broker_ids
         self._asked_brokers = asked_brokers
         self._kafka = KafkaConnection(environment.kafka)
+        self._unanswered = 0
+        """How many batches in a row asked for changes that were not answered."""
         self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}.topics")
         self._writer = TopicWriter(
             key, cache, api, environment, self._log, self.queue_documents_of, self._prerequisites.wrote_status
@@ -254,9 +256,14 @@ class TopicTask:
         decided = await self._each(partial(self._decide, lives, brokers, limits), need)
         try:
             await self._change(kafka, cluster, decided)
-        except KafkaUnavailable:
-            self.queue.stall(item.name for item in decided if item.decision.changes)
+        except KafkaUnavailable as error:
+            self._unanswered += 1
+            asked = [item for item in decided if item.decision.changes]
+            self.queue.stall(item.name for item in asked)
+            if self._unanswered > 1:  # the first one may have met a broker that restarts, or takes its time
+                await self._stall(asked, str(error))
             raise
+        self._unanswered = 0
 
     async def _without_shortfall(self, cluster: _ClusterState, resources: Sequence[Obj]) -> list[Obj]:
         """Those for which nothing is lacking (`runtime.prerequisites`). The others are looked at again later.
@@ -308,11 +315,17 @@ class TopicTask:
             self.queue.done(item.name)
         return item
 
-    async def _stall(self, items: Sequence[_Item]) -> None:
-        """Keeps KafkaTopics until a broker answers, and shows in status what they wait for."""
+    async def _stall(self, items: Sequence[_Item], change: str = "") -> None:
+        """Keeps KafkaTopics until a broker answers, and shows in status what they wait for.
+
+        Args:
+            change: why a change of the topics is not answered, for their status; "" for none.
+        """
         self.queue.stall(item.name for item in items)
         await self._each(
-            lambda item: self._writer.write_status(item.facts.resource, waiting(item.facts)), items, is_stalled=True
+            lambda item: self._writer.write_status(item.facts.resource, waiting(item.facts, change)),
+            items,
+            is_stalled=True,
         )
 
     def _limits(

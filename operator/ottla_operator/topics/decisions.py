@@ -242,17 +242,24 @@ def refused(facts: TopicFacts, error: str) -> Obj:
     return _status(facts, condition_false(READY, reason or KAFKA_ERROR, message if reason else error))
 
 
-def waiting(facts: TopicFacts) -> Obj | None:
-    """The status while no broker answers; None when the current status is still true."""
+def waiting(facts: TopicFacts, change: str = "") -> Obj | None:
+    """The status while no broker answers; None when the current status is still true.
+
+    Args:
+        change: why a change of the topic is not answered, "" for none. The first reason stays shown.
+    """
     if is_terminating(facts.resource):
         return _terminating(
             facts, f"topic {facts.topic.topic_name} is deleted first, and no broker answers; {_HOW_TO_KEEP}"
         )
     if facts.problems:
         return _status(facts, invalid_spec(READY, facts.problems))
-    if dig(facts.resource, "status", "topicId") is not None and _recorded(facts) is not None and _was_served(facts):
+    is_served = dig(facts.resource, "status", "topicId") is not None and _recorded(facts) is not None
+    shown = str(dig(facts.resource, "status", "conditions", 0, "message") or "")
+    if shown.startswith(_UNANSWERED) or (is_served and _was_served(facts) and not change):
         return None
-    return _status(facts, condition_false(READY, "WaitingForKafka", "no broker answers"))
+    message = f"{_UNANSWERED}{change[:_WHY_LENGTH]}" if change else "no broker answers"
+    return _status(facts, condition_false(READY, "WaitingForKafka", message))
 
 
 def found_existing(facts: TopicFacts, topic_id: str) -> Obj:
@@ -310,6 +317,8 @@ def is_refused_here(resource: Obj) -> bool:
     return bool(dig(resource, "status", "conditions", 0, "reason") == NAMESPACE_NOT_ALLOWED)
 
 
+_WHY_LENGTH = 300
+_UNANSWERED = "the brokers do not answer the change: "
 _HOW_TO_KEEP = "spec.deletionPolicy: Retain deletes the KafkaTopic and keeps the topic"
 
 

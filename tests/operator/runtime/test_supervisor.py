@@ -8,7 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from ottla_operator.api.objects import CLAIM, KAFKA_CLUSTER, KAFKA_TOPIC, NODE, POD, SERVICE, STATEFUL_SET, Obj, dig
+from ottla_operator.api import names
+from ottla_operator.api.objects import (
+    CLAIM,
+    KAFKA_CLUSTER,
+    KAFKA_TOPIC,
+    NODE,
+    POD,
+    SERVICE,
+    STATEFUL_SET,
+    Obj,
+    dig,
+    new,
+)
 from ottla_operator.api.rights import Right
 from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.roller import machine
@@ -372,3 +384,31 @@ async def test_a_written_status_of_a_cluster_queues_none_of_its_topics_and_a_cha
     queue.take(10, with_stalled=True)
     world.kubernetes.remove(KAFKA_CLUSTER, "orders")
     assert len(queue) == 2
+
+
+async def test_topics_that_wait_for_brokers_are_tried_again_when_one_is_back() -> None:
+    """A topic with three replicas on three brokers can be created only between two restarts of a roll."""
+    world = World()
+    world.kubernetes.put(copy.deepcopy(CLUSTER))
+    world.kubernetes.put(document("a"))
+    queue = world.supervisor._topics["default", "orders"][1].queue
+    labels = names.labels("orders", names.BROKER, broker_id="1")
+
+    def show(is_ready: str, **metadata: str) -> None:
+        pod = new(POD, "default", "orders-broker-1-0", {**labels, **metadata})
+        world.kubernetes.put({**pod, "status": {"conditions": [{"type": "Ready", "status": is_ready}]}})
+
+    def waits() -> bool:
+        queue.take(10, with_stalled=True)
+        queue.requeue_after("a", 10.0)
+        return len(queue) == 0
+
+    show("False")
+    assert waits()
+    show("False", seen="again")
+    assert len(queue) == 0
+    show("True")
+    assert queue.take(10, with_stalled=True) == ["a"] and waits()
+    show("True", seen="again")
+    assert len(queue) == 0
+    await world.supervisor.close()

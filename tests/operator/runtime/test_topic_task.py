@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from ottla_operator.topics.decisions import (
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
+    TopicChange,
     TopicDescription,
 )
 from tests.operator.fleet import Fleet
@@ -380,3 +382,30 @@ async def test_a_created_topic_stays_recorded_when_its_cluster_is_deleted_and_ap
     assert topics.ready()[0] == "True"
     assert dig(topics.there(), "status", "adopted") is False
     assert dig(topics.there(), "metadata", "finalizers") == [TOPIC_FINALIZER]
+
+
+async def test_why_the_brokers_do_not_answer_a_change_is_in_the_condition_when_it_happens_again(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first time it may be a broker that restarts."""
+    error = "KafkaConnectionError: Connection closed by peer"
+    asked = []
+
+    async def closed(changes: Sequence[TopicChange]) -> Mapping[str, str]:
+        asked.append(changes)
+        raise KafkaUnavailable(f"{error} {len(asked)}")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(topics.kafka, "change", closed)
+        topics.apply()
+        topics.task.queue_all()
+        with pytest.raises(KafkaUnavailable):
+            await topics.task.reconcile_batch()
+        assert "status" not in topics.there()
+        for _ in range(2):
+            with pytest.raises(KafkaUnavailable):
+                await topics.task.reconcile_batch()
+            assert topics.ready() == ("False", "WaitingForKafka")
+            assert topics.message() == f"the brokers do not answer the change: {error} 2"
+    await topics.settle()
+    assert topics.ready() == ("True", "AsDeclared")
