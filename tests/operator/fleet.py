@@ -410,6 +410,7 @@ class InMemoryKafka:
 
     def _alter(self, broker: int | None, values: Mapping[str, str | None], ready: Sequence[int]) -> str:
         """As a broker checks it. Returns the error."""
+        assert all(len(value) < 1 << 15 for value in values.values() if value), "the broker closes the connection"
         stored = self.dynamic.get(broker, {})
         new = {key: value for key, value in stored.items() if key not in values}
         new |= {key: value for key, value in values.items() if value is not None}

@@ -567,6 +567,8 @@ def _without(live: Any, last: Any, wanted: Any, field: str = "") -> Any:
 def _fault(obj: Obj) -> str:
     """Of what an API server refuses: what others and we have written of an object and does not go together."""
     spec = obj.get("spec") or {}
+    if fault := _oversize(obj):
+        return fault
     ports = [port.get("name") for port in spec.get("ports") or []] if obj["kind"] == "Service" else []
     if len(set(ports)) != len(ports):
         return "spec.ports: Duplicate value"
@@ -575,6 +577,26 @@ def _fault(obj: Obj) -> str:
     for volume in dig(spec, "template", "spec", "volumes") or []:
         if len(volume) > 2:
             return f"volume {volume['name']}: may not specify more than 1 volume type"
+    return ""
+
+
+def _oversize(obj: Obj) -> str:
+    """What of an object is longer than an API server takes. Pods get a label with their StatefulSet's name and a hash.
+
+    Source: validation.go of k8s.io/apimachinery and of pkg/apis/core.
+    """
+    if len(name_of(obj)) > (52 if obj["kind"] == STATEFUL_SET.kind else 253):
+        return "metadata.name: Invalid value: must be no more than 253 characters"
+    for metadata in (obj["metadata"], dig(obj, "spec", "template", "metadata") or {}):
+        for key, value in (metadata.get("labels") or {}).items():
+            if len(value) > 63:
+                return f"metadata.labels: Invalid value: {key}: must be no more than 63 bytes"
+        annotations = metadata.get("annotations") or {}
+        if sum(len(f"{key}{value}".encode()) for key, value in annotations.items()) > 256 << 10:
+            return "metadata.annotations: Too long: may not be more than 262144 bytes"
+    data = obj.get("data") or {} if obj["kind"] == "ConfigMap" else {}
+    if sum(len(f"{key}{value}".encode()) for key, value in data.items()) > 1 << 20:
+        return "[]: Too long: may not be more than 1048576 bytes"
     return ""
 
 

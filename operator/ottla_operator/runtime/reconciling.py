@@ -1,6 +1,7 @@
 """The loop of a task that reconciles one object: when it is woken, and when its own time has come.
 
-A failure backs off for its own object only, from 1 s to 5 min.
+A failure backs off for its own object only, from 1 s to 5 min. A change of the document ends the back-off, and nothing
+else does: events of pods would have a write that the API server refuses repeated with each of them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ottla_operator.effects.ports import ApiError
 from ottla_operator.runtime.back_off import back_off_s
@@ -20,11 +21,15 @@ STUCK_S = 600.0
 
 @dataclass(slots=True)
 class RunningTask:
-    """A task that runs. `dirty`: set by who wakes it. `step_at`: when it made its last step; inf while it waits."""
+    """A task that runs. `dirty`: set by who wakes it. `step_at`: when it made its last step; inf while it waits.
+
+    `corrected`: set when the document has changed, which may end what a write was refused for.
+    """
 
     task: asyncio.Task[None]
     dirty: asyncio.Event
     step_at: float
+    corrected: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 async def reconcile_forever(
@@ -51,6 +56,7 @@ async def reconcile_forever(
         await may_write()
         own.step_at = loop.time()
         own.dirty.clear()
+        own.corrected.clear()
         try:
             pause = await reconcile()
             failures = 0
@@ -58,7 +64,8 @@ async def reconcile_forever(
             failures += 1
             pause = back_off_s(failures)
             log.warning("%s: %s; again in %.0f s", what, error, pause)
-            await asyncio.sleep(pause)
+            if await _is_set_within(own.corrected, pause):
+                failures = 0
             continue
         except Exception:  # a bug; the other objects go on
             failures += 1
@@ -76,3 +83,12 @@ async def reconcile_forever(
                 await own.dirty.wait()
         except TimeoutError:
             pass
+
+
+async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

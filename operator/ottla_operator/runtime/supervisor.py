@@ -44,7 +44,7 @@ from ottla_operator.runtime.roll_turns import RollTurns
 from ottla_operator.runtime.topic_task import TopicTask
 
 WITHOUT_KAFKA_S = 5.0
-"""How often brokers are asked while none answers."""
+"""How often brokers are asked while none answers; sooner at first: in a roll others do."""
 
 
 class TaskSupervisor:
@@ -90,6 +90,9 @@ class TaskSupervisor:
                 before = self._cache.get(one, namespace_of(obj), name_of(obj))
         if not (self._cache.remove(obj) if event == "DELETED" else self._cache.put(obj)):
             return
+        running = self._clusters.get((namespace_of(obj), name_of(obj))) if kind == KAFKA_CLUSTER.kind else None
+        if running is not None and not _is_same_document(before, obj):
+            running.corrected.set()
         if kind == KAFKA_TOPIC.kind:
             self._queue_documents_of(before)
         if kind == POD.kind and event != "DELETED" and _is_broker_back(before, obj):
@@ -273,7 +276,7 @@ class TaskSupervisor:
 
     async def _run_topics(self, key: Key, topics: TopicTask) -> None:
         loop = asyncio.get_running_loop()
-        failures = 0
+        failures = unanswered = 0
         resync_at, ask_at = loop.time() + RESYNC_S, 0.0
         try:
             while True:
@@ -297,9 +300,11 @@ class TaskSupervisor:
                     if loop.time() >= max(topics.audit_at, ask_at):
                         await topics.audit()
                     failures = 0
+                    unanswered = unanswered if topics.queue.has_stalled else 0
                 except KafkaUnavailable as error:
                     self._log.info("topics of %s/%s wait: %s", *key, error)
-                    ask_at = loop.time() + WITHOUT_KAFKA_S
+                    unanswered += 1
+                    ask_at = loop.time() + min(back_off_s(unanswered), WITHOUT_KAFKA_S)
                 except Exception as error:  # a bug
                     failures += 1
                     pause = back_off_s(failures)
@@ -317,6 +322,12 @@ def _is_same_for_topics(before: Obj | None, after: Obj) -> bool:
         and is_terminating(before) == is_terminating(after)
         and bool(dig(before, "spec") == dig(after, "spec"))
     )
+
+
+def _is_same_document(before: Obj | None, after: Obj) -> bool:
+    """Whether a person has changed nothing of a KafkaCluster: neither spec nor annotations."""
+    parts = (("spec",), ("metadata", "annotations"), ("metadata", "uid"))
+    return before is not None and all(dig(before, *path) == dig(after, *path) for path in parts)
 
 
 def _is_broker_back(before: Obj | None, after: Obj) -> bool:

@@ -38,12 +38,17 @@ BROKER_CONFIGS: tuple[dict[str, Any] | None, ...] = (
     {"log.retention.hours": "5"},
     {"log.retention.hours": 13},
     {"no.such": 1},
+    {"log.retention.hours": 5, "max.connections.per.ip.overrides": "127.0.0.1:5," * 2731 + "127.0.0.1:5"},
+    {"log.retention.hours": 6, "authorizer.class.name": "x" * 32_768},
 )
-"""With 13 a broker does not start (`World`)."""
+"""The last two are longer than a string of Kafka. With 13 a broker does not start (`World`)."""
+LONG = {"metadata": {"annotations": {"long": "x" * (250 << 10)}}}
+"""With the operator's own annotations these are more than an object may have."""
 SPEC = (
     st.tuples(st.just("spec.brokers.replicas"), st.sampled_from((1, 2, 3)))
     | st.tuples(st.just("spec.brokers.config"), st.sampled_from(BROKER_CONFIGS))
-    | st.tuples(st.just("spec.brokers.racks"), st.sampled_from((None, ["zone-a", "zone-b"], ["zone-x"])))
+    | st.tuples(st.just("spec.brokers.racks"), st.sampled_from((None, ["zone-a", "zone-b"], ["zone-x"], ["z" * 64])))
+    | st.tuples(st.just("spec.brokers.template"), st.sampled_from((None, {"pod": LONG}, {"service": LONG})))
     | st.tuples(st.just("spec.rolling"), st.sampled_from((None, {"maxBatch": 1}, {"leadershipTimeoutSeconds": 1})))
     | st.tuples(st.just("spec.brokers.claimDeletionPolicy"), st.sampled_from((None, "Delete")))
     | st.tuples(st.just("spec.paused"), st.sampled_from((None, True)))
@@ -62,8 +67,10 @@ POOLS: tuple[list[dict[str, Any]] | None, ...] = (
     [{"name": "a", "replicas": 1}, {"name": "b", "replicas": 1, "disks": [{**_D1, "name": "d0"}, _D1]}],
     [{"name": "a", "replicas": 1}, {"name": "a", "replicas": 1}],
     [{"name": "a", "replicas": 1, "disk": []}],
+    [{"name": "a", "replicas": 2, "idRange": {"first": 1000, "last": 1001}}],
+    [{"name": "a", "replicas": 2, "disks": [{**_D1, "storageClassName": "s" * 254}]}],
 )
-"""The last two are wrong."""
+"""The last four are wrong."""
 DYNAMIC_VALUES = (("message.max.bytes", "7000"), ("log.retention.ms", "60000"), ("log.cleaner.threads", "2"))
 SIZES = st.sampled_from((*ONE_GIB, *MORE, *ODD_SIZES))
 

@@ -15,7 +15,7 @@ from tests.operator.model_based.machine import Machine
 
 DOCUMENTS = ("a", "b", "flights")
 TOPICS = (None, "flights", "flights")
-ODD_TOPICS = (".", "__consumer_offsets")
+ODD_TOPICS = (".", "__consumer_offsets", "t" * 250)
 CONFIGS: tuple[dict[str, Any], ...] = (
     {},
     {"retention.ms": 604800000},
@@ -35,6 +35,7 @@ WRONG_CONFIGS: tuple[dict[str, Any], ...] = (
     {"retention.ms": {"a": 1}},
     {"no.such": 1},
     {"min.compaction.lag.ms": 100, "max.compaction.lag.ms": 10},
+    {"follower.replication.throttled.replicas": "0:1," * 8192 + "0:1"},
 )
 
 documents = st.sampled_from(DOCUMENTS)

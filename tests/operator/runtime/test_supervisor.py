@@ -22,9 +22,10 @@ from ottla_operator.api.objects import (
     new,
 )
 from ottla_operator.api.rights import Right
+from ottla_operator.effects.ports import ApiError
 from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.roller import machine
-from ottla_operator.runtime import topic_task
+from ottla_operator.runtime import reconciling, topic_task
 from ottla_operator.runtime.object_cache import ObjectCache
 from ottla_operator.runtime.supervisor import TaskSupervisor
 from ottla_operator.topics.decisions import DeleteTopic, TopicDescription
@@ -411,4 +412,40 @@ async def test_topics_that_wait_for_brokers_are_tried_again_when_one_is_back() -
     assert queue.take(10, with_stalled=True) == ["a"] and waits()
     show("True", seen="again")
     assert len(queue) == 0
+    await world.supervisor.close()
+
+
+async def test_a_refused_write_is_tried_again_at_once_when_the_document_is_corrected_and_at_no_other_event(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After many refusals the next try is minutes away."""
+    monkeypatch.setattr(reconciling, "back_off_s", lambda failures: 3600.0)
+    world = World()
+    world.allowed.set()
+    world.kubernetes.put(copy.deepcopy(CLUSTER))
+    await world.until(lambda: world.is_ready("orders"))
+    await world.until_at_rest()
+    refused: list[Obj] = []
+
+    def admit(obj: Obj) -> Obj:
+        if dig(obj, "metadata", "annotations", "team") == "wrong":
+            refused.append(obj)
+            raise ApiError(403, "Forbidden", "no team of this name")
+        return obj
+
+    world.kubernetes.webhook = admit
+    spec = copy.deepcopy(CLUSTER["spec"])
+    spec["brokers"]["template"] = {"service": {"metadata": {"annotations": {"team": "wrong"}}}}
+    world.kubernetes.edit(KAFKA_CLUSTER, "orders", spec=spec)
+    await world.until(lambda: bool(refused))
+    running = world.supervisor._clusters["default", "orders"]
+    await asyncio.sleep(0)
+    tries = len(refused)
+    running.dirty.set()
+    world.kubernetes.put(node("n9", "zone-a"))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(refused) == tries
+    world.kubernetes.edit(KAFKA_CLUSTER, "orders", spec=CLUSTER["spec"])
+    await world.until(lambda: world.is_ready("orders"))
     await world.supervisor.close()
