@@ -23,6 +23,7 @@ from ottla_operator.api.objects import (
 )
 from ottla_operator.planning.snapshot import ContainerImages
 from tests.operator.model_based.fleet_rules import FleetRules
+from tests.operator.model_based.long_text import LongText
 
 OWNED = (STATEFUL_SET, POD, SERVICE, CONFIG_MAP, DISRUPTION_BUDGET, SECRET)
 ONE_GIB = ("1Gi", "1024Mi", "1073741824", "1073741824.0", "1048576Ki", "1.0Gi")
@@ -38,11 +39,11 @@ BROKER_CONFIGS: tuple[dict[str, Any] | None, ...] = (
     {"log.retention.hours": "5"},
     {"log.retention.hours": 13},
     {"no.such": 1},
-    {"log.retention.hours": 5, "max.connections.per.ip.overrides": "127.0.0.1:5," * 2731 + "127.0.0.1:5"},
-    {"log.retention.hours": 6, "authorizer.class.name": "x" * 32_768},
+    {"log.retention.hours": 5, "max.connections.per.ip.overrides": LongText("127.0.0.1:5," * 2731 + "127.0.0.1:5")},
+    {"log.retention.hours": 6, "authorizer.class.name": LongText("x" * 32_768)},
 )
 """The last two are longer than a string of Kafka. With 13 a broker does not start (`World`)."""
-LONG = {"metadata": {"annotations": {"long": "x" * (250 << 10)}}}
+LONG = {"metadata": {"annotations": {"long": LongText("x" * (250 << 10))}}}
 """With the operator's own annotations these are more than an object may have."""
 SPEC = (
     st.tuples(st.just("spec.brokers.replicas"), st.sampled_from((1, 2, 3)))

@@ -11,11 +11,12 @@ from hypothesis.stateful import rule
 
 from ottla_operator.api.names import TOPIC_FINALIZER
 from ottla_operator.api.objects import KAFKA_TOPIC, dig
+from tests.operator.model_based.long_text import LongText
 from tests.operator.model_based.machine import Machine
 
 DOCUMENTS = ("a", "b", "flights")
 TOPICS = (None, "flights", "flights")
-ODD_TOPICS = (".", "__consumer_offsets", "t" * 250)
+ODD_TOPICS = (".", "__consumer_offsets", LongText("t" * 250))
 CONFIGS: tuple[dict[str, Any], ...] = (
     {},
     {"retention.ms": 604800000},
@@ -35,7 +36,7 @@ WRONG_CONFIGS: tuple[dict[str, Any], ...] = (
     {"retention.ms": {"a": 1}},
     {"no.such": 1},
     {"min.compaction.lag.ms": 100, "max.compaction.lag.ms": 10},
-    {"follower.replication.throttled.replicas": "0:1," * 8192 + "0:1"},
+    {"follower.replication.throttled.replicas": LongText("0:1," * 8192 + "0:1")},
 )
 
 documents = st.sampled_from(DOCUMENTS)
