@@ -183,6 +183,11 @@ async def test_suspend_stops_the_pod_keeps_the_checkpoint_and_ends_with_the_fiel
         ({"checkpoint": {"path": "/data"}}, "spec.checkpoint.path: must be a folder of the claim"),
         ({"source": {"files": {"path": "../in", "format": "text"}}}, "spec.source.files.path: must be a folder"),
         ({"checkpoint": {"size": "1Mi"}}, "spec.checkpoint.size: the claim has 1Gi"),
+        (
+            # What is not ASCII has six bytes of each character in the ConfigMap.
+            {"steps": [{"name": f"s{n}", "sql": f"select '{'ä' * 60_000}' as a from source"} for n in range(3)]},
+            "spec: as JSON, with the template of executors, has 108",
+        ),
     ],
 )
 async def test_a_wrong_field_is_named_and_what_runs_goes_on(
