@@ -9,7 +9,7 @@ Code outside this package reads values through attributes named after the key, n
 
 from __future__ import annotations
 
-from ottla_broker.config.broker import BrokerConfig, unknown_broker_keys
+from ottla_broker.config.broker import BrokerConfig, check_static_value, unknown_broker_keys
 from ottla_broker.config.broker_values import BrokerValues
 from ottla_broker.config.definitions import BROKER_KEYS, find_key
 from ottla_broker.config.definitions.topics import TOPIC_KEYS
@@ -17,6 +17,7 @@ from ottla_broker.config.description import ConfigDescription, Synonym
 from ottla_broker.config.dynamic import is_changeable, text_when_absent
 from ottla_broker.config.listeners import Endpoint, Listeners, ZooKeeperAddress
 from ottla_broker.config.releases import canonical_release, level, protocol_version
+from ottla_broker.config.suggestions import broker_key_is_meant, is_meant, topic_key_is_meant
 from ottla_broker.config.topic_values import TopicValues
 from ottla_broker.config.topics import INTERNAL_TOPICS, TopicConfig, validate_topic_config
 from ottla_broker.config.types import ConfigError, ConfigKey, ConfigSource, ConfigType, UpdateMode
@@ -39,12 +40,16 @@ __all__ = [
     "TopicValues",
     "UpdateMode",
     "ZooKeeperAddress",
+    "broker_key_is_meant",
     "canonical_release",
+    "check_static_value",
     "find_key",
     "is_changeable",
+    "is_meant",
     "level",
     "protocol_version",
     "text_when_absent",
+    "topic_key_is_meant",
     "unknown_broker_keys",
     "validate_topic_config",
 ]

@@ -44,12 +44,7 @@ class BrokerConfig(BrokerValues):
         self.unknown_keys: tuple[str, ...] = unknown_broker_keys(static)
         """Keys of the file that no table has, in its order; the broker logs one WARN line about them."""
         for name, text in static.items():
-            known = find_key(name)
-            if known is None:
-                continue
-            if known.known is Known.DYNAMIC:
-                raise ConfigError(name, text, "only a dynamic update sets it")
-            refuse_unserved(known, known.parse(text, name=name), name, text)
+            check_static_value(name, text)
         given = dict(static)
         for old, new in LEGACY_ALIASES.items():
             if old in given and new not in given:
@@ -153,6 +148,20 @@ class BrokerConfig(BrokerValues):
 
     def on_change(self, listener: ChangeListener) -> None:
         self._change_listeners.append(listener)
+
+
+def check_static_value(name: str, text: str) -> None:
+    """Checks one key of a file by itself; an unknown key has any value.
+
+    Raises:
+        ConfigError: the value cannot be used, or only a dynamic update sets the key.
+    """
+    known = find_key(name)
+    if known is None:
+        return
+    if known.known is Known.DYNAMIC:
+        raise ConfigError(name, text, "only a dynamic update sets it")
+    refuse_unserved(known, known.parse(text, name=name), name, text)
 
 
 def unknown_broker_keys(values: Mapping[str, object]) -> tuple[str, ...]:

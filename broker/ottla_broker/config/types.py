@@ -24,6 +24,8 @@ class ConfigError(ValueError):
         self.value = value
         self.allowed = allowed
         shown = "" if value is None else f" {value!r}"
+        self.reason = f"invalid value{shown}: {allowed}"
+        """The message without the key, for whoever names the field or the option instead."""
         super().__init__(f"invalid value{shown} for configuration {key}: {allowed}")
 
 
@@ -175,7 +177,13 @@ class ConfigKey:
 
     def parse(self, text: str, *, name: str | None = None) -> Any:
         """The typed value of a properties value; ConfigError names `name` (the key as it was written)."""
-        value = parse_value(name or self.name, self.type, text)
+        try:
+            value = parse_value(name or self.name, self.type, text)
+        except ConfigError as error:
+            if isinstance(self.validator, Bounds) and double_number(trimmed(text)) is None:
+                kind = "a number" if self.type is ConfigType.DOUBLE else "a whole number"
+                raise ConfigError(error.key, error.value, f"{kind}, {self.validator}") from None
+            raise
         self.check(value, name=name)
         return value
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ottla_broker.config import unknown_broker_keys
+from ottla_operator.model.broker_config import broker_value_problem
 from ottla_operator.model.disk_spec import DiskSpec, parse_broker_disk
-from ottla_operator.model.fields import Fields
+from ottla_operator.model.fields import LABEL_FORM, Fields
 from ottla_operator.model.kafka_version import PROTOCOL_KEY
 from ottla_operator.model.overrides import HIGHEST_BROKER_ID
 from ottla_operator.model.resources import Resources, parse_resources
@@ -203,7 +203,7 @@ def parse_pools(brokers: Fields, main: BrokerPool) -> tuple[BrokerPool, ...]:
 
 
 def _parse_pool(item: Fields, main: BrokerPool) -> BrokerPool:
-    name = item.text("name", None, pattern=POOL_NAME)
+    name = item.text("name", None, pattern=POOL_NAME, form=LABEL_FORM)
     if len(name) > POOL_NAME_LENGTH:
         item.problem("name", f"is longer than {POOL_NAME_LENGTH} characters")
     replicas = item.whole("replicas", None, lowest=0, highest=MOST_BROKERS)
@@ -247,14 +247,14 @@ def parse_disks(fields: Fields) -> tuple[DiskSpec, ...]:
 
 
 def parse_broker_config(fields: Fields) -> dict[str, str]:
-    """Broker keys that are known and that the operator does not set."""
+    """Broker keys that are known and that the operator does not set, each with a value that brokers take."""
     config = fields.config()
-    for key in config:
+    for key, value in config.items():
         if key in OWNED_KEYS:
             instead = f"; write {OWNED_INSTEAD[key]}" if key in OWNED_INSTEAD else ""
             fields.problem(f"config.{key}", f"is set by the operator; it cannot be set here{instead}")
-    for key in unknown_broker_keys({key: value for key, value in config.items() if key not in OWNED_KEYS}):
-        fields.problem(f"config.{key}", "is not a broker configuration key of Kafka 3.9")
+        elif wrong := broker_value_problem(key, value):
+            fields.problem(f"config.{key}", wrong)
     return config
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
-from ottla_operator.model.fields import Fields
+from ottla_operator.model.fields import LABEL_FORM, Fields
 from ottla_operator.model.quantity import quantity
 
 DISK_NAME = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
@@ -66,7 +66,7 @@ def parse_disk_overrides(override: Fields) -> tuple[DiskOverride, ...]:
     """
     found: dict[str, DiskOverride] = {}
     for item in override.items("disks"):
-        name = item.text("name", None, pattern=DISK_NAME)
+        name = item.text("name", None, pattern=DISK_NAME, form=LABEL_FORM)
         state = cast(DiskState, item.choice("state", DISK_STATES, "Active"))
         generation = item.whole("generation", 1, lowest=1, highest=HIGHEST_GENERATION)
         accepts = item.flag("acceptDataLoss")
@@ -80,7 +80,7 @@ def parse_disk_overrides(override: Fields) -> tuple[DiskOverride, ...]:
 
 
 def parse_broker_disk(fields: Fields) -> DiskSpec:
-    name = fields.text("name", None, pattern=DISK_NAME)
+    name = fields.text("name", None, pattern=DISK_NAME, form=LABEL_FORM)
     _check_length(fields, name)
     on_failure = cast(OnFailure, fields.choice("onFailure", ON_FAILURE, "Keep"))
     state = cast(DiskState, fields.choice("state", DISK_STATES, "Active"))

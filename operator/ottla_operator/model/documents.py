@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from ottla_operator.model.fields import Problem, is_meant
+from ottla_broker.config import is_meant
+from ottla_operator.model.fields import Problem
 from ottla_operator.model.kafka_cluster import KafkaCluster, parse_cluster
 from ottla_operator.model.kafka_pipeline import KafkaPipeline, parse_pipeline
 from ottla_operator.model.kafka_topic import KafkaTopic, parse_topic
@@ -58,6 +59,8 @@ class Documents:
     clusters: tuple[KafkaCluster, ...]
     topics: tuple[KafkaTopic, ...]
     pipelines: tuple[KafkaPipeline, ...] = ()
+    topic_places: tuple[str, ...] = ()
+    """Where each of `topics` is written: "topics.yaml, document 2"."""
 
 
 def load_documents(sources: Iterable[tuple[str, str]]) -> Documents:
@@ -71,6 +74,7 @@ def load_documents(sources: Iterable[tuple[str, str]]) -> Documents:
     topics: list[KafkaTopic] = []
     pipelines: list[KafkaPipeline] = []
     wrong: list[str] = []
+    places: dict[str, list[str]] = {"KafkaCluster": [], "KafkaTopic": [], "KafkaPipeline": []}
     for source, text in sources:
         try:
             documents = [document for document in yaml.load_all(text, _UniqueKeys) if document is not None]
@@ -85,19 +89,25 @@ def load_documents(sources: Iterable[tuple[str, str]]) -> Documents:
             problems: list[Problem] = []
             parsed = _parse(document, problems)
             wrong += [f"{place}: {problem}" for problem in problems]
+            if parsed is not None:
+                places[type(parsed).__name__].append(place)
             if isinstance(parsed, KafkaCluster):
                 clusters.append(parsed)
             elif isinstance(parsed, KafkaPipeline):
                 pipelines.append(parsed)
             elif parsed is not None:
                 topics.append(parsed)
-    wrong += _repeated("KafkaCluster", [cluster.name for cluster in clusters])
-    wrong += _repeated("KafkaTopic", [_full_name(topic) for topic in topics])
-    wrong += _repeated("KafkaPipeline", [_full_name(pipeline) for pipeline in pipelines])
-    wrong += _shared(topics)
+    names = {
+        "KafkaCluster": [cluster.name for cluster in clusters],
+        "KafkaTopic": [_full_name(topic) for topic in topics],
+        "KafkaPipeline": [_full_name(pipeline) for pipeline in pipelines],
+    }
+    for kind in places:
+        wrong += _repeated(kind, names[kind], places[kind])
+    wrong += _shared(topics, places["KafkaTopic"])
     if wrong:
         raise DocumentError(wrong)
-    return Documents(tuple(clusters), tuple(topics), tuple(pipelines))
+    return Documents(tuple(clusters), tuple(topics), tuple(pipelines), tuple(places["KafkaTopic"]))
 
 
 def _place(error: yaml.YAMLError) -> str:
@@ -113,10 +123,13 @@ def _reason(error: yaml.YAMLError) -> str:
 
 def _parse(document: Any, problems: list[Problem]) -> KafkaCluster | KafkaTopic | KafkaPipeline | None:
     if not isinstance(document, Mapping):
-        problems.append(Problem("kind", "the document is not a mapping with apiVersion, kind, metadata and spec"))
+        other = "; this is a properties file: `ottla broker run` runs one" if _is_properties(document) else ""
+        message = f"the document is not a mapping with apiVersion, kind, metadata and spec{other}"
+        problems.append(Problem("kind", message))
         return None
     if document.get("apiVersion") != API_VERSION:
-        problems.append(Problem("apiVersion", f"must be {API_VERSION}, not {document.get('apiVersion')!r}"))
+        wrong = f", not {document['apiVersion']!r}" if "apiVersion" in document else ""
+        problems.append(Problem("apiVersion", f"must be {API_VERSION}{wrong}"))
         return None
     kind = document.get("kind")
     if kind == "KafkaCluster":
@@ -132,20 +145,26 @@ def _parse(document: Any, problems: list[Problem]) -> KafkaCluster | KafkaTopic 
         problems += found
         return pipeline
     kinds = ("KafkaCluster", "KafkaTopic", "KafkaPipeline")
-    problems.append(Problem("kind", f"must be one of {', '.join(kinds)}, not {kind!r}{is_meant(str(kind), kinds)}"))
+    wrong = "" if kind is None else f", not {kind!r}{is_meant(str(kind), kinds)}"
+    problems.append(Problem("kind", f"must be one of {', '.join(kinds)}{wrong}"))
     return None
 
 
-def _shared(topics: list[KafkaTopic]) -> list[str]:
+def _is_properties(document: Any) -> bool:
+    """Whether YAML has read a properties file, which is one long text for it."""
+    return isinstance(document, str) and "=" in document.split(" ")[0]
+
+
+def _shared(topics: list[KafkaTopic], places: list[str]) -> list[str]:
     """Conflicting topics: on Kubernetes the oldest KafkaTopic has the topic; documents in files have no age."""
-    documents: dict[tuple[str, str, str], list[str]] = {}
-    for topic in topics:
-        place = (topic.cluster_namespace or topic.namespace, topic.cluster, topic.topic_name)
-        documents.setdefault(place, []).append(_full_name(topic))
+    documents: dict[tuple[str, str, str], dict[str, str]] = {}
+    for topic, place in zip(topics, places, strict=True):
+        key = (topic.cluster_namespace or topic.namespace, topic.cluster, topic.topic_name)
+        documents.setdefault(key, {}).setdefault(_full_name(topic), place)
     return [
-        f"KafkaTopics {' and '.join(dict.fromkeys(names))} name one topic, {topic}"
-        for (_, _, topic), names in documents.items()
-        if len(set(names)) > 1
+        f"KafkaTopics {' and '.join(found)} name one topic, {topic}: {_all_of(list(found.values()))}"
+        for (_, _, topic), found in documents.items()
+        if len(found) > 1
     ]
 
 
@@ -153,5 +172,16 @@ def _full_name(named: KafkaTopic | KafkaPipeline) -> str:
     return named.name if named.namespace == "default" else f"{named.namespace}/{named.name}"
 
 
-def _repeated(kind: str, names: list[str]) -> list[str]:
-    return [f"{kind} {name} is declared twice" for name in dict.fromkeys(names) if names.count(name) > 1]
+def _repeated(kind: str, names: list[str], places: list[str]) -> list[str]:
+    found: dict[str, list[str]] = {}
+    for name, place in zip(names, places, strict=True):
+        found.setdefault(name, []).append(place)
+    return [f"{kind} {name} is declared twice: {_all_of(where)}" for name, where in found.items() if len(where) > 1]
+
+
+def _all_of(places: list[str]) -> str:
+    """
+    >>> _all_of(["a.yaml, document 1", "b.yaml, document 1"])
+    'in a.yaml, document 1, and in b.yaml, document 1'
+    """
+    return ", and ".join(f"in {place}" for place in places)

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ottla_broker.config import is_meant
 from ottla_operator.model.quantity import quantity, quantity_bytes
+
+LABEL_FORM = "lower case letters, digits and -, with a letter or digit at both ends"
+SUBDOMAIN_FORM = "lower case letters, digits, - and ., with a letter or digit at both ends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +46,8 @@ class Fields:
         self.known.add(name)
         return self.values.get(name) is not None
 
-    def text(self, name: str, default: str | None = None, *, pattern: str | None = None) -> str:
-        """A string; required when there is no default."""
+    def text(self, name: str, default: str | None = None, *, pattern: str | None = None, form: str = "") -> str:
+        """A string; required when there is no default. `form`: the pattern in words."""
         self.known.add(name)
         value = self.values.get(name)
         if value is None:
@@ -54,7 +58,7 @@ class Fields:
             self.problem(name, f"must be a string, not {value!r}")
             return default or ""
         if pattern is not None and not re.fullmatch(pattern, value):
-            self.problem(name, f"{value!r} does not match {pattern}")
+            self.problem(name, f"must be {form or pattern}, not {value!r}")
         return value
 
     def whole(self, name: str, default: int | None = None, *, lowest: int = 1, highest: int = 2**31 - 1) -> int:
@@ -174,18 +178,6 @@ class Fields:
             if name not in self.known:
                 expected = ", ".join(sorted(self.known))
                 self.problem(str(name), f"is not a field here; there are {expected}{is_meant(str(name), self.known)}")
-
-
-def is_meant(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the known one that is most like it, or "".
-
-    >>> is_meant("stpes", ["source", "steps"]), is_meant("x", ["source", "steps"])
-    ('; is steps meant?', '')
-    """
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, list(known), n=1)
-    return f"; is {close[0]} meant?" if close else ""
 
 
 def scalar_text(value: object) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast, get_args
 
 from ottla_broker.config import UpdateMode, find_key
 from ottla_broker.config.log_levels import LEVELS
+from ottla_operator.model.broker_config import broker_value_problem, joint_problem
 from ottla_operator.model.broker_pools import (
     DEFAULTED,
     MAIN_POOL,
@@ -31,6 +32,7 @@ from ottla_operator.model.topic_namespaces import ONLY_OWN_NAMESPACE, TopicNames
 
 CLUSTER_NAME = r"[a-z]([a-z0-9-]*[a-z0-9])?"
 """Names of Services begin with the name of the cluster, and have to begin with a letter."""
+CLUSTER_NAME_FORM = "lower case letters, digits and -, beginning with a letter and not ending with -"
 CLUSTER_NAME_LENGTH = 40
 DEFAULT_REPLICAS = 3
 DEFAULT_ZOOKEEPER_REPLICAS = 3
@@ -40,6 +42,7 @@ ClaimDeletionPolicy = Literal["Retain", "Delete"]
 CLAIM_DELETION_POLICIES: tuple[str, ...] = get_args(ClaimDeletionPolicy)
 
 IMAGE = r"[A-Za-z0-9][A-Za-z0-9._:/@-]*"
+IMAGE_FORM = "the name of an image, such as registry.example.com/ottla:1.0"
 IMAGE_PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
 IMAGE_UPDATE_POLICIES = ("Keep", "FollowOperator")
 OF_OWN_ENSEMBLE = ("replicas", "disk", "logDisk", "resources", "template", "image", "claimDeletionPolicy")
@@ -142,7 +145,7 @@ def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Probl
     problems: list[Problem] = []
     root = Fields(document, "", problems, {"apiVersion", "kind", "status"})
     metadata = root.child("metadata")
-    name = metadata.text("name", pattern=CLUSTER_NAME)
+    name = metadata.text("name", pattern=CLUSTER_NAME, form=CLUSTER_NAME_FORM)
     if len(name) > CLUSTER_NAME_LENGTH:
         metadata.problem("name", f"is longer than {CLUSTER_NAME_LENGTH} characters")
     namespace = metadata.text("namespace", "default")
@@ -155,7 +158,7 @@ def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Probl
         topics=_parse_topics(spec.child("topics")),
         paused=spec.flag("paused"),
         rolling=parse_rolling(spec),
-        image=spec.text("image", "", pattern=IMAGE),
+        image=spec.text("image", "", pattern=IMAGE, form=IMAGE_FORM),
         image_pull_policy=spec.choice("imagePullPolicy", IMAGE_PULL_POLICIES, ""),
         image_update_policy=spec.choice("imageUpdatePolicy", IMAGE_UPDATE_POLICIES, IMAGE_UPDATE_POLICIES[0]),
         rebalance=parse_rebalance(spec),
@@ -165,7 +168,19 @@ def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Probl
     spec.finish()
     root.finish()
     problems += cluster_problems(document)
+    _check_config_together(cluster, problems)
     return cluster, problems
+
+
+def _check_config_together(cluster: KafkaCluster, problems: list[Problem]) -> None:
+    """Reports the keys that are good by themselves and not together, of each pool, once where pools share them."""
+    if any(".config" in problem.path for problem in problems):
+        return
+    defaults = default_broker_config(cluster)
+    found = [
+        joint_problem(pool.path_of("config"), pool.config, defaults) for pool in cluster.brokers.pools if pool.config
+    ]
+    problems += dict.fromkeys(problem for problem in found if problem is not None)
 
 
 def default_broker_config(cluster: KafkaCluster, brokers: int | None = None) -> dict[str, str]:
@@ -233,7 +248,7 @@ def _parse_unmanaged(fields: Fields, config: Collection[str]) -> frozenset[str]:
         if key in config:
             fields.problem("unmanagedConfig", f"{key} is in config too; a key is either declared or left alone")
         elif known is None:
-            fields.problem("unmanagedConfig", f"{key} is not a broker configuration key of Kafka 3.9")
+            fields.problem("unmanagedConfig", f"{key} {broker_value_problem(key, '')}")
         elif known.update_mode is UpdateMode.READ_ONLY:
             fields.problem("unmanagedConfig", f"{key} cannot change while a broker runs")
     return frozenset(keys)
@@ -267,7 +282,7 @@ def _parse_zookeeper(spec: Fields) -> ZooKeeperSpec:
     log_disk = parse_ensemble_disk(fields.child("logDisk"), has_policy=False) if fields.has("logDisk") else None
     resources = parse_resources(fields, DEFAULT_ZOOKEEPER_RESOURCES)
     template = parse_template(fields, has_bootstrap=False)
-    image = fields.text("image", "", pattern=IMAGE)
+    image = fields.text("image", "", pattern=IMAGE, form=IMAGE_FORM)
     claims = _parse_claim_deletion(fields)
     fields.finish()
     return ZooKeeperSpec(connect, replicas, disk, log_disk, resources, template, image, claims)

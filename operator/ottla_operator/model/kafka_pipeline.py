@@ -13,8 +13,8 @@ from typing import Any
 
 from ottla_operator.model.durations import FORM, duration_ms
 from ottla_operator.model.executors import Executors, check_memory, parse_executors
-from ottla_operator.model.fields import Fields, Problem
-from ottla_operator.model.kafka_cluster import IMAGE
+from ottla_operator.model.fields import LABEL_FORM, SUBDOMAIN_FORM, Fields, Problem
+from ottla_operator.model.kafka_cluster import IMAGE, IMAGE_FORM
 from ottla_operator.model.maintenance_windows import DEFAULT_TIME_ZONE, is_time_zone, wrong_schedule
 from ottla_operator.model.pipeline_sink import FileSink, Sink, TopicSink, parse_dead_letters, parse_sink
 from ottla_operator.model.pipeline_source import (
@@ -121,8 +121,8 @@ def parse_pipeline(document: Mapping[str, Any]) -> tuple[KafkaPipeline, list[Pro
     problems: list[Problem] = []
     root = Fields(document, "", problems, {"apiVersion", "kind", "status"})
     metadata = root.child("metadata")
-    name = metadata.text("name", pattern=PIPELINE_NAME)
-    namespace = metadata.text("namespace", "default", pattern=NAMESPACE_NAME)
+    name = metadata.text("name", pattern=PIPELINE_NAME, form=f"{LABEL_FORM}, at most 63")
+    namespace = metadata.text("namespace", "default", pattern=NAMESPACE_NAME, form=LABEL_FORM)
     spec = root.child("spec")
     cluster, servers = _brokers(spec)
     source = parse_source(spec)
@@ -146,7 +146,7 @@ def parse_pipeline(document: Mapping[str, Any]) -> tuple[KafkaPipeline, list[Pro
         is_suspended=spec.flag("suspend"),
         resources=parse_resources(spec, DEFAULT_DRIVER_RESOURCES),
         executors=parse_executors(spec),
-        image=spec.text("image", "", pattern=IMAGE),
+        image=spec.text("image", "", pattern=IMAGE, form=IMAGE_FORM),
         claim=claim,
     )
     check_memory(spec, pipeline.resources)
@@ -251,7 +251,7 @@ def _checkpoint(spec: Fields, name: str) -> tuple[str, CheckpointClaim]:
     path = folder(fields, "path", f".ottla/pipelines/{name}")
     claim = CheckpointClaim(
         size=fields.size("size") or DEFAULT_CLAIM_SIZE,
-        storage_class=fields.text("storageClassName", "", pattern=STORAGE_CLASS),
+        storage_class=fields.text("storageClassName", "", pattern=STORAGE_CLASS, form=SUBDOMAIN_FORM),
         access_modes=_access_modes(fields),
         deletion_policy=fields.choice("claimDeletionPolicy", CLAIM_DELETION_POLICIES, CLAIM_DELETION_POLICIES[0]),
     )

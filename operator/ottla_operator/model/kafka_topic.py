@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ottla_broker.config import INTERNAL_TOPICS, TOPIC_KEYS, validate_topic_config
+from ottla_broker.config import INTERNAL_TOPICS, TOPIC_KEYS, topic_key_is_meant, validate_topic_config
 from ottla_broker.protocol.errors import KafkaError
-from ottla_operator.model.fields import Fields, Problem
+from ottla_operator.model.fields import LABEL_FORM, SUBDOMAIN_FORM, Fields, Problem
 from ottla_operator.model.limits import topic_problems
 from ottla_operator.model.topic_config import canonical_text
 from ottla_operator.model.topic_namespaces import NAMESPACE_NAME
 
 TOPIC_NAME = r"[a-zA-Z0-9._-]{1,249}"
+TOPIC_NAME_FORM = "letters, digits, ., _ and -, at most 249"
+_NAME_FORM = f"{SUBDOMAIN_FORM} (spec.topicName takes any other name of a topic)"
 NAME_FIELDS = ("metadata.name", "spec.topicName")
 """The fields that name the topic."""
 DELETION_POLICIES = ("Delete", "Retain")
@@ -49,14 +51,14 @@ def parse_topic(document: Mapping[str, Any]) -> tuple[KafkaTopic, list[Problem]]
     problems: list[Problem] = []
     root = Fields(document, "", problems, {"apiVersion", "kind", "status"})
     metadata = root.child("metadata")
-    name = metadata.text("name", pattern=r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+    name = metadata.text("name", pattern=r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", form=_NAME_FORM)
     namespace = metadata.text("namespace", "default")
     spec = root.child("spec")
     reference = spec.child("clusterRef")
     cluster = reference.text("name")
-    cluster_namespace = reference.text("namespace", "", pattern=f"({NAMESPACE_NAME})?")
+    cluster_namespace = reference.text("namespace", "", pattern=f"({NAMESPACE_NAME})?", form=LABEL_FORM)
     reference.finish()
-    topic_name = spec.text("topicName", name, pattern=TOPIC_NAME)
+    topic_name = spec.text("topicName", name, pattern=TOPIC_NAME, form=TOPIC_NAME_FORM)
     if topic_name in (".", ".."):
         spec.problem("topicName", f"{topic_name!r} is not a topic name")
     if topic_name in INTERNAL_TOPICS:
@@ -68,7 +70,7 @@ def parse_topic(document: Mapping[str, Any]) -> tuple[KafkaTopic, list[Problem]]
         if key in config:
             spec.problem("unmanagedConfig", f"{key} is in spec.config too; a key is either declared or left alone")
         elif key not in TOPIC_KEYS:
-            spec.problem("unmanagedConfig", f"{key} is not a topic configuration key")
+            spec.problem("unmanagedConfig", f"{key} is not a topic configuration key{topic_key_is_meant(key)}")
     topic = KafkaTopic(
         name=name,
         namespace=namespace,
@@ -106,6 +108,9 @@ def _check_config(spec: Fields, config: Mapping[str, str]) -> None:
     """Checks each key by itself, so that every problem names its field, and then all keys together."""
     usable = {}
     for key, value in config.items():
+        if key not in TOPIC_KEYS:
+            spec.problem(f"config.{key}", f"is not a topic configuration key of Kafka 3.9{topic_key_is_meant(key)}")
+            continue
         try:
             validate_topic_config({key: value})
             usable[key] = value

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla_operator.model.fields import Fields
-from ottla_operator.model.kafka_topic import TOPIC_NAME
+from ottla_operator.model.kafka_topic import TOPIC_NAME, TOPIC_NAME_FORM
 
 KINDS = ("topics", "pattern", "table", "files")
 FILE_FORMATS = ("json", "csv", "parquet", "text")
@@ -171,7 +171,7 @@ def written_topic_name(fields: Fields, name: str) -> str:
 
 def _check_topic_name(fields: Fields, name: str, topic: str) -> None:
     if not re.fullmatch(TOPIC_NAME, topic) or topic in (".", ".."):
-        fields.problem(name, f"{topic!r} is not a topic name")
+        fields.problem(name, f"must be {TOPIC_NAME_FORM}, not {topic!r}")
 
 
 def are_one_folder(outer: str, inner: str) -> bool:

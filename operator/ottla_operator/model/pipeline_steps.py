@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ottla_operator.model.fields import Fields, is_meant
+from ottla_broker.config import is_meant
+from ottla_operator.model.fields import Fields
 from ottla_operator.model.sql_views import is_query, views_read
 
 SOURCE_VIEW = "source"
 ERROR_COLUMN = "_error"
 """Rows of the last view in which this column is not null go to the dead letters."""
 _VIEW = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
+_VIEW_FORM = "letters, digits and _, not beginning with a digit, at most 128"
 _FUNCTION = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 
 
@@ -62,7 +64,7 @@ def parse_steps(spec: Fields) -> tuple[tuple[Step, ...], Views]:
         if len(spec.problems) > known:  # of an item that is no mapping
             views.is_known = False
         before = len(spec.problems)
-        name = item.text("name", pattern=_VIEW)
+        name = item.text("name", pattern=_VIEW, form=_VIEW_FORM)
         if name.lower() == SOURCE_VIEW:
             item.problem("name", f"{name} is the view of the source; choose another name")
         elif name and views.has(name):

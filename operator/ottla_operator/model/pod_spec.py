@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ottla_operator.model.fields import Problem, is_meant
+from ottla_broker.config import is_meant
+from ottla_operator.model.fields import Problem
 from ottla_operator.model.pod_fields import FIELDS
 from ottla_operator.model.quantity import quantity
 

@@ -63,7 +63,7 @@ def test_a_pool_has_from_the_brokers_what_it_does_not_say() -> None:
         ({"pools": {"name": "a"}}, "spec.brokers.pools: must be a list"),
         ({"pools": ["a"]}, "spec.brokers.pools[0]: must be a mapping"),
         ({"pools": [{"replicas": 1}]}, "spec.brokers.pools[0].name: is required"),
-        ({"pools": [{"name": "A_b", "replicas": 1}]}, "spec.brokers.pools[0].name: 'A_b' does not match"),
+        ({"pools": [{"name": "A_b", "replicas": 1}]}, "spec.brokers.pools[0].name: must be lower case letters"),
         ({"pools": [{"name": "a" * 41, "replicas": 1}]}, "spec.brokers.pools[0].name: is longer than 40"),
         ({"pools": [{"name": "a"}]}, "spec.brokers.pools[0].replicas: is required"),
         ({"pools": [{"name": "a", "replicas": -1}]}, "spec.brokers.pools[0].replicas: must be between 0 and 1000"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,117 @@ def test_a_wrong_value_is_reported_with_its_field(text: str, field: str) -> None
     assert all(line.startswith("f.yaml, document 1: ") for line in caught.value.problems)
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            cluster("config: {min.insync.replicas: two}"),
+            "spec.brokers.config.min.insync.replicas: invalid value 'two': a whole number, at least 1",
+        ),
+        (
+            cluster("config: {min.insync.replicas: 0}"),
+            "spec.brokers.config.min.insync.replicas: invalid value '0': at least 1",
+        ),
+        (
+            cluster("config: {min.insync.replica: 2}"),
+            "spec.brokers.config.min.insync.replica: is not a broker configuration key of Kafka 3.9; "
+            "is min.insync.replicas meant?",
+        ),
+        (
+            cluster("config: {retention.ms: 1000}"),
+            "spec.brokers.config.retention.ms: is not a broker configuration key of Kafka 3.9; "
+            "is log.retention.ms meant?",
+        ),
+        (
+            cluster("config: {auto.create.topics.enable: no-thanks}"),
+            "spec.brokers.config.auto.create.topics.enable: invalid value 'no-thanks': true or false",
+        ),
+        (
+            cluster("config: {process.roles: broker}"),
+            "spec.brokers.config.process.roles: invalid value 'broker': KRaft is not built: leave it empty and give "
+            "zookeeper.connect",
+        ),
+        (
+            cluster("pools: [{name: p, replicas: 1, config: {num.partitions: many}}]"),
+            "spec.brokers.pools[0].config.num.partitions: invalid value 'many': a whole number, at least 1",
+        ),
+        (
+            cluster("config: {group.min.session.timeout.ms: 9000, group.max.session.timeout.ms: 8000}"),
+            "spec.brokers.config.group.max.session.timeout.ms: invalid value '8000': "
+            "at least group.min.session.timeout.ms (9000)",
+        ),
+        (
+            cluster("pools: [{name: p, replicas: 1, config: {replica.fetch.wait.max.ms: 60000}}]"),
+            "spec.brokers.pools[0].config: invalid value 30000 for configuration replica.socket.timeout.ms: "
+            "at least replica.fetch.wait.max.ms (60000)",
+        ),
+        (
+            cluster("unmanagedConfig: [log.retention.m]"),
+            "spec.brokers.unmanagedConfig: log.retention.m is not a broker configuration key of Kafka 3.9; "
+            "is log.retention.ms meant?",
+        ),
+        (
+            topic("config: {retention.m: 1}"),
+            "spec.config.retention.m: is not a topic configuration key of Kafka 3.9; is retention.ms meant?",
+        ),
+        (
+            topic("config: {log.retention.ms: 1}"),
+            "spec.config.log.retention.ms: is not a topic configuration key of Kafka 3.9; is retention.ms meant?",
+        ),
+        (
+            topic("config: {min.insync.replicas: two}"),
+            "spec.config.min.insync.replicas: invalid value 'two' for configuration min.insync.replicas: "
+            "a whole number, at least 1",
+        ),
+        (
+            topic("unmanagedConfig: [retention.m]"),
+            "spec.unmanagedConfig: retention.m is not a topic configuration key; is retention.ms meant?",
+        ),
+        (
+            cluster("").replace("{name: c}", "{name: Orders_1}"),
+            "metadata.name: must be lower case letters, digits and -, beginning with a letter and not ending with -, "
+            "not 'Orders_1'",
+        ),
+        (
+            cluster("disks: [{name: D0}]"),
+            "spec.brokers.disks[0].name: must be lower case letters, digits and -, with a letter or digit at both "
+            "ends, not 'D0'",
+        ),
+        (
+            topic("topicName: 'a b'"),
+            "spec.topicName: must be letters, digits, ., _ and -, at most 249, not 'a b'",
+        ),
+        (
+            topic("").replace("{name: t}", "{name: Flights_v1}"),
+            "metadata.name: must be lower case letters, digits, - and ., with a letter or digit at both ends "
+            "(spec.topicName takes any other name of a topic), not 'Flights_v1'",
+        ),
+        (
+            cluster("", "  image: 'a b'"),
+            "spec.image: must be the name of an image, such as registry.example.com/ottla:1.0, not 'a b'",
+        ),
+        ("kind: KafkaCluster", "apiVersion: must be kafka.ottla.dev/v1alpha1"),
+        (
+            "broker.id=7\nlisteners=PLAINTEXT://127.0.0.1:9092\n# comment\n",
+            "kind: the document is not a mapping with apiVersion, kind, metadata and spec; "
+            "this is a properties file: `ottla broker run` runs one",
+        ),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_one_line_that_says_what_is_right(text: str, line: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        load(text)
+    assert caught.value.problems == [f"f.yaml, document 1: {line}"]
+
+
+def test_keys_that_pools_share_and_do_not_fit_together_are_one_problem() -> None:
+    pools = "pools: [{name: a, replicas: 1}, {name: b, replicas: 1}]"
+    with pytest.raises(DocumentError) as caught:
+        load(cluster(f"config: {{replica.fetch.wait.max.ms: 60000}}, {pools}"))
+    assert len(caught.value.problems) == 1
+    assert ": spec.brokers.config: " in caught.value.problems[0]
+
+
 def test_every_problem_of_every_document_is_reported_at_once() -> None:
     with pytest.raises(DocumentError) as caught:
         load(cluster("replicas: 0, disks: [{name: D}]") + "\n---\n" + topic("partitions: -3"))
@@ -132,13 +244,15 @@ def test_every_problem_of_every_document_is_reported_at_once() -> None:
 def test_invalid_yaml_and_repeated_names_are_refused() -> None:
     with pytest.raises(DocumentError, match=r"f\.yaml, line 1, column 5: not YAML"):
         load("a: [")
-    with pytest.raises(DocumentError, match="KafkaTopic t is declared twice"):
+    both = "in f.yaml, document 1, and in f.yaml, document 2"
+    with pytest.raises(DocumentError, match=re.escape(f"KafkaTopic t is declared twice: {both}")):
         load(topic("") + "\n---\n" + topic(""))
 
 
 def test_two_documents_that_name_one_topic_are_refused() -> None:
     other = topic("topicName: t").replace("{name: t}", "{name: other}", 1)
-    with pytest.raises(DocumentError, match="KafkaTopics t and other name one topic, t"):
+    both = "in f.yaml, document 1, and in f.yaml, document 2"
+    with pytest.raises(DocumentError, match=re.escape(f"KafkaTopics t and other name one topic, t: {both}")):
         load(topic("") + "\n---\n" + other)
     from_afar = other.replace("{name: other}", "{name: t, namespace: team-a}").replace(
         "{name: c}", "{name: c, namespace: default}"
