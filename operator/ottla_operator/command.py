@@ -8,11 +8,26 @@ import logging
 import os
 import socket
 import sys
-from typing import Annotated, TextIO
+from collections.abc import Coroutine
+from typing import Annotated, Any, NoReturn, TextIO, TypeVar
 
 import typer
 
-app = typer.Typer(no_args_is_help=True)
+EXAMPLE = """\
+On Kubernetes the chart runs it:
+
+\b
+helm install ottla charts/ottla -n ottla-system --create-namespace
+kubectl apply -f manifests/cluster.yaml -f manifests/topics.yaml
+
+Outside of a cluster, with the rights of a kubeconfig:
+
+\b
+KUBECONFIG=~/.kube/config ottla operator run --broker-image ottla:0.1
+"""
+T = TypeVar("T")
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 NEEDED = ("kopf", "kubernetes", "kafka")
 DEFAULT_ZOOKEEPER_IMAGE = "zookeeper:3.9"
 DEFAULT_LEASE = "ottla-operator"
@@ -31,24 +46,38 @@ requests raise an exception, and the operator logs it.
 """
 
 
-@app.callback()
+@app.callback(epilog=EXAMPLE)
 def _group() -> None:
     """The Kubernetes operator."""
 
 
-@app.command()
+@app.command(short_help="Serves the documents until SIGTERM.")
 def run(
-    broker_image: Annotated[str, typer.Option(envvar="OTTLA_BROKER_IMAGE", help="Image that brokers run.")],
+    broker_image: Annotated[
+        str, typer.Option(envvar="OTTLA_BROKER_IMAGE", metavar="IMAGE", help="Image that brokers run; required.")
+    ] = "",
     zookeeper_image: Annotated[
         str,
-        typer.Option(envvar="OTTLA_ZOOKEEPER_IMAGE", help="Image of a ZooKeeper 3.9 with bash, flock and zkServer.sh."),
+        typer.Option(
+            envvar="OTTLA_ZOOKEEPER_IMAGE",
+            metavar="IMAGE",
+            help="Image of a ZooKeeper 3.9 with bash, flock and zkServer.sh.",
+        ),
     ] = DEFAULT_ZOOKEEPER_IMAGE,
-    image_pull_policy: Annotated[str, typer.Option(envvar="OTTLA_IMAGE_PULL_POLICY")] = "",
+    image_pull_policy: Annotated[
+        str,
+        typer.Option(
+            envvar="OTTLA_IMAGE_PULL_POLICY", metavar="POLICY", help="Of both images: Always, IfNotPresent or Never."
+        ),
+    ] = "",
     namespace: Annotated[
-        str, typer.Option(envvar="OTTLA_NAMESPACE", help="Where the operator's lease is.")
+        str, typer.Option(envvar="OTTLA_NAMESPACE", metavar="NAMESPACE", help="Where the operator's lease is.")
     ] = "default",
     watch_namespaces: Annotated[
-        str, typer.Option(envvar="OTTLA_WATCH_NAMESPACES", help="Serve these namespaces only (a,b); empty: all.")
+        str,
+        typer.Option(
+            envvar="OTTLA_WATCH_NAMESPACES", metavar="NAMES", help="Serve these namespaces only (a,b); empty: all."
+        ),
     ] = "",
     nodes: Annotated[
         bool,
@@ -56,23 +85,37 @@ def run(
     ] = True,
     pipeline_image: Annotated[
         str,
-        typer.Option(envvar="OTTLA_PIPELINE_IMAGE", help="Image of pipelines whose document names none."),
+        typer.Option(
+            envvar="OTTLA_PIPELINE_IMAGE", metavar="IMAGE", help="Image of pipelines whose document names none."
+        ),
     ] = "",
     liveness: Annotated[
-        str, typer.Option(envvar="OTTLA_LIVENESS", help="Where the probe is answered; beside it /metrics.")
+        str,
+        typer.Option(envvar="OTTLA_LIVENESS", metavar="URL", help="Where the probe is answered; beside it /metrics."),
     ] = ("http://0.0.0.0:8080/healthz"),
     lease: Annotated[
-        str, typer.Option(envvar="OTTLA_LEASE", help="Name of the lease; operators of one lease work one at a time.")
+        str,
+        typer.Option(
+            envvar="OTTLA_LEASE", metavar="NAME", help="Name of the lease; operators of one lease work one at a time."
+        ),
     ] = DEFAULT_LEASE,
     max_rolling_clusters: Annotated[
         int,
         typer.Option(
-            envvar="OTTLA_MAX_ROLLING_CLUSTERS", min=0, help="Clusters that are rolled at the same time; 0: any number."
+            envvar="OTTLA_MAX_ROLLING_CLUSTERS",
+            metavar="N",
+            min=0,
+            help="Clusters that are rolled at the same time; 0: any number.",
         ),
     ] = DEFAULT_ROLLING_CLUSTERS,
 ) -> None:
     """Serves KafkaCluster, KafkaTopic and KafkaPipeline until SIGTERM. Needs the package's extra named operator."""
     _require_extra()
+    if not broker_image:
+        _fail(
+            "--broker-image (OTTLA_BROKER_IMAGE): name the image that brokers run. On Kubernetes the chart sets it; "
+            "outside of a cluster: KUBECONFIG=~/.kube/config ottla operator run --broker-image ottla:0.1"
+        )
     from ottla_operator.effects.environment import ProductionEnvironment
     from ottla_operator.planning.snapshot import ContainerImages
     from ottla_operator.runtime.operator import Operator, OperatorSettings
@@ -98,16 +141,23 @@ def run(
         finally:
             await environment.close()
 
-    asyncio.run(serve())
+    _run(serve())
 
 
-@app.command()
+@app.command(short_help="Lets go of all KafkaTopics, before uninstalling.")
 def release(
-    namespace: Annotated[str, typer.Option(envvar="OTTLA_NAMESPACE", help="Where the lease is.")] = "default",
+    namespace: Annotated[
+        str, typer.Option(envvar="OTTLA_NAMESPACE", metavar="NAMESPACE", help="Where the lease is.")
+    ] = "default",
     watch_namespaces: Annotated[
-        str, typer.Option(envvar="OTTLA_WATCH_NAMESPACES", help="Only topics of these namespaces (a,b); empty: all.")
+        str,
+        typer.Option(
+            envvar="OTTLA_WATCH_NAMESPACES", metavar="NAMES", help="Only topics of these namespaces (a,b); empty: all."
+        ),
     ] = "",
-    lease: Annotated[str, typer.Option(envvar="OTTLA_LEASE", help="Name of the lease.")] = DEFAULT_LEASE,
+    lease: Annotated[
+        str, typer.Option(envvar="OTTLA_LEASE", metavar="NAME", help="Name of the lease.")
+    ] = DEFAULT_LEASE,
 ) -> None:
     """Before uninstalling: removes the finalizer from all KafkaTopics, so that none waits for an operator that is gone.
 
@@ -126,7 +176,24 @@ def release(
         finally:
             await api.close()
 
-    sys.stdout.write(f"released {asyncio.run(do())} topics\n")
+    sys.stdout.write(f"released {_run(do())} topics\n")
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    from ottla_operator.effects.kubernetes_api import NoKubernetes
+    from ottla_operator.effects.ports import ApiError
+
+    try:
+        return asyncio.run(work)
+    except NoKubernetes as error:
+        _fail(str(error))
+    except ApiError as error:
+        _fail(f"Kubernetes: {error}")
+
+
+def _fail(message: str) -> NoReturn:
+    sys.stderr.write(f"{message}\n")
+    raise typer.Exit(1)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -151,5 +218,4 @@ def configure_log(stream: TextIO) -> None:
 def _require_extra() -> None:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        sys.stderr.write(f"{', '.join(missing)} is missing: pip install 'ottla[operator]'\n")
-        raise typer.Exit(1)
+        _fail(f"{', '.join(missing)} is missing: pip install 'ottla[operator]'")

@@ -19,21 +19,39 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla")
 
-app = typer.Typer(no_args_is_help=True)
+EXAMPLE = """\
+The least that a file says:
+
+\b
+broker.id=7
+listeners=PLAINTEXT://127.0.0.1:9092
+log.dirs=/var/lib/ottla/d0,/var/lib/ottla/d1
+zookeeper.connect=127.0.0.1:2181
+# for /readyz, /status and /metrics
+ottla.http.listener=127.0.0.1:8080
+# one broker alone: Kafka's default of 3 replicas cannot be had
+offsets.topic.replication.factor=1
+
+\b
+ottla broker run server.properties
+ottla broker run server.properties --override broker.id=8
+
+A broker needs a ZooKeeper 3.9. Without one, `ottla local up` runs a whole fleet.
+"""
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
-@app.callback()
+@app.callback(epilog=EXAMPLE)
 def _group() -> None:
     """Run one broker from a server.properties file."""
 
 
-@app.command()
+@app.command(short_help="Runs a broker until SIGTERM.")
 def run(
     properties: Annotated[
         Path,
-        typer.Argument(
-            metavar="SERVER.PROPERTIES", help="Kafka's own configuration file.", exists=True, dir_okay=False
-        ),
+        typer.Argument(metavar="SERVER.PROPERTIES", help="Kafka's own configuration file."),
     ],
     override: Annotated[
         list[str] | None, typer.Option("--override", metavar="KEY=VALUE", help="Overrides the file; may be repeated.")
@@ -41,7 +59,9 @@ def run(
     log_level: Annotated[
         str,
         typer.Option(
-            envvar="OTTLA_LOG_LEVEL", help="Level of the root logger: FATAL, ERROR, WARN, INFO, DEBUG, TRACE."
+            envvar="OTTLA_LOG_LEVEL",
+            metavar="LEVEL",
+            help="Level of the root logger: FATAL, ERROR, WARN, INFO, DEBUG, TRACE.",
         ),
     ] = "INFO",
 ) -> None:
@@ -49,28 +69,37 @@ def run(
 
     A second SIGTERM skips the move of leadership.
 
-    The configuration keys are those of Apache Kafka 3.9 and a few that begin with ottla. Example:
+    The configuration keys are those of Apache Kafka 3.9 and a few that begin with ottla.
 
-    ottla broker run server.properties --override broker.id=7 --override log.dirs=/disk0,/disk1
+    \b
+    ottla broker run server.properties --override broker.id=7
     """
     from ottla_broker.adapters import process, process_logging
-    from ottla_broker.config import BrokerConfig, ConfigError
+    from ottla_broker.config import BrokerConfig, ConfigError, broker_key_is_meant
     from ottla_broker.config.log_levels import LEVELS
     from ottla_broker.config.properties import decode_properties_file, keys_in_utf_8, parse_properties
 
     if log_level not in LEVELS:
         _refuse(f"--log-level (OTTLA_LOG_LEVEL): must be one of {', '.join(LEVELS)}, not {log_level!r}")
+    wanted = _overrides(override or [])
     try:
         text = decode_properties_file(properties.read_bytes())
+        if _is_yaml(properties, text):
+            _refuse(f"{properties} is YAML, not a properties file: `ottla local up -f {properties}` runs documents")
         config = BrokerConfig.from_properties(text, override or [])
         _ = config.zookeeper
     except ConfigError as error:
+        if error.key in wanted:
+            _refuse(f"--override {error.key}={wanted[error.key]}: {error.reason}")
         _refuse(f"{properties}: {error}")
     except OSError as error:
         _refuse(f"{properties}: {error.strerror}")
     last_lines = process_logging.configure(lambda: config.broker_id, LEVELS[log_level])
-    if config.unknown_keys:
-        logger.warning("%s: unknown keys are ignored: %s", properties, ", ".join(config.unknown_keys))
+    for name in (name for name in config.unknown_keys if name in wanted):
+        logger.warning("--override %s: an unknown key is ignored%s", name, broker_key_is_meant(name))
+    if of_file := [name for name in config.unknown_keys if name not in wanted]:
+        shown = ", ".join(f"{name}{_meant(broker_key_is_meant(name))}" for name in of_file)
+        logger.warning("%s: unknown keys are ignored: %s", properties, shown)
     if in_utf_8 := keys_in_utf_8(parse_properties(text)):
         logger.warning(
             "%s: read as ISO 8859-1, as Java does, but these values look like UTF-8 and are decoded wrongly "
@@ -80,6 +109,35 @@ def run(
     raise typer.Exit(
         process.run(_serve(config, last_lines.__str__), writes_on_loop=config.ottla_log_write_on_loop == "auto")
     )
+
+
+def _overrides(entries: list[str]) -> dict[str, str]:
+    """The keys and values of --override."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        name, equals, value = entry.partition("=")
+        if not equals or not name.strip():
+            _refuse(f"--override {entry}: write KEY=VALUE")
+        found[name.strip()] = value
+    return found
+
+
+def _meant(suggestion: str) -> str:
+    """
+    >>> _meant("; is listeners meant?"), _meant("")
+    (' (is listeners meant?)', '')
+    """
+    return f" ({suggestion.removeprefix('; ')})" if suggestion else ""
+
+
+def _is_yaml(path: Path, text: str) -> bool:
+    """Whether the file has documents for Kubernetes: YAML reads as properties of another kind."""
+    from ottla_broker.config.properties import parse_properties
+
+    try:
+        return {"apiVersion", "kind"} <= parse_properties(text).keys()
+    except ValueError:
+        return path.suffix in (".yaml", ".yml")
 
 
 def _import_broker(with_http: bool) -> None:

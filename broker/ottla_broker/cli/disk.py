@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
-from rich.prompt import Confirm
 
+from ottla_broker.cli.messages import confirm_deletion, fail
 from ottla_broker.local.control import ControlError, NotRunning, ask
 from ottla_broker.local.disks import DiskAdmin, DiskAdminError
 from ottla_broker.protocol.number_text import whole_number
 
 T = TypeVar("T")
 
-app = typer.Typer(no_args_is_help=True)
+EXAMPLE = """\
+A log directory that is offline, as `ottla local status` and the log of the
+broker name it, comes back by itself when its disk is repaired. Where it is
+lost for good:
+
+\b
+ottla disk forget --broker 1 --dir d1 --data .ottla/orders
+ottla disk forget --broker 7 --dir /disk1 --bootstrap-server kafka:9092
+
+Both say first which partitions had their only in-sync replica there, and ask.
+"""
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 _console = Console()
 
 
-@app.callback()
+@app.callback(epilog=EXAMPLE)
 def _group() -> None:
     """Decisions about the log directories (disks) of a broker."""
 
 
-@app.command()
+@app.command(short_help="Gives up what only an offline directory holds.")
 def forget(
     broker: Annotated[int, typer.Option("--broker", metavar="N", help="The broker's id.")],
     directory: Annotated[str, typer.Option("--dir", metavar="DIR", help="The log directory, as in log.dirs.")],
@@ -45,7 +56,7 @@ def forget(
     comes back online by itself, with its records.
     """
     if (data is None) == (not bootstrap_server):
-        _fail("name the fleet with --data DIR or with --bootstrap-server HOST:PORT, one of them")
+        fail("name the fleet with --data DIR or with --bootstrap-server HOST:PORT, one of them")
     if data is not None:
         bootstrap_server = _bootstrap_of(data)
         if not directory.startswith("/"):
@@ -53,7 +64,7 @@ def forget(
     host, colon, port = bootstrap_server.split(",")[0].strip().rpartition(":")
     number = whole_number(port)
     if not colon or number is None or not 0 < number <= 65535:
-        _fail(f"--bootstrap-server {bootstrap_server!r} is not HOST:PORT")
+        fail(f"--bootstrap-server {bootstrap_server}: write HOST:PORT")
     loss = _run(_admin(host, number, lambda admin: admin.loss(broker, directory)))
     if not loss.partitions:
         _console.print(f"every partition on {directory} of broker {broker} has another in-sync replica: nothing to do")
@@ -72,11 +83,7 @@ def forget(
             soft_wrap=True,
             highlight=False,
         )
-    if not yes:
-        if not sys.stdin.isatty():
-            _fail("no confirmation, nothing is given up: run the command on a terminal, or pass --yes")
-        if not Confirm.ask("permanently give up all records of these partitions?", default=False):
-            raise typer.Exit(1)
+    confirm_deletion("permanently give up all records of these partitions?", yes, "nothing is given up")
     left = _run(_admin(host, number, lambda admin: admin.forget(loss)))
     if left:
         waiting = ", ".join(f"{topic}-{index}" for topic, index in left)
@@ -89,7 +96,7 @@ def _bootstrap_of(data: Path) -> str:
     try:
         return str(ask(data.absolute(), {"command": "status"})["bootstrap"])
     except (NotRunning, ControlError) as error:
-        _fail(str(error))
+        fail(str(error))
 
 
 async def _admin(host: str, port: int, act: Any) -> Any:
@@ -107,9 +114,4 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(work)
     except (DiskAdminError, OSError) as error:
-        _fail(str(error))
-
-
-def _fail(message: str) -> NoReturn:
-    Console(stderr=True).print(message, style="red", soft_wrap=True, markup=False, highlight=False)
-    raise typer.Exit(1)
+        fail(str(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 
@@ -18,7 +19,8 @@ if __name__ == "__main__":
     _end_at_sigterm()  # the imports below take several times as long as all that comes before
 
 import importlib  # noqa: E402
-from typing import Annotated  # noqa: E402
+from difflib import get_close_matches  # noqa: E402
+from typing import Annotated, Any  # noqa: E402
 
 import typer  # noqa: E402
 from typer.core import TyperGroup  # noqa: E402
@@ -31,12 +33,35 @@ _GROUPS = {
         "ottla_broker.cli.pipeline",
         "Run Spark pipelines from documents (needs the extra ottla[pipeline]).",
     ),
-    "operator": ("ottla_operator.command", "The Kubernetes operator (needs the package's extra: ottla[operator])."),
+    "operator": ("ottla_operator.command", "The Kubernetes operator (needs the extra ottla[operator])."),
 }
+
+
+_HELP = """\
+Ottla: a Kafka-compatible broker fleet.
+
+\b
+ottla local up -f manifests/cluster.yaml -f manifests/topics.yaml
+ottla local status
+ottla COMMAND --help     an example of each
+"""
+_CommandLineError = typer.BadParameter.__mro__[2]
+"""What is wrong with a command line: ClickException, which typer brings along or takes from click."""
 
 
 class _LazyGroups(TyperGroup):
     """Imports the module of a group when the group is used; help only needs `_GROUPS`."""
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
+        if args[0] not in _GROUPS and not args[0].startswith("-"):
+            close = get_close_matches(args[0], _GROUPS)
+            meant = f". Did you mean {' or '.join(map(repr, close))}?" if close else f". There are {', '.join(_GROUPS)}"
+            ctx.fail(f"No such command {args[0]!r}{meant}")
+        return super().resolve_command(ctx, args)  # type: ignore[arg-type]
+
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _GROUPS.items()])
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         return list(_GROUPS)
@@ -53,8 +78,8 @@ class _LazyGroups(TyperGroup):
 
 app = typer.Typer(
     cls=_LazyGroups,
-    help="Ottla: a Kafka-compatible broker fleet.\n\n"
-    "Try: ottla local up -f manifests/cluster.yaml -f manifests/topics.yaml",
+    help=_HELP,
+    rich_markup_mode=None,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -81,7 +106,28 @@ def _root(
 def main() -> None:
     """Entry point of the console script, and of a container."""
     _end_at_sigterm()
-    sys.exit(app())
+    try:
+        sys.exit(app(prog_name="ottla", standalone_mode=False))
+    except _CommandLineError as error:
+        sys.exit(_refuse(error))
+    except typer.Abort:
+        sys.exit(1)
+
+
+def _refuse(error: Any) -> int:
+    """Says in one line what is wrong with a command line, and where its help is. A command alone is a call for help."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return int(error.exit_code)
+    from ottla_broker.cli.messages import complain
+
+    text = " ".join(str(error.format_message()).split())
+    text = re.sub(r"is not a valid int(eger)?( range)?\b", "is not a whole number", text)
+    ending = "" if text.endswith(("?", ".")) else "."
+    context = getattr(error, "ctx", None)
+    command = "ottla" if context is None else context.command_path
+    complain(f"{command}: {text}{ending} See: {command} --help")
+    return int(error.exit_code)
 
 
 if __name__ == "__main__":

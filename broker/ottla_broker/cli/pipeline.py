@@ -11,13 +11,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
+from ottla_broker.cli.document_files import read_documents
+from ottla_broker.cli.messages import complain, confirm_deletion, fail
 from ottla_broker.local.control import ControlError, ask
-from ottla_operator.model.documents import DocumentError, load_documents
 from ottla_operator.model.kafka_pipeline import FAILED_FOR_GOOD, KafkaPipeline, wrong_servers
 from ottla_operator.model.pipeline_sink import FileSink, TopicSink
 from ottla_pipeline.compiled.library import description
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-_console = Console()
-
 FLEETS = Path(".ottla")
 EXAMPLE = """\
 A pipeline is a document:
@@ -58,11 +56,11 @@ spec:
   deadLetters: {topic: flights-dead}  # what is not of the schema
 
 \b
-ottla pipeline validate -f pipeline.yaml   says what is wrong, without Spark
-ottla pipeline plan -f pipeline.yaml       what Spark will do, and what is written
-ottla pipeline run -f pipeline.yaml        runs it here, until SIGTERM or Ctrl-C
-ottla pipeline status -f pipeline.yaml     rates, lag, watermark, the last error
-ottla pipeline reset -f pipeline.yaml      deletes the offsets and the state
+ottla pipeline validate -f FILE   says what is wrong, without Spark
+ottla pipeline plan -f FILE       what Spark will do, and what is written
+ottla pipeline run -f FILE        runs it here, until SIGTERM or Ctrl-C
+ottla pipeline status -f FILE     rates, lag, watermark, the last error
+ottla pipeline reset -f FILE      deletes the offsets and the state
 """
 
 FileOption = Annotated[
@@ -90,7 +88,7 @@ def _group() -> None:
 def validate(file: FileOption) -> None:
     """Says what is wrong in the documents, field by field. Needs neither Spark nor brokers."""
     for pipeline in _load(file):
-        _console.print(f"{pipeline.name}: {summary(pipeline)}", soft_wrap=True, markup=False, highlight=False)
+        _say(f"{pipeline.name}: {summary(pipeline)}")
 
 
 @app.command()
@@ -132,9 +130,9 @@ def run(
             signal.signal(number, lambda _number, _frame: asked_to_end.set())
         bootstrap = _bootstrap(pipeline, bootstrap_servers)
         if stay and not http:
-            _fail("--stay goes with --http")
+            fail("--stay goes with --http")
         if end_status_file is not None and not end_status_file.parent.is_dir():
-            _fail(f"--end-status {end_status_file}: there is no folder {end_status_file.parent}")
+            fail(f"--end-status {end_status_file}: there is no folder {end_status_file.parent}")
         _require_spark()
     folder = RunFolder(pipeline)
     exit_code = 0
@@ -162,7 +160,7 @@ def run(
                 exit_code, message = (FAILED_FOR_GOOD, str(told)) if is_for_good else (1, _to_be_restarted(told))
                 with contextlib.suppress(OSError):
                     one.report("Failed", lastError=message, reason="", hasBegun=not is_for_good)
-                _complain(message)
+                complain(message)
             finally:
                 if end_status_file is not None:
                     end_status_file.write_text(end_status(one.status()), encoding="utf-8")
@@ -170,9 +168,9 @@ def run(
                 _say(f"{pipeline.name}: it has failed, and ends with SIGTERM")
                 asked_to_end.wait()
     except PipelineRuns as error:
-        _fail(str(error))
+        fail(str(error))
     except PipelineError as error:
-        _fail(str(error), FAILED_FOR_GOOD)
+        fail(str(error), FAILED_FOR_GOOD)
     if exit_code:
         raise typer.Exit(exit_code)
     is_finite = available_now or (pipeline.trigger.is_available_now and not pipeline.trigger.schedule)
@@ -190,13 +188,13 @@ def status(
 ) -> None:
     """Shows whether a pipeline runs, its rates, lag by partition, watermark, last batch and last error."""
     if output not in ("json", "table"):
-        _fail(f"-o takes json or table, not {output!r}")
+        fail(f"-o takes json or table, not {output!r}")
     pipeline = _one(file, name)
     folder = RunFolder(pipeline)
     try:
         found = folder.status()
     except RunFolderError as error:
-        _fail(str(error))
+        fail(str(error))
     is_running = folder.is_locked()
     if found is None:
         found = {"pipeline": pipeline.name, "phase": "Starting" if is_running else "Pending", "queries": {}}
@@ -236,14 +234,11 @@ def reset(
             else:
                 written = target.path if isinstance(target, FileSink) else f"table {target.table}"
             _say(f"what is in {written} stays; the next run reads from the beginning, and writes it again")
-            if not yes:
-                if not sys.stdin.isatty():
-                    _fail("nothing is deleted: say --yes")
-                typer.confirm("delete it?", abort=True)
+            confirm_deletion("delete it?", yes, "nothing is deleted")
             folder.reset()
             _say(f"{pipeline.name}: deleted")
     except RunFolderError as error:
-        _fail(str(error))
+        fail(str(error))
 
 
 @app.command()
@@ -257,7 +252,7 @@ def plan(
     """Shows the columns of each view, Spark's analyzed plan, and where rows go. Nothing is read or written."""
     pipeline = _one(file, name)
     if bootstrap_servers and (wrong := wrong_servers(bootstrap_servers)):
-        _fail(f"--bootstrap-servers: {wrong}")
+        fail(f"--bootstrap-servers: {wrong}")
     bootstrap = bootstrap_servers or pipeline.bootstrap_servers or "127.0.0.1:9092"
     spark = _spark(pipeline, master, file, conf)
     try:
@@ -272,33 +267,27 @@ def plan(
         if frames.has_dead_letters:
             _say(f"dead letters to topic {pipeline.dead_letters}")
         if isinstance(pipeline.sink.target, TopicSink) and not frames.result.columns:
-            _fail("spec.sink.from: the view has no columns")
+            fail("spec.sink.from: the view has no columns")
         sys.stdout.flush()
         print(frames.result._jdf.queryExecution().analyzed().toString())
     except PipelineError as error:
-        _fail(str(error))
+        fail(str(error))
     finally:
         spark.stop()
 
 
 def _load(files: list[Path]) -> tuple[KafkaPipeline, ...]:
-    try:
-        documents = load_documents([(str(path), path.read_text()) for path in files])
-    except OSError as error:
-        _fail(f"{error.filename}: {error.strerror}")
-    except UnicodeDecodeError as error:
-        _fail(f"-f: a document is not text in UTF-8: {error.reason} at byte {error.start}")
-    except DocumentError as error:
-        _fail(str(error))
+    documents = read_documents(files)
     if not documents.pipelines:
-        _fail(f"no KafkaPipeline in {', '.join(map(str, files))}")
+        other = "; a KafkaCluster runs with `ottla local up -f FILE`" if documents.clusters else ""
+        fail(f"no KafkaPipeline in {', '.join(map(str, files))}{other}")
     wrong = [
         f"{pipeline.name}: {problem}"
         for pipeline in documents.pipelines
         if isinstance(pipeline.sink.target, TopicSink) and (problem := wrong_config(pipeline.sink.target))
     ]
     if wrong:
-        _fail("\n".join(wrong))
+        fail("\n".join(wrong))
     return documents.pipelines
 
 
@@ -307,23 +296,23 @@ def _one(files: list[Path], name: str) -> KafkaPipeline:
     names = ", ".join(pipeline.name for pipeline in pipelines)
     wanted = [pipeline for pipeline in pipelines if not name or pipeline.name == name]
     if not wanted:
-        _fail(f"--name {name}: there are {names}")
+        fail(f"--name {name}: there are {names}")
     if len(wanted) > 1:
-        _fail(f"which pipeline? choose with --name: {names}")
+        fail(f"which pipeline? choose with --name: {names}")
     return wanted[0]
 
 
 def _bootstrap(pipeline: KafkaPipeline, given: str) -> str:
     """The address of the brokers: as given, as the document says, or of the local fleet of that name."""
     if given and (wrong := wrong_servers(given)):
-        _fail(f"--bootstrap-servers: {wrong}")
+        fail(f"--bootstrap-servers: {wrong}")
     if given or pipeline.bootstrap_servers or not pipeline.has_topics:
         return given or pipeline.bootstrap_servers
     directory = (FLEETS / pipeline.cluster).absolute()
     try:
         return str(ask(directory, {"command": "status"})["bootstrap"])
     except ControlError as error:
-        _fail(
+        fail(
             f"spec.clusterRef.name {pipeline.cluster}: {error}; start the fleet here with `ottla local up`, or name "
             "its brokers with --bootstrap-servers HOST:PORT"
         )
@@ -332,9 +321,9 @@ def _bootstrap(pipeline: KafkaPipeline, given: str) -> str:
 def _require_spark() -> None:
     missing = [name for name in ("pyspark", "pyarrow", "numpy") if importlib.util.find_spec(name) is None]
     if missing:
-        _fail(f"{', '.join(missing)} is not installed: pip install 'ottla[pipeline]'")
+        fail(f"{', '.join(missing)} is not installed: pip install 'ottla[pipeline]'")
     if shutil.which("java") is None:
-        _fail("Java 17 or later is missing: apt-get install openjdk-17-jre-headless")
+        fail("Java 17 or later is missing: apt-get install openjdk-17-jre-headless")
 
 
 def _spark(pipeline: KafkaPipeline, master: str, files: list[Path], conf: list[str] | None) -> SparkSession:
@@ -342,7 +331,7 @@ def _spark(pipeline: KafkaPipeline, master: str, files: list[Path], conf: list[s
     try:
         return _open_spark(pipeline, master, files, conf)
     except PipelineError as error:
-        _fail(str(error))
+        fail(str(error))
 
 
 @contextlib.contextmanager
@@ -414,12 +403,3 @@ def _print_status(found: dict[str, Any]) -> None:
 
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-def _complain(message: str) -> None:
-    Console(stderr=True).print(message, style="red", soft_wrap=True, markup=False, highlight=False)
-
-
-def _fail(message: str, exit_code: int = 1) -> NoReturn:
-    _complain(message)
-    raise typer.Exit(exit_code)

@@ -72,7 +72,7 @@ class BrokerConfig(BrokerValues):
         for entry in overrides:
             name, equals, value = entry.partition("=")
             if not equals or not name.strip():
-                raise ConfigError("--override", entry, "KEY=VALUE")
+                raise ConfigError("--override", entry, "write KEY=VALUE")
             values[name.strip()] = trimmed(value)
         config = cls(values)
         config.zookeeper  # noqa: B018 - required in a file, and checked before anything is opened

@@ -9,6 +9,7 @@ import json
 import os
 import urllib.request
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -34,6 +35,30 @@ LARGEST_EVENT = 4 * 1024 * 1024
 """Bytes of one line of a watch. etcd stores 1.5 MiB for an object; JSON escapes may double that."""
 
 
+class NoKubernetes(Exception):
+    """No API server is known; the message says what to set."""
+
+
+async def _load_kube_config(path: str | None) -> None:
+    if absent := _absent(path):
+        raise NoKubernetes(f"no Kubernetes: {absent}")
+    try:
+        await config.load_kube_config(config_file=path)  # type: ignore[no-untyped-call]
+    except Exception as error:  # of YAML, of certificates that are not there, of fields that are not as expected
+        name = path or config.KUBE_CONFIG_DEFAULT_LOCATION
+        raise NoKubernetes(f"no Kubernetes: {name} cannot be used: {' '.join(str(error).split())}") from error
+
+
+def _absent(path: str | None) -> str:
+    """What to say when no file of KUBECONFIG, or the one without it, is there; "" when one is."""
+    name = path or config.KUBE_CONFIG_DEFAULT_LOCATION
+    if any(Path(one).expanduser().is_file() for one in name.split(os.pathsep)):
+        return ""
+    if path is None:
+        return "neither ~/.kube/config nor the service account of a pod; set KUBECONFIG"
+    return f"KUBECONFIG is {name}, and there is no such file"
+
+
 class KubernetesClient:
     """A connection pool to one API server."""
 
@@ -42,11 +67,15 @@ class KubernetesClient:
 
     @classmethod
     async def connect(cls) -> KubernetesClient:
-        """Connects with the pod's service account, else with KUBECONFIG."""
+        """Connects with the pod's service account, else with KUBECONFIG.
+
+        Raises:
+            NoKubernetes: there is neither, or the file cannot be used.
+        """
         try:
             config.load_incluster_config()  # type: ignore[no-untyped-call]
         except config.ConfigException:
-            await config.load_kube_config(config_file=os.environ.get("KUBECONFIG"))  # type: ignore[no-untyped-call]
+            await _load_kube_config(os.environ.get("KUBECONFIG") or None)
         settings = client.Configuration.get_default_copy()
         # aiohttp reads ~/.netrc for every request when it may look at the environment, which is for proxies.
         settings.client_session_kwargs = {

@@ -81,16 +81,30 @@ def test_a_value_in_utf_8_is_told(properties: Path) -> None:
     assert any("ISO 8859-1" in line and line.endswith("broker.rack") for line in refusal(properties))
 
 
-def test_a_bad_value_is_named_with_its_key(properties: Path) -> None:
-    lines = refusal(properties, "num.partitions=many")
-    assert len(lines) == 1
-    assert "num.partitions" in lines[0]
+def test_a_bad_value_is_named_with_where_it_is_written(properties: Path) -> None:
+    assert refusal(properties, "num.partitions=many") == [
+        "--override num.partitions=many: invalid value 'many': a whole number, at least 1"
+    ]
+    assert refusal(properties, "foo") == ["--override foo: write KEY=VALUE"]
+    properties.write_text(f"{properties.read_text()}num.partitions=many\n")
+    assert refusal(properties) == [
+        f"{properties}: invalid value 'many' for configuration num.partitions: a whole number, at least 1"
+    ]
+
+
+def test_an_unknown_key_is_named_with_the_nearest_one_and_where_it_is_written(properties: Path) -> None:
+    properties.write_text(f"{properties.read_text()}min.insync.replica=2\n")
+    lines = refusal(properties, "lissteners=PLAINTEXT://127.0.0.1:0")
+    assert "--override lissteners: an unknown key is ignored; is listeners meant?" in lines[0]
+    assert lines[1].endswith(
+        f"{properties}: unknown keys are ignored: min.insync.replica (is min.insync.replicas meant?)"
+    )
 
 
 def test_a_zookeeper_that_is_not_there_is_named(properties: Path, closed_port: int) -> None:
     lines = refusal(properties, "colour.of.the.broker=red")
     assert "[broker 4]" in lines[0]
-    assert "unknown keys are ignored: colour.of.the.broker" in lines[0]
+    assert "--override colour.of.the.broker: an unknown key is ignored" in lines[0]
     assert (
         f"CRITICAL [broker 4] ottla: the broker refuses to start: no ZooKeeper server of 127.0.0.1:{closed_port}"
         in (lines[-1])

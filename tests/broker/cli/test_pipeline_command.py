@@ -251,7 +251,7 @@ def test_reset_says_what_it_deletes_and_wants_a_yes(file: Path) -> None:
     query = folder(file).query
     query.mkdir(parents=True)
     found = ottla("reset", "-f", file)
-    assert found.exit_code == 1 and f"  {query}\n" in found.output and "say --yes" in found.output and query.exists()
+    assert found.exit_code == 1 and f"  {query}\n" in found.output and "pass --yes" in found.output and query.exists()
     found = ottla("reset", "-f", file, "--yes")
     assert found.exit_code == 0 and not query.exists()
     assert "what is in topic delays stays; the next run reads from the beginning, and writes it again" in found.output
