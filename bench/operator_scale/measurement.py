@@ -144,7 +144,9 @@ def _fleet(folder: Path) -> Iterator[tuple[str, list[int]]]:
             raise CommandFailed(f"ottla local up: {started.stdout}{started.stderr}")
         yield bootstrap[1], _family(_children_of_init() - before, str(data))
     finally:
-        subprocess.run([ottla, "local", "down", "--data", data, "--delete-data"], capture_output=True, check=False)
+        subprocess.run(
+            [ottla, "local", "down", "--data", data, "--delete-data", "--yes"], capture_output=True, check=False
+        )
 
 
 def _start(plane: ControlPlane, log: AuditLog) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 
@@ -20,9 +21,22 @@ class Ottla:
 
     def __call__(self, *arguments: str, status: int = 0) -> str:
         command = [sys.executable, "-m", "ottla_broker.cli.main", "local", *arguments]
-        result = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=180, check=False)
+        result = subprocess.run(
+            command,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
         assert result.returncode == status, result.stdout + result.stderr
         return result.stdout + result.stderr
+
+    def brokers(self, *arguments: str) -> list[dict[str, Any]]:
+        """The brokers as `status` shows them."""
+        found: list[dict[str, Any]] = json.loads(self("status", "-o", "json", *arguments))["brokers"]
+        return found
 
     def status(self) -> dict[str, object]:
         found: dict[str, object] = json.loads(self("status", "-o", "json"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -13,14 +14,16 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource
 
+from ottla_broker.local.ports import free_ports
 from tests.integration.local_fleet import MANIFESTS, Ottla, eventually, up_arguments
 from tests.scenarios.load import read_all
 
 
 def test_up_status_kill_down_and_up_again_with_every_record(ottla: Ottla) -> None:
     printed = ottla(*up_arguments())
-    assert "3 brokers ready in" in printed
+    assert re.search(r"^orders: 3 brokers ready in \d+\.\d s, \d+ MB$", printed, re.MULTILINE)
     assert "flights: created" in printed
     status = ottla.status()
     assert status["ready"] is True
@@ -39,7 +42,8 @@ def test_up_status_kill_down_and_up_again_with_every_record(ottla: Ottla) -> Non
     assert "it stays down until" in ottla("kill", "1")
     shown = ottla("status")
     assert "orders: not ready, broker 1 is down" in shown
-    assert "d0 offline, d1 offline" in shown
+    assert "d0 –, d1 –" in shown and "offline" not in shown
+    assert disk_states(ottla, 1) == ["unknown", "unknown"]
     assert ottla.status()["ready"] is False
     for number in range(300, 600):
         producer.produce("flights", str(number), partition=number % 12)
@@ -50,7 +54,9 @@ def test_up_status_kill_down_and_up_again_with_every_record(ottla: Ottla) -> Non
     assert str(ottla.status()["bootstrap"]) == bootstrap
     found = read_all(bootstrap, "flights", 12)
     assert sorted(int(value) for values in found.values() for value in values) == list(range(600))
-    ottla("down", "--delete-data")
+    assert "or pass --yes" in ottla("down", "--delete-data", status=1)
+    assert ottla.status()["ready"] is True
+    ottla("down", "--delete-data", "--yes")
     assert not (ottla.folder / ".ottla" / "orders").exists()
 
 
@@ -182,7 +188,10 @@ def test_disk_forget_gives_up_what_only_a_dead_disk_of_a_local_fleet_held(ottla:
 def test_what_cannot_be_used_as_data_directory_is_named_and_nothing_else_is_deleted(ottla: Ottla) -> None:
     file = ottla.folder / "file"
     file.write_text("mine")
-    assert f"--data {file}: File exists" in ottla(*up_arguments("--data", str(file)), status=1)
+    assert f"--data {file}: is a file, not a directory" in ottla(*up_arguments("--data", str(file)), status=1)
+    below = ottla(*up_arguments("--data", f"{file}/fleet"), status=1)
+    assert f"--data {file}/fleet: {file} is a file, not a directory" in below
+    assert "--data /proc/fleet: cannot be created" in ottla(*up_arguments("--data", "/proc/fleet"), status=1)
     assert "there is no fleet in" in ottla("status", "--data", str(file), status=1)
     folder = ottla.folder / "folder"
     folder.mkdir()
@@ -195,7 +204,7 @@ def test_what_cannot_be_used_as_data_directory_is_named_and_nothing_else_is_dele
     ottla("down", "--data", str(folder))
     assert "holds the fleet 'orders'" in ottla("up", "-f", str(other), "--data", str(folder), status=1)
     assert "other" not in (folder / "documents.yaml").read_text()
-    assert "something else is in it" in ottla("down", "--delete-data", "--data", str(folder))
+    assert "something else is in it" in ottla("down", "--delete-data", "--yes", "--data", str(folder))
     assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
     assert "choose another folder with --data" in ottla(*up_arguments("--data", "x,y"), status=1)
     assert not (ottla.folder / "x,y").exists()
@@ -235,6 +244,9 @@ def test_a_fleet_starts_without_a_disk_that_is_gone_and_not_on_a_port_that_is_ta
         taken.listen()
         printed = ottla(*up_arguments(), status=1)
     assert f"broker 2: listeners: cannot listen on 127.0.0.1:{port}: Address already in use" in printed
+    assert re.search(
+        rf"another program \(\S+, process {os.getpid()}\) has port {port}: stop it; .* --port \d+", printed
+    )
     stopped = ottla("status", status=1)
     assert "start it with: ottla local up -f .ottla/orders/documents.yaml" in stopped
     assert "ready in" in ottla("up", "-f", ".ottla/orders/documents.yaml")
@@ -244,7 +256,7 @@ def test_a_fleet_starts_without_a_disk_that_is_gone_and_not_on_a_port_that_is_ta
 
 def test_commands_say_what_is_wrong_and_what_to_do(ottla: Ottla, tmp_path: Path) -> None:
     assert "start one with: ottla local up" in ottla("status", status=1)
-    assert "No such file" in ottla("up", "-f", "absent.yaml", status=1)
+    assert "-f absent.yaml: No such file" in ottla("up", "-f", "absent.yaml", status=1)
     bad = tmp_path / "bad.yaml"
     bad.write_text((MANIFESTS / "cluster.yaml").read_text().replace("replicas: 3", "replicas: three", 1))
     assert "spec.brokers.replicas" in ottla("up", "-f", str(bad), status=1)
@@ -256,13 +268,130 @@ def test_commands_say_what_is_wrong_and_what_to_do(ottla: Ottla, tmp_path: Path)
     assert "no KafkaCluster in" in ottla("up", "-f", str(MANIFESTS / "topics.yaml"), status=1)
     stranger = tmp_path / "topic.yaml"
     stranger.write_text((MANIFESTS / "topics.yaml").read_text().replace("orders", "others"))
-    assert "spec.clusterRef.name" in ottla("up", "-f", str(MANIFESTS / "cluster.yaml"), "-f", str(stranger), status=1)
+    said = ottla("up", "-f", str(MANIFESTS / "cluster.yaml"), "-f", str(stranger), status=1)
+    assert said == f"{stranger}, document 1: spec.clusterRef.name: must be orders, not 'others'; is orders meant?\n"
+    for connect, why in (
+        ("nonsense.invalid", "nonsense.invalid: no such host"),
+        ("127.0.0.1:1", "127.0.0.1:1: nobody listens there"),
+        ("127.0.0.1:many", "HOST:PORT"),
+    ):
+        said = ottla(*up_arguments("--zookeeper", connect), status=1)
+        assert said.startswith(f"--zookeeper {connect}: ") and why in said and len(said.splitlines()) == 1
+    assert not (ottla.folder / ".ottla").exists()
 
 
 def test_one_fleet_per_data_directory_and_no_broker_that_is_not_there(ottla: Ottla) -> None:
     ottla(*up_arguments("--data", "d"))
-    assert "already running" in ottla(*up_arguments("--data", "d"), status=1)
+    pids = [broker["pid"] for broker in ottla.brokers("--data", "d")]
+    assert "orders: already running, the documents are applied; ready" in ottla(*up_arguments("--data", "d"))
+    assert [broker["pid"] for broker in ottla.brokers("--data", "d")] == pids
     assert "there is no broker 9" in ottla("kill", "9", "--data", "d", status=1)
-    assert "-o takes json or table" in ottla("status", "-o", "xml", "--data", "d", status=1)
+    assert "-o xml: write json or table" in ottla("status", "-o", "xml", "--data", "d", status=1)
     ottla("down", "--data", "d")
     assert "is not running" in ottla("status", "--data", "d", status=1)
+
+
+RESTARTS = """\
+apiVersion: kafka.ottla.dev/v1alpha1
+kind: KafkaCluster
+metadata: {name: one}
+spec:
+  brokers:
+    replicas: 2
+    disks: [{name: d0}, {name: d1}, {name: d2}]
+    config: {message.max.bytes: 5000000, num.partitions: 7, num.io.threads: 1000}
+---
+apiVersion: kafka.ottla.dev/v1alpha1
+kind: KafkaTopic
+metadata: {name: t}
+spec: {clusterRef: {name: one}, partitions: 6, config: {retention.ms: 5000}}
+---
+apiVersion: kafka.ottla.dev/v1alpha1
+kind: KafkaTopic
+metadata: {name: wide}
+spec: {clusterRef: {name: one}, replicas: 5}
+"""
+
+
+def broker_value(bootstrap: str, key: str) -> tuple[str, int]:
+    """A key of broker 0 and the code of its source in DescribeConfigs."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    resource = ConfigResource(ConfigResource.Type.BROKER, "0")
+    entry = admin.describe_configs([resource])[resource].result(60)[key]
+    return entry.value, entry.source
+
+
+def test_documents_are_applied_to_a_fleet_that_runs(ottla: Ottla) -> None:
+    file = ottla.folder / "one.yaml"
+    file.write_text(ONE_BROKER)
+    ottla("up", "-f", "one.yaml")
+    before = ottla.brokers()
+    bootstrap = str(ottla.status()["bootstrap"])
+    file.write_text(RESTARTS)
+    printed = ottla("up", "-f", "one.yaml", "--processes", "--zookeeper", "h:2181", "--port", "1", status=1)
+    assert ottla.brokers() == before
+    lines = printed.splitlines()
+    assert lines[0] == "one: already running, the documents are applied; ready"
+    assert [line for line in lines if line.startswith("config")] == [
+        "config     message.max.bytes: from its default to 5000000",
+        "config     num.io.threads: broker 0: invalid value '1000' for configuration num.io.threads: between half and "
+        "double the present number: 4 to 16; a restart takes it from the document",
+    ]
+    port = before[0]["address"].rpartition(":")[2]
+    assert [line for line in lines if line.startswith("restart")] == [
+        "restart    --processes: all brokers run in one process",
+        "restart    --zookeeper h:2181: the fleet uses one of its own",
+        f"restart    --port 1: the fleet has its ports from {port} upwards",
+        "restart    spec.brokers.replicas: from 1 to 2",
+        "restart    spec.brokers.disks: from d0, d1 to d0, d1, d2",
+        "restart    spec.brokers.config.num.partitions: from its default to 7",
+    ]
+    assert "topic      t: grown to 6 partitions, retention.ms set to 5000" in lines
+    assert "topic      wide: not created: Replication factor: 5 larger than available brokers: 1." in lines
+    assert lines[-2:] == [
+        "1 of 2 broker keys could not be changed: num.io.threads",
+        "1 of 2 topics was not created: wide",
+    ]
+    assert broker_value(bootstrap, "message.max.bytes") == ("5000000", ConfigSource.DYNAMIC_BROKER_CONFIG.value)
+    grown = ONE_BROKER.replace("partitions: 4", "partitions: 6")
+    file.write_text(grown)
+    printed = ottla("up", "-f", "one.yaml")
+    assert "config     message.max.bytes: from 5000000 to its default" in printed
+    assert "topic      wide: not declared any more; it stays, with its records" in printed
+    assert "restart" not in printed
+    assert broker_value(bootstrap, "message.max.bytes")[0] == "1048588"
+    # What was set while it ran does not win over the document of its next start.
+    ottla("down")
+    file.write_text(grown.replace("replicas: 1\n", "replicas: 1\n    config: {message.max.bytes: 6000000}\n", 1))
+    ottla("up", "-f", "one.yaml")
+    assert broker_value(bootstrap, "message.max.bytes") == ("6000000", ConfigSource.STATIC_BROKER_CONFIG.value)
+
+
+def test_two_fleets_of_one_machine_tell_each_other_apart(ottla: Ottla) -> None:
+    (ottla.folder / "a.yaml").write_text(ONE_BROKER.replace("one", "a"))
+    (ottla.folder / "b.yaml").write_text(ONE_BROKER.replace("one", "b"))
+    a, b = ("up", "-f", "a.yaml"), ("up", "-f", "b.yaml", "--data", "build/demo/fleet")
+    first, second = ottla.folder / ".ottla" / "a", ottla.folder / "build" / "demo" / "fleet"
+    port = free_ports(1)[0]
+    try:
+        assert "in use" not in ottla(*a, "--port", str(port))
+        assert f"127.0.0.1:{port}\n" in ottla("status")
+        printed = ottla(*b, "--port", str(port))
+        said = re.search(rf"^{port}.* in use by the fleet a in {first}.*: broker 0 listens on (\d+)$", printed, re.M)
+        assert said is not None and f"bootstrap  127.0.0.1:{said[1]}\n" in printed
+        listed = ottla("status")
+        assert re.search(r"^a +ready +\S+ +\.ottla/a *$", listed, re.M)
+        assert re.search(r"^b +ready +\S+ +build/demo/fleet *$", listed, re.M)
+        which = "which fleet? choose with --data: .ottla/a, build/demo/fleet"
+        assert which in ottla("status", "-o", "json", status=1)
+        assert which in ottla("down", "--delete-data", "--yes", status=1)
+        ottla("down", "--data", ".ottla/a")
+        assert "b: ready" in ottla("status")  # the one that runs is shown below the list
+        assert f"127.0.0.1:{said[1]}" in ottla("status", "-o", "json")
+        ottla("down")
+        assert re.search(rf"^bootstrap  127.0.0.1:{port}$", ottla(*b, "--port", str(port)), re.M)
+        printed = ottla(*a, status=1)
+        assert f"the fleet b in {second} has port {port}: stop it; or give this fleet other ports: --port " in printed
+        assert re.search(r"^a +stopped +\.ottla/a *$", ottla("status"), re.M)
+    finally:
+        ottla("down", "--data", "build/demo/fleet")

@@ -6,42 +6,82 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
+import socket
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.prompt import Confirm
-from rich.table import Table
 
-from ottla_broker.adapters.process_logging import message_of
+from ottla_broker.cli.document_files import read_documents
+from ottla_broker.cli.local_output import (
+    failed_topics,
+    print_applied,
+    print_fleet,
+    print_fleets,
+    print_started,
+    print_topics,
+    say,
+)
+from ottla_broker.cli.local_start import START_TIMEOUT_S, start_fleet, waited_s
+from ottla_broker.cli.messages import complain, confirm_deletion, fail
+from ottla_broker.config import ConfigError, is_meant
+from ottla_broker.config.listeners import parse_zookeeper_connect
 from ottla_broker.local.control import ControlError, NotRunning, ask
-from ottla_broker.local.layout import FleetStateError, Layout, delete_fleet
-from ottla_operator.model.documents import DocumentError, load_documents
+from ottla_broker.local.known_fleets import ROOT, fleet_directories, known_fleets
+from ottla_broker.local.layout import HIGHEST_PORT, FleetStateError, Layout, delete_fleet
+from ottla_operator.model.documents import Documents
+from ottla_operator.model.kafka_cluster import KafkaCluster
 
-app = typer.Typer(no_args_is_help=True)
-_console = Console()
+EXAMPLE = """\
+A fleet is documents, the same as on Kubernetes:
 
-DEFAULT_ROOT = Path(".ottla")
-_START_TIMEOUT_S = 120.0
+\b
+apiVersion: kafka.ottla.dev/v1alpha1
+kind: KafkaCluster
+metadata: {name: orders}
+spec:
+  brokers:
+    replicas: 3
+    disks: [{name: d0}, {name: d1}]
+    config: {min.insync.replicas: 2}    # Kafka's own broker keys
+---
+apiVersion: kafka.ottla.dev/v1alpha1
+kind: KafkaTopic
+metadata: {name: flights}
+spec:
+  clusterRef: {name: orders}
+  partitions: 12
+  replicas: 3
+  config: {retention.ms: 604800000}     # Kafka's own topic keys
+
+\b
+ottla local up -f fleet.yaml          starts it, or applies what has changed
+ottla local up -f fleet.yaml --port 9192     on ports 9192, 9193, ...
+ottla local status                    the fleets of this folder
+ottla local kill 1                    one broker fails
+ottla local down                      stops it; its records stay
+ottla local down --delete-data        stops it; its records go
+"""
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+_APPLY_TIMEOUT_S = 300.0
 _POLL_S = 0.02
-_GIVE_UP_S = 30.0
-"""The limit in seconds for the shutdown of a fleet that did not start."""
+_ZOOKEEPER_TIMEOUT_S = 2.0
 
 DataOption = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="The fleet's data directory (default: the only one here).")
 ]
 
 
-@app.callback()
+@app.callback(epilog=EXAMPLE)
 def _group() -> None:
     """Run a fleet on this machine, from the same documents as on Kubernetes."""
 
 
-@app.command()
+@app.command(short_help="Starts a fleet, or applies documents to one that runs.")
 def up(
     file: Annotated[
         list[Path],
@@ -51,64 +91,106 @@ def up(
         Path | None, typer.Option("--data", metavar="DIR", help="The data directory (default: .ottla/<cluster>).")
     ] = None,
     processes: Annotated[
-        bool, typer.Option("--processes", help="One process per broker and a real ZooKeeper (needs Java).")
+        bool,
+        typer.Option(
+            "--processes",
+            help="One process per broker, started again when it ends, and a real ZooKeeper (needs Java).",
+        ),
     ] = False,
     zookeeper: Annotated[
         str, typer.Option("--zookeeper", metavar="HOST:PORT", help="Use this ZooKeeper instead of the embedded one.")
     ] = "",
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            metavar="N",
+            min=1,
+            max=HIGHEST_PORT,
+            help="Clients find the brokers on the free ports from N on (default: those it has, first from 9092 on).",
+        ),
+    ] = None,
 ) -> None:
     """Starts the fleet in the background and returns when it is ready and its topics exist.
 
+    A fleet that runs gets what has changed: new and changed topics, and broker keys that change without a restart. What
+    needs a restart is named.
+
+    \b
     ottla local up -f manifests/cluster.yaml -f manifests/topics.yaml
     """
-    documents = _load(file)
-    if not documents.clusters:
-        _fail(f"no KafkaCluster in {', '.join(map(str, file))}: name the file that declares it with another -f")
-    if len(documents.clusters) > 1:
-        _fail(f"a local fleet is one KafkaCluster, not {', '.join(one.name for one in documents.clusters)}")
-    cluster = documents.clusters[0]
-    others = [topic.name for topic in documents.topics if topic.cluster != cluster.name]
-    if others:
-        _fail(f"KafkaTopic {', '.join(others)}: spec.clusterRef.name is not {cluster.name!r}")
-    directory = (data or DEFAULT_ROOT / cluster.name).absolute()
+    documents = read_documents(file)
+    cluster = _the_cluster(documents, file)
+    directory = (data or ROOT / cluster.name).absolute()
+    options = ["--processes"] * processes + (["--zookeeper", zookeeper] if zookeeper else [])
+    options += ["--port", str(port)] if port else []
+    request = {
+        "command": "apply",
+        "documents": "\n---\n".join(path.read_text(encoding="utf-8") for path in file),
+        "processes": processes,
+        "zookeeper": zookeeper,
+        "port": port or 0,
+    }
     try:
-        running = ask(directory, {"command": "status"})["cluster"]
-        _fail(f"the fleet {running} is already running in {directory}; stop it with: {_command('down', directory)}")
+        _check_name(ask(directory, {"command": "status"}), cluster, directory)
     except NotRunning:
         pass
     except ControlError as error:
-        _fail(str(error))
+        fail(str(error))
+    else:
+        _apply(directory, request)
+        return
     if processes and not zookeeper and shutil.which("java") is None:
-        _fail(
+        fail(
             "--processes starts a ZooKeeper, which needs Java: apt-get install openjdk-17-jre-headless "
             "(or name a running one with --zookeeper HOST:PORT)"
         )
-    text = "\n---\n".join(path.read_text() for path in file)
-    try:
-        Layout(directory, cluster)  # raises when the directory belongs to another fleet
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / "documents.yaml").write_text(text)
-    except FleetStateError as error:
-        _fail(str(error))
-    except OSError as error:
-        _fail(f"--data {directory}: {error.strerror}")
-    process = _start_daemon(directory, processes, zookeeper)
-    status = _until_ready(directory, process)
-    _print_started(status, directory)
-    if any(topic["error"] for topic in status["topics"]):
-        raise typer.Exit(1)
+    if zookeeper:
+        _check_zookeeper(zookeeper)
+    _write_documents(directory, cluster, str(request["documents"]))
+    status = start_fleet(directory, options)
+    if status is None:  # another `up` was faster
+        _apply(directory, request)
+        return
+    print_started(status, waited_s())
+    say(f"bootstrap  {status['bootstrap']}")
+    print_topics(status["topics"])
+    say(f"data       {directory}")
+    say(f"log        {directory / 'fleet.log'}")
+    say(f"stop it with: {_command('down', directory)}")
+    if failed := failed_topics(status["topics"]):
+        fail(failed)
 
 
-@app.command()
+@app.command(short_help="Shows the fleets of this folder, or the brokers of one.")
 def status(
     data: DataOption = None,
     output: Annotated[
         str, typer.Option("-o", "--output", metavar="json|table", help="For programs, or for people.")
     ] = "table",
 ) -> None:
-    """Shows the brokers, their addresses, racks and disks."""
+    """Shows the brokers of a fleet, their addresses, racks and disks.
+
+    Without --data, where this folder has several fleets: their names, states and folders, and the brokers of the one
+    that runs. The demo's fleet is one of them.
+
+    With -o json: {"bootstrap", "ready", "brokers": [{"id", "address", "http", "rack", "pid", "log_dirs": [{"path",
+    "state"}], "recreation"}]}. A state is online, full, offline, or unknown when the broker is down or does not answer.
+    """
     if output not in ("json", "table"):
-        _fail(f"-o takes json or table, not {output!r}")
+        fail(f"-o {output}: write json or table")
+    fleets = known_fleets() if data is None else []
+    if len(fleets) > 1:
+        running = [fleet for fleet in fleets if fleet.found is not None]
+        if output == "table":
+            print_fleets(fleets, {fleet.data: _short(fleet.data) for fleet in fleets})
+        elif len(running) != 1:
+            fail("which fleet? choose with --data: " + ", ".join(_short(fleet.data) for fleet in fleets))
+        if len(running) != 1:
+            return
+        if output == "table":
+            say("")
+        data = running[0].data
     directory = _the_fleet(data)
     found = _ask(directory, {"command": "status"})
     if output == "json":
@@ -116,10 +198,10 @@ def status(
         found["brokers"] = [{name: broker[name] for name in wanted} for broker in found["brokers"]]
         sys.stdout.write(json.dumps({name: found[name] for name in ("bootstrap", "ready", "brokers")}) + "\n")
         return
-    _print_table(found, directory)
+    print_fleet(found, directory)
 
 
-@app.command()
+@app.command(short_help="Kills one broker without a clean shutdown.")
 def kill(
     broker: Annotated[int, typer.Argument(metavar="ID", help="The broker's id, as `status` shows it.")],
     data: DataOption = None,
@@ -131,32 +213,29 @@ def kill(
     directory = _the_fleet(data)
     comes_back = _ask(directory, {"command": "kill", "broker": broker})["comes_back"]
     later = "it is started again at once" if comes_back else "it stays down until the fleet is stopped and started"
-    _console.print(f"broker {broker} is killed; {later}", soft_wrap=True)
+    say(f"broker {broker} is killed; {later}")
 
 
-@app.command()
+@app.command(short_help="Stops the fleet; its records stay.")
 def down(
     data: DataOption = None,
     delete_data: Annotated[bool, typer.Option("--delete-data", help="Delete the records too.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before deleting.")] = False,
 ) -> None:
-    """Stops the fleet. Its records stay, unless --delete-data is given."""
-    directory = _the_fleet(data)
+    """Stops the fleet. Its records stay, unless --delete-data is given, which asks first."""
+    directory = _the_fleet(data, is_named=delete_data)
     if not (directory / "fleet.json").is_file():
-        _fail(f"there is no fleet in {directory}")
-    if delete_data and not yes and sys.stdin.isatty() and not Confirm.ask(f"delete all records in {directory}?"):
-        raise typer.Exit(1)
+        fail(f"there is no fleet in {directory}")
+    if delete_data:
+        confirm_deletion(f"delete all records in {directory}?", yes, "nothing is stopped or deleted")
     try:
         ask(directory, {"command": "down"}, timeout_s=120)
-        _console.print(
-            f"the fleet is stopped; its records stay in {directory}" if not delete_data else "the fleet is stopped",
-            soft_wrap=True,
-        )
+        say(f"the fleet is stopped; its records stay in {directory}" if not delete_data else "the fleet is stopped")
     except NotRunning as error:
         if not delete_data:
-            _fail(_with_start(str(error), directory))
+            fail(_with_start(str(error), directory))
     except ControlError as error:
-        _fail(str(error))
+        fail(str(error))
     if delete_data:
         _delete(directory)
 
@@ -165,143 +244,132 @@ def _delete(directory: Path) -> None:
     try:
         stays = delete_fleet(directory)
     except OSError as error:
-        _fail(f"{error.filename}: {error.strerror}; the records in {directory} are not, or not all, deleted")
+        fail(f"{error.filename}: {error.strerror}; the records in {directory} are not, or not all, deleted")
     if links := [path.name for path in stays if path.is_symlink() and path.is_dir()]:
-        _fail(
+        fail(
             f"{', '.join(links)} in {directory}: a symbolic link, and what it points to is not deleted; delete it there"
         )
     rest = "; the folder stays, something else is in it" if stays else ""
-    _console.print(f"the records in {directory} are deleted{rest}", soft_wrap=True)
+    say(f"the records in {directory} are deleted{rest}")
 
 
-def _load(files: list[Path]) -> Any:
-    try:
-        return load_documents([(str(path), path.read_text()) for path in files])
-    except OSError as error:
-        _fail(f"{error.filename}: {error.strerror}")
-    except UnicodeDecodeError as error:
-        _fail(f"-f: a document is not text in UTF-8: {error.reason} at byte {error.start}")
-    except DocumentError as error:
-        _fail(str(error))
-
-
-def _start_daemon(directory: Path, processes: bool, zookeeper: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "ottla_broker.local.daemon", "--data", str(directory)]
-    if processes:
-        command.append("--processes")
-    if zookeeper:
-        command += ["--zookeeper", zookeeper]
-    with (directory / "fleet.log").open("ab") as log:
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, close_fds=True
-        )
-
-
-def _until_ready(directory: Path, process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """The status of the fleet when it is ready. A fleet that does not become ready is stopped."""
-    log = directory / "fleet.log"
-    deadline = time.monotonic() + _START_TIMEOUT_S
-    try:
-        with _console.status("the fleet starts"):
-            while time.monotonic() < deadline:
-                if process.poll() is not None:
-                    lines = log.read_text(errors="replace").strip().splitlines()
-                    reason = message_of(lines[-1]) if lines else "no reason in the log"
-                    _fail(f"the fleet did not start: {reason} (see {log})")
-                try:
-                    found = ask(directory, {"command": "status"})
-                except NotRunning:
-                    time.sleep(_POLL_S)
-                    continue
-                if found["failure"]:
-                    _end(process)
-                    see = "" if "(see " in found["failure"] else f" (see {log})"
-                    _fail(f"the fleet did not start: {found['failure']}{see}")
-                if found["ready"] and found["topics_applied"]:
-                    return found
-                time.sleep(_POLL_S)
-    except KeyboardInterrupt:
-        _end(process)
-        _fail("interrupted: the fleet is stopped")
-    except ControlError as error:
-        _fail(f"the fleet did not start: {error} (see {log})")
-    _end(process)
-    _fail(f"the fleet is not ready after {_START_TIMEOUT_S:.0f} s; see {log}")
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Stops the daemon and waits, so that the next `up` can lock the directory."""
-    process.terminate()
-    try:
-        process.wait(_GIVE_UP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def _print_started(found: dict[str, Any], directory: Path) -> None:
-    megabytes = found["rss_bytes"] / 1e6
-    _console.print(
-        f"[bold]{found['cluster']}[/bold]: {len(found['brokers'])} brokers ready in {found['start_s']:.2f} s, "
-        f"{megabytes:.0f} MB"
-    )
-    _console.print(f"bootstrap  {found['bootstrap']}", soft_wrap=True)
-    for topic in found["topics"]:
-        _console.print(f"topic      {topic['name']}: {topic['done'] or topic['error']}", soft_wrap=True)
-    _console.print(f"data       {directory}", soft_wrap=True)
-    _console.print(f"log        {directory / 'fleet.log'}", soft_wrap=True)
-    _console.print(f"stop it with: {_command('down', directory)}", soft_wrap=True, highlight=False)
-
-
-_RECREATION = (("waiting", "replicas wait"), ("catching_up", "replicas catching up"), ("lost", "partitions lost"))
-
-
-def _print_table(found: dict[str, Any], directory: Path) -> None:
-    down = [str(broker["id"]) for broker in found["brokers"] if not broker["pid"]]
-    silent = [
-        str(broker["id"])
-        for broker in found["brokers"]
-        if broker["pid"] and any(directory["state"] == "unknown" for directory in broker["log_dirs"])
+def _the_cluster(documents: Documents, files: list[Path]) -> KafkaCluster:
+    names = ", ".join(map(str, files))
+    if not documents.clusters:
+        other = "; a KafkaPipeline runs with `ottla pipeline run -f FILE`" if documents.pipelines else ""
+        fail(f"no KafkaCluster in {names}: name the file that declares it with another -f{other}")
+    if len(documents.clusters) > 1:
+        fail(f"a local fleet is one KafkaCluster, not {', '.join(one.name for one in documents.clusters)}")
+    cluster = documents.clusters[0]
+    wrong = [
+        f"{place}: spec.clusterRef.name: must be {cluster.name}, not {topic.cluster!r}"
+        f"{is_meant(topic.cluster, [cluster.name])}"
+        for topic, place in zip(documents.topics, documents.topic_places, strict=True)
+        if topic.cluster != cluster.name
     ]
-    why = f", broker {', '.join(down)} is down" if down else ""
-    why += f", broker {', '.join(silent)} does not answer" if silent else ""
-    _console.print(
-        f"[bold]{found['cluster']}[/bold]: {'ready' if found['ready'] else 'not ready'}{why}", highlight=False
-    )
-    _console.print(f"bootstrap  {found['bootstrap']}", soft_wrap=True, highlight=False)
-    _console.print(f"data       {directory}", soft_wrap=True, highlight=False)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("broker", "address", "http", "rack", "pid", "disks"):
-        table.add_column(column, no_wrap=True, overflow="ignore")
-    for broker in found["brokers"]:
-        disks = ", ".join(f"{Path(entry['path']).name} {entry['state']}" for entry in broker["log_dirs"])
-        disks += "".join(
-            f", {broker['recreation'][name]} {words}" for name, words in _RECREATION if broker["recreation"].get(name)
+    if wrong:
+        fail("\n".join(wrong))
+    return cluster
+
+
+def _check_name(found: dict[str, Any], cluster: KafkaCluster, directory: Path) -> None:
+    if found["cluster"] != cluster.name:
+        fail(
+            f"the fleet {found['cluster']} is already running in {directory}, not {cluster.name}; choose another --data"
         )
-        pid = str(broker["pid"]) if broker["pid"] else "[red]down[/red]"
-        table.add_row(str(broker["id"]), broker["address"], broker["http"], broker["rack"], pid, disks)
-    _console.print(table, soft_wrap=True, highlight=False)
 
 
-def _the_fleet(data: Path | None) -> Path:
-    """The given data directory, or the only one in the current folder."""
+def _check_zookeeper(connect: str) -> None:
+    """Names an address that cannot be one of a ZooKeeper at once: a start would try it for seconds."""
+    try:
+        servers = parse_zookeeper_connect(connect).servers
+    except ConfigError as error:
+        fail(f"--zookeeper {connect}: {error.allowed}")
+    reasons = []
+    for host, port in servers:
+        try:
+            socket.create_connection((host, port), _ZOOKEEPER_TIMEOUT_S).close()
+            return
+        except socket.gaierror:
+            reasons.append(f"{host}: no such host")
+        except ConnectionRefusedError:
+            reasons.append(f"{host}:{port}: nobody listens there")
+        except OSError:
+            return  # it may be slow; the start waits for it
+    fail(f"--zookeeper {connect}: {', '.join(reasons)}")
+
+
+def _write_documents(directory: Path, cluster: KafkaCluster, text: str) -> None:
+    try:
+        Layout(directory, cluster)  # raises when the directory belongs to another fleet
+        directory.mkdir(parents=True, exist_ok=True)
+    except FleetStateError as error:
+        fail(str(error))
+    except (FileExistsError, NotADirectoryError):
+        file = next(path for path in (directory, *directory.parents) if path.exists())
+        fail(f"--data {directory}: {'' if file == directory else f'{file} '}is a file, not a directory")
+    except OSError as error:
+        fail(f"--data {directory}: cannot be created: {error.strerror}")
+    try:
+        (directory / "documents.yaml").write_text(text, encoding="utf-8")
+    except OSError as error:
+        fail(f"--data {directory}: cannot be written: {error.strerror}")
+
+
+def _apply(directory: Path, request: dict[str, Any]) -> None:
+    """Gives the documents to the fleet that runs."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            found = ask(directory, request, timeout_s=_APPLY_TIMEOUT_S)
+            break
+        except NotRunning as error:  # the process that has the lock does not listen yet
+            if time.monotonic() > deadline:
+                fail(str(error))
+            time.sleep(_POLL_S)
+        except ControlError as error:
+            fail(str(error))
+    print_applied(found, f"{_command('down', directory)}, then up again")
+    say(f"bootstrap  {found['bootstrap']}")
+    print_topics(found["topics"])
+    refused = [one["name"] for one in found["config"] if one["error"]]
+    if refused:
+        complain(f"{len(refused)} of {len(found['config'])} broker keys could not be changed: {', '.join(refused)}")
+    if failed := failed_topics(found["topics"]):
+        complain(failed)
+    if refused or failed:
+        raise typer.Exit(1)
+
+
+def _the_fleet(data: Path | None, *, is_named: bool = False) -> Path:
+    """The given data directory, or the fleet of this folder that is meant: the only one, or the only one that runs.
+
+    Args:
+        is_named: for what cannot be undone: which one runs does not decide.
+    """
     if data is not None:
         return data.absolute()
-    found = sorted(path.parent for path in DEFAULT_ROOT.glob("*/fleet.json"))
-    if len(found) == 1:
-        return found[0].absolute()
+    found = fleet_directories()
     if not found:
-        _fail(f"there is no fleet in {DEFAULT_ROOT.absolute()}; start one with: {_program()} local up -f FILE")
-    _fail("which fleet? choose with --data: " + ", ".join(str(path) for path in found))
+        fail(f"there is no fleet in {ROOT.absolute()}; start one with: {_program()} local up -f FILE")
+    if len(found) > 1 and not is_named:
+        running = [fleet.data for fleet in known_fleets() if fleet.found is not None or fleet.problem]
+        found = running if len(running) == 1 else found
+    if len(found) > 1:
+        own = [path for path in found if path.parent == ROOT.absolute()]
+        found = own if len(own) == 1 and not is_named else found
+    if len(found) > 1:
+        fail("which fleet? choose with --data: " + ", ".join(_short(path) for path in found))
+    return found[0]
 
 
 def _ask(directory: Path, request: dict[str, Any]) -> dict[str, Any]:
     try:
         return ask(directory, request)
     except NotRunning as error:
-        _fail(_with_start(str(error), directory))
+        fail(_with_start(str(error), directory))
     except ControlError as error:
-        _fail(str(error))
+        fail(str(error))
 
 
 def _program() -> str:
@@ -315,8 +383,7 @@ def _program() -> str:
 
 def _command(name: str, directory: Path) -> str:
     """A command for the fleet in `directory`, valid in the current folder."""
-    fleets = sorted(path.parent.absolute() for path in DEFAULT_ROOT.glob("*/fleet.json"))
-    where = "" if fleets == [directory] else f" --data {shlex.quote(_short(directory))}"
+    where = "" if fleet_directories() == [directory] else f" --data {shlex.quote(_short(directory))}"
     return f"{_program()} local {name}{where}"
 
 
@@ -333,8 +400,3 @@ def _short(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
         return str(path)
-
-
-def _fail(message: str) -> NoReturn:
-    Console(stderr=True).print(message, style="red", soft_wrap=True, markup=False, highlight=False)
-    raise typer.Exit(1)

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 SOCKET_NAME = "control.sock"
+IS_LOCKED = 75
+"""The exit status of the daemon when another one runs a fleet in the data directory."""
 
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 

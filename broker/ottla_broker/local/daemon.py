@@ -1,9 +1,10 @@
 """The background process of `ottla local up`: runs the fleet and serves the control socket.
 
-    python -m ottla_broker.local.daemon --data DIR [--processes] [--zookeeper HOST:PORT]
+    python -m ottla_broker.local.daemon --data DIR [--processes] [--zookeeper HOST:PORT] [--port N]
 
 It reads DIR/documents.yaml, starts the brokers (in this process, or one process each under `supervisor`), creates and
-alters the declared topics, and serves the commands status, kill and down until SIGTERM. Its log is DIR/fleet.log.
+alters the declared topics, and serves the commands status, apply, kill and down until SIGTERM. Its log is
+DIR/fleet.log.
 """
 
 from __future__ import annotations
@@ -17,24 +18,29 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 from ottla_broker.adapters import process_logging
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.network import SocketNetwork
-from ottla_broker.adapters.process import freeze_garbage, run
+from ottla_broker.adapters.process import run
 from ottla_broker.coordination.embedded import StoreInUse, StoreUnreadable
-from ottla_broker.local.control import ControlError, ControlServer
+from ottla_broker.local.control import IS_LOCKED, ControlError, ControlServer
+from ottla_broker.local.document_changes import ClusterChange, changes_by_pool, decide_cluster_change, without_refused
+from ottla_broker.local.dynamic_values import set_values, settle
+from ottla_broker.local.in_process import InProcess
 from ottla_broker.local.jars import MissingRequirement
-from ottla_broker.local.layout import BrokerPlace, FleetStateError, Layout
+from ottla_broker.local.layout import FleetStateError, Layout, free_base
+from ottla_broker.local.port_owners import port_owner
 from ottla_broker.local.ports import HOST
 from ottla_broker.local.supervisor import BrokerEnded, Supervisor
 from ottla_broker.local.topic_documents import apply_topics
 from ottla_broker.local.zookeeper_server import ZooKeeperFailed
 from ottla_broker.server.broker import StartRefused
-from ottla_operator.model.documents import Documents, load_documents
+from ottla_operator.model.documents import DocumentError, Documents, load_documents
 
 logger = logging.getLogger("ottla.local")
 
@@ -50,8 +56,29 @@ EXPECTED_FAILURES = (
 """Errors of a start with a message for the user. Any other exception is a bug."""
 
 
+@dataclass(frozen=True, slots=True)
+class FleetMode:
+    """How the brokers of a fleet run, as the options of `ottla local up` say."""
+
+    processes: bool
+    zookeeper: str
+
+    def differs(self, asked: FleetMode) -> list[str]:
+        """What is asked for and is not so. An option that is not given asks for nothing.
+
+        >>> FleetMode(False, "").differs(FleetMode(True, "")), FleetMode(True, "").differs(FleetMode(False, ""))
+        (['--processes: all brokers run in one process'], [])
+        """
+        found = []
+        if asked.processes and not self.processes:
+            found.append("--processes: all brokers run in one process")
+        if asked.zookeeper not in ("", self.zookeeper):
+            found.append(f"--zookeeper {asked.zookeeper}: the fleet uses {self.zookeeper or 'one of its own'}")
+        return found
+
+
 class Runner(Protocol):
-    """Runs the brokers of a fleet: `InProcess`, or `supervisor.Supervisor`."""
+    """Runs the brokers of a fleet: `in_process.InProcess`, or `supervisor.Supervisor`."""
 
     restarts: bool
     """Whether a broker that ends is started again."""
@@ -64,65 +91,18 @@ class Runner(Protocol):
     def is_running(self, broker_id: int) -> bool: ...
 
 
-class InProcess:
-    """All brokers in this process."""
-
-    restarts = False
-
-    def __init__(self, layout: Layout, zookeeper_connect: str) -> None:
-        from ottla_broker.local.fleet import Fleet
-
-        self._layout = layout
-        self._fleet = Fleet(layout, zookeeper_connect=zookeeper_connect)
-
-    async def start(self) -> None:
-        await self._fleet.start()
-        freeze_garbage()
-
-    async def kill(self, broker_id: int) -> None:
-        self._fleet.kill(broker_id)
-
-    async def stop(self) -> None:
-        await self._fleet.stop()
-
-    def is_running(self, broker_id: int) -> bool:
-        broker = self._fleet.brokers.get(broker_id)
-        return broker is not None and broker.state not in ("halted", "refused", "stopped")
-
-    async def refresh(self) -> None:
-        """Does nothing: the brokers are in this process."""
-
-    def statuses(self) -> list[dict[str, Any]]:
-        found = []
-        for place in self._layout.places():
-            broker = self._fleet.brokers.get(place.id)
-            found.append(
-                {
-                    "id": place.id,
-                    "pid": os.getpid() if self.is_running(place.id) else None,
-                    "ready": broker is not None and broker.is_ready,
-                    "log_dirs": self._log_dirs(place),
-                    "recreation": {} if broker is None else broker.status()["recreation"],
-                }
-            )
-        return found
-
-    def _log_dirs(self, place: BrokerPlace) -> list[dict[str, str]]:
-        broker = self._fleet.brokers.get(place.id) if self.is_running(place.id) else None
-        if broker is None:
-            return [{"path": str(path), "state": "offline"} for path in self._layout.log_directories(place.id).values()]
-        return [{name: str(one[name]) for name in ("path", "state")} for one in broker.status()["log_dirs"]]
-
-
 class Daemon:
     """One fleet: its runner, its topics, its control socket. It releases `lock` (see `locked`) when it has stopped."""
 
-    def __init__(self, data: Path, lock: IO[str], documents: Documents, *, processes: bool, zookeeper: str) -> None:
+    def __init__(
+        self, data: Path, lock: IO[str], documents: Documents, *, processes: bool, zookeeper: str, port: int = 0
+    ) -> None:
         self._data = data
         self._lock = lock
         self._documents = documents
         self._cluster = documents.clusters[0]
-        self.layout = Layout(data, self._cluster)
+        self._mode = FleetMode(processes, zookeeper)
+        self.layout = Layout(data, self._cluster, first_client_port=port or None, moves_ports=bool(port))
         self._runner: Runner
         if processes:
             self._runner = Supervisor(self.layout, zookeeper)
@@ -133,6 +113,9 @@ class Daemon:
         self._ready_s: float | None = None
         self._failure = ""
         self._topics: list[dict[str, str]] = []
+        self._started = asyncio.Event()
+        """Set when the start has ended, well or not."""
+        self._applying = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._stopped = asyncio.Event()
 
@@ -160,35 +143,113 @@ class Daemon:
         try:
             await self._runner.start()
             self._ready_s = time.monotonic() - self._started_at
-            await self._apply_topics()
+            await self._settle_dynamic_values()
+            self._topics = await self._apply_topics()
         except EXPECTED_FAILURES as error:
             self._failure = str(error)
             if os.strerror(errno.EADDRINUSE) in self._failure:
-                self._failure += (
-                    f"; stop the process that uses the port (the fleet keeps its ports: {self._data / 'fleet.json'})"
-                )
+                self._failure += f"; {self._why_in_use()}"
             logger.error("the fleet did not start: %s", self._failure)
         except Exception as error:
             logger.exception("the fleet did not start")
             self._failure = str(error) or type(error).__name__
+        finally:
+            self._started.set()
 
-    async def _apply_topics(self) -> None:
+    def _why_in_use(self) -> str:
+        """Who has the port that a broker of this fleet cannot have, and what to do."""
+        places = self.layout.places()
+        for place in places:
+            for port in (place.client_port, place.internal_port, place.http_port):
+                owner = port_owner(port)
+                if not owner.pid or owner.data == self._data or owner.pid == os.getpid():
+                    continue
+                move = f"; or give this fleet other ports: --port {free_base(len(places))}"
+                return f"{owner} has port {port}: stop it{move if port == place.client_port else ''}"
+        return f"stop the process that uses the port (the fleet keeps its ports: {self._data / 'fleet.json'})"
+
+    async def _apply_topics(self) -> list[dict[str, Any]]:
         topics = [t for t in self._documents.topics if t.cluster == self._cluster.name]
         if not topics:
-            return
+            return []
         network, clock = SocketNetwork(), LoopClock()
-        first = next(place for place in self.layout.places() if self._runner.is_running(place.id))
+        first = next((place for place in self.layout.places() if self._runner.is_running(place.id)), None)
+        if first is None:
+            raise ControlError("no broker is running; stop the fleet and start it again")
         outcomes = await apply_topics(network, clock, HOST, first.client_port, topics)
         network.close()
-        self._topics = [{"name": o.name, "done": o.done, "error": o.error} for o in outcomes]
         for outcome in outcomes:
             logger.info("topic %s: %s", outcome.name, outcome.done or outcome.error)
+        return [asdict(outcome) for outcome in outcomes]
+
+    async def _settle_dynamic_values(self) -> None:
+        """Removes what `apply` has set in the run before: the files of the brokers have what is declared now."""
+        network, clock = SocketNetwork(), LoopClock()
+        for place in self.layout.places():
+            if place.dynamic and self._runner.is_running(place.id) and await settle(network, clock, place):
+                place.dynamic = {}
+                self.layout.save()
+        network.close()
+
+    async def _apply(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Puts other documents in force, as far as that goes while brokers run, and reports what was done."""
+        path = self._data / "documents.yaml"
+        try:
+            documents = load_documents([(str(path), request["documents"])])
+        except DocumentError as error:
+            raise ControlError(str(error)) from None
+        async with self._applying:
+            await self._started.wait()
+            if self._failure:
+                raise ControlError(f"the fleet did not start: {self._failure}")
+            gone = sorted({t.topic_name for t in self._documents.topics} - {t.topic_name for t in documents.topics})
+            change = decide_cluster_change(self._cluster, documents.clusters[0])
+            path.write_text(request["documents"], encoding="utf-8")
+            config = await self._apply_config(change)
+            self._documents = documents
+            self._topics = await self._apply_topics()
+            asked = FleetMode(request["processes"], request["zookeeper"])
+            return {
+                **self._status(),
+                "config": config,
+                "restart": [*self._mode.differs(asked), *self._port_differs(request["port"]), *change.restart],
+                "undeclared": gone,
+            }
+
+    async def _apply_config(self, change: ClusterChange) -> list[dict[str, str]]:
+        network, clock = SocketNetwork(), LoopClock()
+        of_pool = changes_by_pool(change.dynamic)
+        errors: dict[str, dict[str, list[int]]] = {}  # by key and message, the brokers that say so
+        refused: set[tuple[str, str]] = set()
+        for place in self.layout.places():
+            pool = self.layout.pool_name(place.id)
+            wanted = of_pool.get(pool)
+            if not wanted or not self._runner.is_running(place.id):
+                continue
+            for key, text in wanted.items():  # one at a time: what one broker refuses keeps no other key back
+                if error := await set_values(network, clock, place, {key: text}):
+                    errors.setdefault(key, {}).setdefault(error, []).append(place.id)
+                    refused.add((pool, key))
+                else:
+                    place.dynamic[key] = text
+        network.close()
+        self.layout.cluster = self._cluster = without_refused(change, self._cluster, refused)
+        self.layout.save()
+        return [
+            {"name": one.key, "done": one.shown, "error": _by_broker(errors.get(one.key, {}))} for one in change.dynamic
+        ]
+
+    def _port_differs(self, port: int) -> list[str]:
+        first = min((place.client_port for place in self.layout.places()), default=port)
+        return [f"--port {port}: the fleet has its ports from {first} upwards"] if port and port != first else []
 
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         command = request.get("command")
         if command == "status":
             await self._runner.refresh()
             return self._status()
+        if command == "apply":
+            return await self._apply(request)
         if command == "kill":
             return await self._kill(request)
         if command == "down":
@@ -228,11 +289,20 @@ class Daemon:
             "failure": self._failure,
             "topics_applied": self._ready_s is not None and (bool(self._topics) or not self._declared_topics()),
             "topics": self._topics,
+            "passed_over": self.layout.passed_over,
             "brokers": brokers,
         }
 
     def _declared_topics(self) -> bool:
         return any(topic.cluster == self._cluster.name for topic in self._documents.topics)
+
+
+def _by_broker(errors: Mapping[str, list[int]]) -> str:
+    """
+    >>> _by_broker({"no": [0, 1], "too many": [2]})
+    'broker 0, 1: no; broker 2: too many'
+    """
+    return "; ".join(f"broker {', '.join(map(str, ids))}: {error}" for error, ids in errors.items())
 
 
 def _rss_bytes(pid: int | None) -> int:
@@ -256,6 +326,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--processes", action="store_true")
     parser.add_argument("--zookeeper", default="")
+    parser.add_argument("--port", type=int, default=0)
     arguments = parser.parse_args()
     process_logging.configure()
     with contextlib.ExitStack() as stack:
@@ -263,14 +334,19 @@ def main() -> int:
             lock = stack.enter_context(locked(arguments.data))
         except BlockingIOError:
             logger.error("another fleet is running in %s", arguments.data)
-            return 1
+            return IS_LOCKED
         path = arguments.data / "documents.yaml"
         documents = load_documents([(str(path), path.read_text())])
 
         async def serve() -> int:
             try:
                 daemon = Daemon(
-                    arguments.data, lock, documents, processes=arguments.processes, zookeeper=arguments.zookeeper
+                    arguments.data,
+                    lock,
+                    documents,
+                    processes=arguments.processes,
+                    zookeeper=arguments.zookeeper,
+                    port=arguments.port,
                 )
             except FleetStateError as error:
                 logger.error("%s", error)

@@ -17,16 +17,17 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ottla_broker.config.properties import format_properties
+from ottla_broker.local.port_owners import in_use
 from ottla_broker.local.ports import HOST, RANGE_VARIABLE, free_ports
 from ottla_operator.model.broker_pools import MAIN_POOL, BrokerPool, free_ids, missing, pools_of, surplus
 from ottla_operator.model.kafka_cluster import KafkaCluster, default_broker_config
 
 FIRST_CLIENT_PORT = 9092
+HIGHEST_PORT = 65535
 DEFAULT_RACKS = 3
 _OWN_DIRECTORY = re.compile(r"broker-[0-9]+|zookeeper")
 _OWN_FILE = re.compile(r"fleet\.(json|json\.tmp|log|lock)|documents\.yaml|coordination\.sqlite.*|control\.sock")
@@ -46,6 +47,8 @@ class BrokerPlace:
     http_port: int
     formatted: dict[str, str] = field(default_factory=dict)
     pool: str = MAIN_POOL
+    dynamic: dict[str, str] = field(default_factory=dict)
+    """What `ottla local up` has set on the running broker, and what its next start reads from its file."""
 
 
 @dataclass(slots=True)
@@ -68,18 +71,25 @@ class Layout:
         data: the data directory.
         first_client_port: CLIENT ports are the next free ones from here; 0: any free port; None: 9092, or any port of
             OTTLA_PORTS.
+        moves_ports: the brokers that have a CLIENT port get another one, from `first_client_port` upwards.
 
     Raises:
         FleetStateError: the path or its fleet.json cannot be used.
     """
 
-    def __init__(self, data: Path, cluster: KafkaCluster, *, first_client_port: int | None = None) -> None:
+    def __init__(
+        self, data: Path, cluster: KafkaCluster, *, first_client_port: int | None = None, moves_ports: bool = False
+    ) -> None:
         _check_path(data)
         self.data = data
         self.cluster = cluster
         if first_client_port is None:
             first_client_port = 0 if os.environ.get(RANGE_VARIABLE) else FIRST_CLIENT_PORT
         self._first_client_port = first_client_port
+        self._moves_ports = moves_ports
+        self.passed_over: list[str] = []
+        """The CLIENT ports that were in use when ports were assigned, a line each."""
+        self._in_use: list[int] = []
         self.state = _load_state(data, cluster.name)
 
     @property
@@ -95,11 +105,16 @@ class Layout:
             lacks = missing([pool], {number: one for number, one in members.items() if one is pool})
             ids = free_ids(pool, brokers.pools, {*known, *members}, lacks.get(pool.name, 0))
             members |= dict.fromkeys(ids, pool)
+        moved = [place for place in known.values() if self._moves_ports and place.id in members]
         taken = {port for place in known.values() for port in (place.client_port, place.internal_port, place.http_port)}
+        taken -= {place.client_port for place in moved}
+        for place in sorted(moved, key=lambda place: place.id):
+            place.client_port = self._client_port(place.id, taken)
+            taken.add(place.client_port)
+        self._moves_ports = False
         for broker_id in sorted(members):
             if broker_id not in known:
-                first = self._first_client_port
-                client = _next_free_port(first, taken) if first else free_ports(1, taken)[0]
+                client = self._client_port(broker_id, taken)
                 taken.add(client)
                 internal, http = free_ports(2, taken)
                 taken.update((internal, http))
@@ -107,6 +122,22 @@ class Layout:
             known[broker_id].pool = members[broker_id].name
         self.state.brokers = [known[broker_id] for broker_id in sorted(known)]
         self.save()
+
+    def _client_port(self, broker_id: int, taken: set[int]) -> int:
+        first = self._first_client_port
+        if not first:
+            return free_ports(1, taken)[0]
+        for port in range(first, HIGHEST_PORT + 1):
+            if port in taken:
+                continue
+            if _is_free(port):
+                if self._in_use:
+                    self.passed_over.append(f"{in_use(self._in_use)}: broker {broker_id} listens on {port}")
+                    self._in_use.clear()
+                return port
+            taken.add(port)
+            self._in_use.append(port)
+        raise FleetStateError(f"no port from {first} to {HIGHEST_PORT} is free; choose another with --port")
 
     def places(self) -> list[BrokerPlace]:
         """The brokers of the document, by id. Those that it has no more stay in fleet.json, and their data stays."""
@@ -122,6 +153,10 @@ class Layout:
     def _pools(self) -> dict[int, BrokerPool]:
         brokers = self.cluster.brokers
         return pools_of(brokers.pools, self._recorded(), has_pools=brokers.has_pools)
+
+    def pool_name(self, broker_id: int) -> str:
+        """The pool of a broker, as fleet.json has it."""
+        return self.place(broker_id).pool
 
     @property
     def bootstrap(self) -> str:
@@ -243,6 +278,7 @@ def _directory_id(path: Path) -> str:
 
 
 def _is_free(port: int) -> bool:
+    """Whether a server that sets SO_REUSEADDR, as brokers do, can listen there."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -252,5 +288,10 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _next_free_port(first: int, taken: Iterable[int]) -> int:
-    return next(port for port in range(first, 65536) if port not in taken and _is_free(port))
+def free_base(brokers: int) -> int:
+    """A port from which CLIENT ports of so many brokers are free, for a person to choose."""
+    return next(
+        base
+        for base in range(FIRST_CLIENT_PORT + 100, HIGHEST_PORT - brokers, 100)
+        if all(_is_free(port) for port in range(base, base + brokers))
+    )

@@ -130,7 +130,7 @@ class Supervisor:
                     "pid": self._processes[place.id].pid if is_running else None,
                     "ready": is_running and bool(states) and self._ready.get(place.id, False),
                     "log_dirs": [
-                        {"path": str(path), "state": states.get(str(path), "unknown") if is_running else "offline"}
+                        {"path": str(path), "state": states.get(str(path), "unknown") if is_running else "unknown"}
                         for path in self._layout.log_directories(place.id).values()
                     ],
                     "recreation": self._recreation.get(place.id, {}) if is_running else {},

@@ -36,11 +36,13 @@ class TopicOutcome:
     """What was done for one declared topic, or the error.
 
     `done`: "created", "unchanged", or the changes: "grown to 12 partitions, retention.ms from 1000 to 2000".
+    `exists`: False where it could not be created.
     """
 
     name: str
     done: str
     error: str = ""
+    exists: bool = True
 
 
 async def apply_topics(
@@ -60,7 +62,7 @@ async def _apply(fleet: _Fleet, topic: KafkaTopic) -> TopicOutcome:
     if created == ErrorCode.NONE:
         return TopicOutcome(name, "created")
     if created != ErrorCode.TOPIC_ALREADY_EXISTS:
-        return TopicOutcome(name, "", message)
+        return TopicOutcome(name, "", message, exists=False)
     code, message, partitions, replicas = await fleet.describe(name)
     if code != ErrorCode.NONE:
         return TopicOutcome(name, "", message)
