@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import shutil
-import socket
 import sys
 import time
 from pathlib import Path
@@ -24,10 +23,9 @@ from ottla_broker.cli.local_output import (
     print_topics,
     say,
 )
-from ottla_broker.cli.local_start import START_TIMEOUT_S, start_fleet, waited_s
+from ottla_broker.cli.local_start import START_TIMEOUT_S, check_zookeeper, start_fleet, waited_s
 from ottla_broker.cli.messages import complain, confirm_deletion, fail
-from ottla_broker.config import ConfigError, is_meant
-from ottla_broker.config.listeners import parse_zookeeper_connect
+from ottla_broker.config import is_meant
 from ottla_broker.local.control import ControlError, NotRunning, ask
 from ottla_broker.local.known_fleets import ROOT, fleet_directories, known_fleets
 from ottla_broker.local.layout import HIGHEST_PORT, FleetStateError, Layout, delete_fleet
@@ -69,7 +67,6 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 _APPLY_TIMEOUT_S = 300.0
 _POLL_S = 0.02
-_ZOOKEEPER_TIMEOUT_S = 2.0
 
 DataOption = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="The fleet's data directory (default: the only one here).")
@@ -146,7 +143,7 @@ def up(
             "(or name a running one with --zookeeper HOST:PORT)"
         )
     if zookeeper:
-        _check_zookeeper(zookeeper)
+        check_zookeeper(zookeeper)
     _write_documents(directory, cluster, str(request["documents"]))
     status = start_fleet(directory, options)
     if status is None:  # another `up` was faster
@@ -277,26 +274,6 @@ def _check_name(found: dict[str, Any], cluster: KafkaCluster, directory: Path) -
         fail(
             f"the fleet {found['cluster']} is already running in {directory}, not {cluster.name}; choose another --data"
         )
-
-
-def _check_zookeeper(connect: str) -> None:
-    """Names an address that cannot be one of a ZooKeeper at once: a start would try it for seconds."""
-    try:
-        servers = parse_zookeeper_connect(connect).servers
-    except ConfigError as error:
-        fail(f"--zookeeper {connect}: {error.allowed}")
-    reasons = []
-    for host, port in servers:
-        try:
-            socket.create_connection((host, port), _ZOOKEEPER_TIMEOUT_S).close()
-            return
-        except socket.gaierror:
-            reasons.append(f"{host}: no such host")
-        except ConnectionRefusedError:
-            reasons.append(f"{host}:{port}: nobody listens there")
-        except OSError:
-            return  # it may be slow; the start waits for it
-    fail(f"--zookeeper {connect}: {', '.join(reasons)}")
 
 
 def _write_documents(directory: Path, cluster: KafkaCluster, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -12,6 +13,8 @@ from typing import Any
 from ottla_broker.adapters.process_logging import message_of
 from ottla_broker.cli.local_output import StartProgress
 from ottla_broker.cli.messages import fail
+from ottla_broker.config import ConfigError
+from ottla_broker.config.listeners import parse_zookeeper_connect
 from ottla_broker.local.control import IS_LOCKED, ControlError, NotRunning, ask
 from ottla_broker.local.fleet_state import starting_brokers
 
@@ -19,6 +22,27 @@ START_TIMEOUT_S = 120.0
 _POLL_S = 0.02
 _GIVE_UP_S = 30.0
 """The limit in seconds for the shutdown of a fleet that did not start."""
+_ZOOKEEPER_TIMEOUT_S = 2.0
+
+
+def check_zookeeper(connect: str) -> None:
+    """Names an address that cannot be one of a ZooKeeper at once: a start would try it for seconds."""
+    try:
+        servers = parse_zookeeper_connect(connect).servers
+    except ConfigError as error:
+        fail(f"--zookeeper {connect}: {error.allowed}")
+    reasons = []
+    for host, port in servers:
+        try:
+            socket.create_connection((host, port), _ZOOKEEPER_TIMEOUT_S).close()
+            return
+        except socket.gaierror:
+            reasons.append(f"{host}: no such host")
+        except ConnectionRefusedError:
+            reasons.append(f"{host}:{port}: nobody listens there")
+        except OSError:
+            return  # it may be slow; the start waits for it
+    fail(f"--zookeeper {connect}: {', '.join(reasons)}")
 
 
 def start_fleet(directory: Path, options: list[str]) -> dict[str, Any] | None:

@@ -273,4 +273,4 @@ def test_help_has_a_whole_document_that_is_valid() -> None:
     from ottla_broker.cli.main import app as ottla_app
 
     shown = CliRunner().invoke(ottla_app, ["pipeline", "--help"]).output
-    assert "kind: KafkaPipeline\n" in shown and "ottla pipeline validate -f pipeline.yaml " in shown
+    assert "kind: KafkaPipeline\n" in shown and "ottla pipeline validate -f FILE " in shown

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ottla_broker.cli.local_output import failed_topics, print_started
+from ottla_broker.cli.local_output import StartProgress, failed_topics, print_started
 from ottla_broker.local.fleet_state import disks_of, fleet_state, starting_brokers
 
 
@@ -79,3 +80,17 @@ def test_up_says_that_every_disk_is_full(capsys: pytest.CaptureFixture[str]) -> 
 )
 def test_topics_that_are_not_there_are_the_last_line(topics: list[dict[str, Any]], line: str) -> None:
     assert failed_topics(topics) == line
+
+
+def test_a_start_that_takes_long_says_every_ten_seconds_what_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = iter((0.0, 0.0, 9.0, 11.0, 15.0, 22.0))
+    monkeypatch.setattr("ottla_broker.cli.local_output.time", SimpleNamespace(monotonic=lambda: next(times)))
+    with StartProgress("the fleet starts") as progress:
+        for _ in range(5):
+            progress.waits_for("broker 1 is not ready")
+    assert capsys.readouterr().out.splitlines() == [
+        "the fleet starts: broker 1 is not ready (11 s)",
+        "the fleet starts: broker 1 is not ready (22 s)",
+    ]
