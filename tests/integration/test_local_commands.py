@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource
 
+from ottla_broker.config.properties import parse_properties
 from ottla_broker.local.ports import free_ports
 from tests.integration.local_fleet import MANIFESTS, Ottla, eventually, up_arguments
 from tests.scenarios.load import read_all
@@ -67,6 +68,12 @@ def test_with_processes_a_killed_broker_is_started_again(ottla: Ottla) -> None:
     assert isinstance(before, list)
     assert len({broker["pid"] for broker in before}) == 3
     pids = [broker["pid"] for broker in before]
+    changed = ottla.folder / "changed.yaml"
+    config = "min.insync.replicas: 2, message.max.bytes: 2000000, num.partitions: 9"
+    changed.write_text((MANIFESTS / "cluster.yaml").read_text().replace("min.insync.replicas: 2", config))
+    printed = ottla("up", "-f", str(changed), "-f", str(MANIFESTS / "topics.yaml"))
+    assert "config     message.max.bytes: from its default to 2000000" in printed
+    assert "restart    spec.brokers.config.num.partitions: from its default to 9" in printed
     assert "it is started again" in ottla("kill", "2")
     after: list[int] = []
 
@@ -80,6 +87,9 @@ def test_with_processes_a_killed_broker_is_started_again(ottla: Ottla) -> None:
 
     eventually(is_ready_again)
     assert after[:2] == pids[:2]
+    # What could change in place is in the file of the new process, and what needs a restart of the fleet is not.
+    properties = parse_properties((ottla.folder / ".ottla/orders/broker-2/server.properties").read_text())
+    assert properties["message.max.bytes"] == "2000000" and "num.partitions" not in properties
 
 
 @pytest.mark.java

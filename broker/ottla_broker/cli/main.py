@@ -57,7 +57,7 @@ class _LazyGroups(TyperGroup):
             close = get_close_matches(args[0], _GROUPS)
             meant = f". Did you mean {' or '.join(map(repr, close))}?" if close else f". There are {', '.join(_GROUPS)}"
             ctx.fail(f"No such command {args[0]!r}{meant}")
-        return super().resolve_command(ctx, args)  # type: ignore[arg-type]
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         with formatter.section("Commands"):

@@ -12,6 +12,7 @@ The requests of one loop iteration are sent at its end. Consecutive reads withou
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections import deque
@@ -73,6 +74,8 @@ _ERRORS: dict[type[BaseException], type[CoordinationError]] = {
     kazoo_errors.OperationTimeoutError: ConnectionLoss,
     kazoo_errors.SessionMovedError: ConnectionLoss,
 }
+_RESOLVE_S = 2.0
+"""For how long the names of servers that did not answer are looked up, for the message."""
 _KINDS = {
     EventType.CREATED: WatchKind.CREATED,
     EventType.DELETED: WatchKind.DELETED,
@@ -193,10 +196,9 @@ class ZooKeeperCoordination:
                 await self._make_chroot()
         except TimeoutError:
             self.abandon()
-            seconds = f"{self._connection_timeout_s:g} s"
-            raise ConnectionLoss(
-                message=f"no ZooKeeper server of {self._connect.hosts} answered in {seconds}"
-            ) from None
+            hosts, seconds = self._connect.hosts, f"{self._connection_timeout_s:g} s"
+            why = await _why_silent(self._loop, hosts)
+            raise ConnectionLoss(message=f"no ZooKeeper server of {hosts} answered in {seconds}{why}") from None
         except BaseException:
             self.abandon()
             raise
@@ -546,3 +548,20 @@ def _too_long(path: str, requests: Sequence[Any]) -> CoordinationError | None:
     if length <= JUTE_MAXBUFFER:
         return None
     return CoordinationError(path, f"the write of {path} takes {length} bytes, ZooKeeper takes {JUTE_MAXBUFFER}")
+
+
+async def _why_silent(loop: asyncio.AbstractEventLoop, hosts: str) -> str:
+    """The end of a message about servers that did not answer: which of their names have no address.
+
+    They may have had none at the first attempt either, as while a machine boots: so it was no reason to end.
+    """
+    unknown: list[str] = []
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_RESOLVE_S):
+            for server in hosts.split(","):
+                host = server.rpartition(":")[0].strip("[]")
+                try:
+                    await loop.getaddrinfo(host, None)
+                except OSError:
+                    unknown.append(host)
+    return f" (no such host: {', '.join(unknown)})" if unknown else ""

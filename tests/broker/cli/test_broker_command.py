@@ -111,6 +111,13 @@ def test_a_zookeeper_that_is_not_there_is_named(properties: Path, closed_port: i
     )
 
 
+def test_a_zookeeper_whose_name_has_no_address_is_named(properties: Path) -> None:
+    lines = refusal(properties, "zookeeper.connect=nonsense.invalid:2181")
+    assert lines[-1].endswith(
+        "no ZooKeeper server of nonsense.invalid:2181 answered in 0.3 s (no such host: nonsense.invalid)"
+    )
+
+
 def test_an_http_port_that_is_taken_is_named(properties: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
