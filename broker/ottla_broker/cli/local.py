@@ -319,7 +319,9 @@ def _apply(directory: Path, request: dict[str, Any]) -> None:
 
 
 def _the_fleet(data: Path | None, *, is_named: bool = False) -> Path:
-    """The given data directory, or the fleet of this folder that is meant: the only one, or the only one that runs.
+    """The given data directory, or the fleet of this folder that is meant.
+
+    That is the only one, else the only one that runs, else the only one that is not the demo's.
 
     Args:
         is_named: for what cannot be undone: which one runs does not decide.
@@ -334,7 +336,7 @@ def _the_fleet(data: Path | None, *, is_named: bool = False) -> Path:
         found = running if len(running) == 1 else found
     if len(found) > 1:
         own = [path for path in found if path.parent == ROOT.absolute()]
-        found = own if len(own) == 1 and not is_named else found
+        found = own if len(own) == 1 else found
     if len(found) > 1:
         fail("which fleet? choose with --data: " + ", ".join(_short(path) for path in found))
     return found[0]
