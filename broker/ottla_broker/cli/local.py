@@ -121,7 +121,7 @@ def up(
     directory = (data or ROOT / cluster.name).absolute()
     options = ["--processes"] * processes + (["--zookeeper", zookeeper] if zookeeper else [])
     options += ["--port", str(port)] if port else []
-    request = {
+    request: dict[str, Any] = {
         "command": "apply",
         "documents": "\n---\n".join(path.read_text(encoding="utf-8") for path in file),
         "processes": processes,
@@ -144,7 +144,7 @@ def up(
         )
     if zookeeper:
         check_zookeeper(zookeeper)
-    _write_documents(directory, cluster, str(request["documents"]))
+    _write_documents(directory, cluster, request["documents"])
     status = start_fleet(directory, options)
     if status is None:  # another `up` was faster
         _apply(directory, request)

@@ -45,7 +45,7 @@ ottla local up -f manifests/cluster.yaml -f manifests/topics.yaml
 ottla local status
 ottla COMMAND --help     an example of each
 """
-_CommandLineError = typer.BadParameter.__mro__[2]
+_CommandLineError: Any = typer.BadParameter.__mro__[2]
 """What is wrong with a command line: ClickException, which typer brings along or takes from click."""
 
 

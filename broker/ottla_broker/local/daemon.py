@@ -112,7 +112,7 @@ class Daemon:
         self._started_at = time.monotonic()
         self._ready_s: float | None = None
         self._failure = ""
-        self._topics: list[dict[str, str]] = []
+        self._topics: list[dict[str, Any]] = []
         self._started = asyncio.Event()
         """Set when the start has ended, well or not."""
         self._applying = asyncio.Lock()
