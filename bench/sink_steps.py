@@ -18,7 +18,7 @@ from rich.table import Table
 
 from bench.systems import OURS, System
 from ottla_pipeline.sink.commit import commit_job
-from ottla_pipeline.sink.spool import machine
+from ottla_pipeline.sink.spool import machine, write_name
 from ottla_pipeline.sink.task import spool_rows
 from ottla_pipeline.sink.write_options import parse_write_options
 
@@ -58,7 +58,7 @@ def main() -> None:
                 system.create_topic(topic, PARTITIONS, 1)
                 options = parse_write_options({"kafka.bootstrap.servers": system.bootstrap, "topic": topic})
                 times = [used()]
-                output = spool_rows(iter(batches), options, machine(), "")
+                output = spool_rows(iter(batches), options, machine(), write_name("", 0))
                 times.append(used())
                 before = system.cpu_seconds()
                 commit_job([output], f"bench-{number}", options)

@@ -7,9 +7,7 @@ Spark takes (spark.driver.maxResultSize).
 A file is whole or it is not sent: the message of its task says how long it is and what the checksum of each batch is.
 An attempt has a file of its own name, so that what a killed one has left is never taken for that of the next.
 
-A file is deleted with its batch. After a kill it stays; the next write on that machine deletes the files of processes
-that run no more. In a shared directory, the machine may never come back: whoever commits the batch deletes what other
-attempts of it have left (`delete_left`).
+When a file is deleted, `left_files` decides: with its write, whoever has made it.
 """
 
 from __future__ import annotations
@@ -35,8 +33,17 @@ from ottla_pipeline.topic_partition import TopicPartition
 INLINE_BYTES = 256 * 1024
 """So many bytes of a task are in its message."""
 
-_PREFIX = "ottla-sink"
+PREFIX = "ottla-sink"
 _UNSENT = "; the batch is not written; spoolDirectory has to be one that the driver and all executors share"
+
+
+class WriteName(NamedTuple):
+    """Whose a file is: what its name begins with."""
+
+    driver: str
+    """Of `left_files.driver_name`."""
+    batch: str
+    """The same for each attempt of a batch, by whatever driver."""
 
 
 class SpooledBatch(NamedTuple):
@@ -102,8 +109,8 @@ def _plain(one: SpooledBatch, payload: bytes | memoryview) -> tuple[TopicPartiti
 class Spool:
     """Takes the batches of one task. Ends with `finish` or `discard`."""
 
-    def __init__(self, directory: str | None, write: str) -> None:
-        """`directory`: for the file; None keeps all bytes in the message. `write`: of `write_name`."""
+    def __init__(self, directory: str | None, write: WriteName) -> None:
+        """`directory`: for the file; None keeps all bytes in the message. `write`: whose file it is."""
         self._directory = directory
         self._write = write
         self._batches: list[SpooledBatch] = []
@@ -122,7 +129,7 @@ class Spool:
         size = len(batch.payload)
         if self._file is None and self._directory is not None and self._size + size > INLINE_BYTES:
             with _named(f"spoolDirectory {self._directory}"):
-                self._path = Path(self._directory) / f"{_of_process(os.getppid())}-{self._write}-{uuid.uuid4().hex}"
+                self._path = Path(self._directory) / _file_name(self._write)
                 self._file = open(self._path, "xb", opener=_private)  # noqa: SIM115 (`finish` or `discard` closes it)
                 self._file.writelines(self._inline)
             self._batches = [
@@ -159,16 +166,13 @@ class Spool:
             self._path.unlink(missing_ok=True)
 
 
-def write_name(owner: str, number: int) -> str:
-    """Names a batch in the names of its files, the same for each attempt. `owner`: of the numbers, such as a query."""
-    return hashlib.sha256(f"{owner}/{number}".encode()).hexdigest()[:16]
+def write_name(owner: str, number: int, driver: str = "") -> WriteName:
+    """Names the write of a batch. `owner`: of the numbers, such as a query. `driver`: that runs it, "" for any."""
+    return WriteName(driver, hashlib.sha256(f"{owner}/{number}".encode()).hexdigest()[:16])
 
 
-def delete_left(directory: str, write: str) -> None:
-    """Deletes the files of all attempts of a batch, once it has ended: those of tasks that were killed too."""
-    for found in Path(directory).glob(f"{_PREFIX}-*-{write}-*"):
-        with contextlib.suppress(OSError):
-            found.unlink()
+def _file_name(write: WriteName) -> str:
+    return f"{PREFIX}-{write.driver}-{write.batch}-{uuid.uuid4().hex}"
 
 
 def spool_directory(option: str | None, driver_machine: str) -> str | None:
@@ -187,29 +191,6 @@ def machine() -> str:
     with contextlib.suppress(OSError):
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{socket.gethostname()}-{boot_id}"
-
-
-def sweep(directory: str) -> None:
-    """Deletes the files of processes on this machine that run no more."""
-    own = f"{_PREFIX}-{socket.gethostname()}-"
-    for found in Path(directory).glob(f"{_PREFIX}-*"):
-        process, _, _ = found.name.removeprefix(own).partition("-")
-        if found.name.startswith(own) and process.isdecimal() and not _runs(int(process)):
-            found.unlink(missing_ok=True)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _of_process(process: int) -> str:
-    return f"{_PREFIX}-{socket.gethostname()}-{process}"
 
 
 @contextlib.contextmanager

@@ -17,9 +17,10 @@ from ottla_pipeline.errors import RequestRefused
 from ottla_pipeline.sink.batching import MIN_BYTES, Batching, Limits
 from ottla_pipeline.sink.delivery import Delivery
 from ottla_pipeline.sink.leaders import Leaders, leaders_of
+from ottla_pipeline.sink.left_files import sweep
 from ottla_pipeline.sink.plain_batch import WritingProducer
 from ottla_pipeline.sink.row_columns import normalized
-from ottla_pipeline.sink.spool import Spool, TaskOutput, spool_directory, sweep
+from ottla_pipeline.sink.spool import Spool, TaskOutput, WriteName, spool_directory
 from ottla_pipeline.sink.write_options import WriteOptions
 from ottla_pipeline.wire.cluster import Cluster, NotYet
 from ottla_pipeline.wire.connection import error_of
@@ -50,18 +51,20 @@ def send_rows(batches: Iterable[pa.RecordBatch], options: WriteOptions) -> int:
     return rows
 
 
-def spool_rows(batches: Iterable[pa.RecordBatch], options: WriteOptions, driver_machine: str, write: str) -> TaskOutput:
+def spool_rows(
+    batches: Iterable[pa.RecordBatch], options: WriteOptions, driver_machine: str, write: WriteName
+) -> TaskOutput:
     """Exactly once: makes batches of the rows of a task, for the driver to send. Writes nothing to a topic.
 
     Args:
         driver_machine: what `spool.machine` is on the driver.
-        write: of `spool.write_name`, for the files.
+        write: of which the task is a part.
 
     Raises ColumnError, RecordError, UnknownTopic, ClusterUnreachable, and SpoolError when there is no room.
     """
     directory = spool_directory(options.spool_directory, driver_machine)
     if directory is not None:
-        sweep(directory)
+        sweep(directory, write)
     spool = Spool(directory, write)
     rows = 0
     try:

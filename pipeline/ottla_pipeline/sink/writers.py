@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -18,8 +19,9 @@ from pyspark.sql.types import StructType
 
 from ottla_pipeline.errors import OptionError, UnknownReplay
 from ottla_pipeline.sink.column_types import check_columns
-from ottla_pipeline.sink.spool import TaskOutput, delete_left, machine, write_name
-from ottla_pipeline.sink.write_options import Guarantee, WriteOptions, parse_write_options
+from ottla_pipeline.sink.left_files import delete_left, driver_name
+from ottla_pipeline.sink.spool import TaskOutput, WriteName, machine, spool_directory, write_name
+from ottla_pipeline.sink.write_options import Guarantee, NumberedWrite, WriteOptions, parse_write_options
 from ottla_pipeline.worker_memory import exempt_loaded_modules
 
 if TYPE_CHECKING:
@@ -65,10 +67,8 @@ class BatchWriter(DataSourceArrowWriter):
         self._machine = machine()
         self._transactional_id = options.transactional_id or f"ottla-sink-job-{uuid.uuid4()}"
         self._after = after
-        numbered = options.numbered
-        self._write = (
-            write_name(uuid.uuid4().hex, 0) if numbered is None else write_name(numbered.application, numbered.version)
-        )
+        numbered = options.numbered or NumberedWrite(uuid.uuid4().hex, 0)
+        self._write = write_name(numbered.application, numbered.version, driver_name())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """One task."""
@@ -86,11 +86,11 @@ class BatchWriter(DataSourceArrowWriter):
             commit_job(outputs, self._transactional_id, self._options, after)
         else:
             commit_batch(outputs, numbered.application, numbered.version, self._options, after)
-        _delete(outputs, self._options.spool_directory, self._write)
+        _delete(outputs, self._options, self._write, of_all_drivers=True)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """A task or the commit has failed: with exactly-once nothing is visible."""
-        _delete(_outputs(messages))
+        _delete(_outputs(messages), self._options, self._write, of_all_drivers=False)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -99,6 +99,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions, after: Callable[[str], None] | None = None) -> None:
         self._options = options
         self._machine = machine()
+        self._driver = driver_name()
         self._after = after
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
@@ -106,7 +107,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         batch_id = None if context is None else context.getLocalProperty("streaming.sql.batchId")
-        write = write_name(query_id or "", int(batch_id or 0))
+        write = write_name(query_id or "", int(batch_id or 0), self._driver)
         return _written(iterator, self._options, self._machine, query_id, write)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -115,21 +116,28 @@ class StreamWriter(DataSourceStreamArrowWriter):
             return
         from ottla_pipeline.sink.commit import commit_batch, nothing
 
-        outputs = _outputs(messages)
-        query_ids = {message.query_id for message in messages if isinstance(message, TaskMessage)}
-        query_id = query_ids.pop() if len(query_ids) == 1 else None
+        outputs, query_id = _outputs(messages), _query_id(messages)
         if query_id is None:
             raise UnknownReplay(f"batch {batchId}: Spark does not say which query it belongs to")
         commit_batch(outputs, query_id, batchId, self._options, self._after or nothing)
-        _delete(outputs, self._options.spool_directory, write_name(query_id, batchId))
+        write = write_name(query_id, batchId, self._driver)
+        _delete(outputs, self._options, write, of_all_drivers=True)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """A task or the commit has failed; the next run of the query does the batch again."""
-        _delete(_outputs(messages))
+        query_id = _query_id(messages)
+        if query_id is None:  # no task has ended; what a killed one has left goes when the batch is written
+            return
+        write = write_name(query_id, batchId, self._driver)
+        _delete(_outputs(messages), self._options, write, of_all_drivers=False)
 
 
 def _written(
-    iterator: Iterator[pa.RecordBatch], options: WriteOptions, driver_machine: str, query_id: str | None, write: str
+    iterator: Iterator[pa.RecordBatch],
+    options: WriteOptions,
+    driver_machine: str,
+    query_id: str | None,
+    write: WriteName,
 ) -> TaskMessage:
     from ottla_pipeline.sink.task import send_rows, spool_rows
 
@@ -146,9 +154,17 @@ def _outputs(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutput]
     return [message.output for message in messages if isinstance(message, TaskMessage) and message.output is not None]
 
 
-def _delete(outputs: Sequence[TaskOutput], shared: str | None = None, write: str = "") -> None:
-    """Deletes the files of the tasks, and with `write` what other attempts have left in the `shared` directory."""
+def _query_id(messages: Sequence[WriterCommitMessage | None]) -> str | None:
+    """The query of the tasks that have ended; None where there is none, or Spark does not say."""
+    found = {message.query_id for message in messages if isinstance(message, TaskMessage)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _delete(outputs: Sequence[TaskOutput], options: WriteOptions, write: WriteName, *, of_all_drivers: bool) -> None:
+    """Deletes the files of a write that has ended: those of its outputs, and those of attempts that were killed."""
     for output in outputs:
         output.delete()
-    if shared is not None and write:
-        delete_left(shared, write)
+    if options.guarantee is Guarantee.EXACTLY_ONCE:
+        found = {str(Path(output.path).parent) for output in outputs if output.path is not None}
+        own = spool_directory(options.spool_directory, machine())
+        delete_left(found | ({own} if own is not None else set()), write, of_all_drivers=of_all_drivers)

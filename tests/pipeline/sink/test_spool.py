@@ -11,7 +11,7 @@ from ottla_broker.records.compression import Codec
 from ottla_pipeline.errors import SpoolError
 from ottla_pipeline.running.failure_reasons import failure_reason
 from ottla_pipeline.sink.plain_batch import PlainBatch
-from ottla_pipeline.sink.spool import INLINE_BYTES, Spool, TaskOutput, delete_left, write_name
+from ottla_pipeline.sink.spool import INLINE_BYTES, Spool, TaskOutput, WriteName, write_name
 from ottla_pipeline.topic_partition import TopicPartition
 
 WRITE = write_name("query", 7)
@@ -21,7 +21,7 @@ def batch(letter: bytes, size: int = INLINE_BYTES) -> PlainBatch:
     return PlainBatch(letter * size, Codec.NONE, 3, 1, 2)
 
 
-def spooled(directory: Path, *letters: bytes, write: str = WRITE) -> TaskOutput:
+def spooled(directory: Path, *letters: bytes, write: WriteName = WRITE) -> TaskOutput:
     spool = Spool(str(directory), write)
     for letter in letters:
         spool.add(TopicPartition("t", 1), batch(letter))
@@ -82,19 +82,6 @@ def test_a_file_that_becomes_shorter_while_it_is_read_is_named(tmp_path: Path) -
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(SpoolError, match=rf"spoolDirectory {tmp_path / 'gone'}: No such file or directory"):
         spooled(tmp_path / "gone", b"a", b"b")
-
-
-def test_files_of_killed_attempts_go_with_their_batch_and_those_of_others_stay(tmp_path: Path) -> None:
-    killed = Spool(str(tmp_path), WRITE)
-    for letter in (b"a", b"b"):
-        killed.add(TopicPartition("t", 1), batch(letter))
-    of_another = spooled(tmp_path, b"c", b"d", write=write_name("query", 17))
-    delete_left(str(tmp_path), WRITE)
-    assert list(tmp_path.iterdir()) == [file_of(of_another)]
-
-
-def test_a_directory_that_is_gone_has_nothing_left(tmp_path: Path) -> None:
-    delete_left(str(tmp_path / "gone"), WRITE)
 
 
 def test_the_reason_of_a_failed_query_is_the_file(tmp_path: Path) -> None:
