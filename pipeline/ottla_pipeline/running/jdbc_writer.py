@@ -21,7 +21,7 @@ from ottla_operator.model.pipeline_jdbc import PASSWORD_VARIABLE, JdbcSink
 from ottla_pipeline.errors import DatabaseUnreachable, PipelineError, UnknownReplay
 from ottla_pipeline.running.failure_reasons import failure_reason
 from ottla_pipeline.running.upsert_statements import UpsertStatements
-from ottla_pipeline.sink.marker import Action, decide
+from ottla_pipeline.sink.marker import Action, Evidence, decide
 
 DRIVER = "org.postgresql.Driver"
 _UNREACHABLE = ("08000", "08001", "08003", "08006", "53", "57P")
@@ -185,7 +185,7 @@ def _is_written(connection: _Database, known_batch: str, batch: int) -> bool:
     Spark runs none again but the last one. A batch without the one before it is written: `ottla_batches` forgets none,
     so the query has had another sink until then.
     """
-    decision = decide(connection.number(known_batch) + 1, batch, may_be_missing=True)
+    decision = decide(connection.number(known_batch) + 1, batch, Evidence(first_new=0))
     if decision.action is Action.REFUSE:
         raise UnknownReplay(f"spec.sink.jdbc: {decision.reason}")
     return decision.action is Action.SKIP

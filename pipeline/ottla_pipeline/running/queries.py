@@ -96,7 +96,7 @@ def start_queries(
             result, options = planned("spec.sink", lambda: frames.result), options | {"topic": target.topic}
         writer = writer_of(result, pipeline.name, folder.query, mode)
         if mode == "update":
-            return [started(writer.foreachBatch(_writer_of_updates(options, folder.query_id)))]
+            return [started(writer.foreachBatch(_writer_of_updates(options, folder)))]
         return [started(writer.format("ottla").options(**options))]
     result = planned("spec.sink", lambda: frames.result)
     writer = writer_of(result, pipeline.name, folder.query, mode)
@@ -121,14 +121,15 @@ def start_queries(
     return queries
 
 
-def _writer_of_updates(options: Mapping[str, str], query_id: Callable[[], str]) -> Callable[[DataFrame, int], None]:
+def _writer_of_updates(options: Mapping[str, str], folder: RunFolder) -> Callable[[DataFrame, int], None]:
     """Writes a batch of update mode, which Spark refuses to every sink that is written in Python: as a write of its
     own, which has the query and the number of the batch."""
 
     def write(rows: DataFrame, batch_id: int) -> None:
         numbered: dict[str, str] = {}
         if options["guarantee"] == EXACTLY_ONCE:
-            numbered = {"txnAppId": query_id(), "txnVersion": str(batch_id)}
+            numbered = {"txnAppId": folder.query_id(), "txnVersion": str(batch_id)}
+            numbered["checkpointLocation"] = str(folder.query)  # which Spark gives to the sink of a query
         rows.write.format("ottla").options(**options, **numbered).mode("append").save()
 
     return write

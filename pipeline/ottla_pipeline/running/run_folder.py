@@ -4,6 +4,7 @@ query/          the checkpoint of the pipeline's query
 dead-letters/   that of the second query, where a sink of files has dead letters
 status.json     what `ottla pipeline status` shows
 run.lock        locked while a process runs the pipeline
+plan.log        what Java has printed beside the last plan
 spool/          what tasks in executors leave for the driver, until their batch has ended
 """
 
@@ -21,13 +22,13 @@ from typing import Any
 from ottla_operator.model.kafka_pipeline import KafkaPipeline
 from ottla_operator.model.pipeline_sink import FileSink
 from ottla_pipeline.errors import PipelineError
+from ottla_pipeline.sink.checkpoint import age_of_batch
+from ottla_pipeline.sink.marker import LEAST_KEPT_MS
 
 STATUS_FILE = "status.json"
+PLAN_LOG = "plan.log"
 FILE_LOG = "_spark_metadata"
 """In the folder of Parquet files: which files belong to which batch."""
-KEPT_S = 12 * 60 * 60
-"""So long the marker of a batch is there for certain: far less than offsets.retention.minutes, a week (a day before
-Kafka 2.0)."""
 
 
 class RunFolderError(PipelineError):
@@ -176,17 +177,17 @@ class RunFolder:
 
 
 def first_new_batch(checkpoint: Path, now_s: float) -> int:
-    """The first batch of a query that has left a marker if it was ever written; see `sink.marker`.
+    """The first batch of a query that was certainly not written before, whatever brokers keep; see `sink.marker`.
 
     Spark writes the offsets of a batch into its checkpoint before it runs the batch. A batch that the checkpoint does
-    not have was therefore never run. If it has the last one for less than KEPT_S, its marker would still be there.
+    not have was therefore never run. The last one that it has may have been, and may have left a marker: of one that is
+    young its marker would still be there. Of one that is older the sink asks the brokers.
     """
-    offsets = checkpoint / "offsets"
-    last = _last_batch(offsets)
+    last = _last_batch(checkpoint / "offsets")
     if last < 0:
         return 0
-    age_s = now_s - (offsets / str(last)).stat().st_mtime
-    return last if age_s < KEPT_S else last + 1
+    age_ms = age_of_batch(str(checkpoint), last, int(now_s * 1000))
+    return last if age_ms is not None and age_ms < LEAST_KEPT_MS // 2 else last + 1
 
 
 def _last_batch(log: Path) -> int:

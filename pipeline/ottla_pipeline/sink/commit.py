@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Sequence
 
 from ottla_pipeline.errors import PipelineError, UnknownReplay
 from ottla_pipeline.sink import marker
+from ottla_pipeline.sink.checkpoint import age_of_batch
 from ottla_pipeline.sink.delivery import Delivery
 from ottla_pipeline.sink.leaders import leaders_of
+from ottla_pipeline.sink.retention import kept_ms
 from ottla_pipeline.sink.spool import TaskOutput
 from ottla_pipeline.sink.transaction import Coordinators, SinkTransaction
 from ottla_pipeline.sink.write_options import WriteOptions
@@ -68,8 +71,15 @@ def commit_batch(
         after("begin")
         # Only now: until the id was taken, another copy of the query could have committed.
         found, metadata = coordinators.committed_offset(group, marker.PARTITION)
-        may_be_missing = options.unmarked_from is not None and batch_id >= options.unmarked_from
-        decision = marker.decide(found, batch_id, may_be_missing=may_be_missing)
+        known = marker.NOTHING
+        if not marker.is_enough(found, batch_id):
+            known = marker.Evidence(
+                options.unmarked_from,
+                age_of_batch(options.checkpoint, batch_id, time.time_ns() // 1_000_000) if options.checkpoint else None,
+                producer.epoch == 0,
+                *kept_ms(coordinators, group, transactional_id),
+            )
+        decision = marker.decide(found, batch_id, known)
         after("look")
         records = sum(batch.records for output in outputs for batch in output.batches)
         if decision.action is marker.Action.REFUSE:

@@ -15,6 +15,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla_broker.protocol.generated.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from ottla_broker.protocol.generated.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla_broker.protocol.generated.end_txn import EndTxnRequest
 from ottla_broker.protocol.generated.find_coordinator import FindCoordinatorRequest
 from ottla_broker.protocol.generated.init_producer_id import InitProducerIdRequest
@@ -24,13 +25,15 @@ from ottla_broker.protocol.generated.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from ottla_pipeline.errors import OptionError, ProducerFenced, TransactionFailed
+from ottla_pipeline.errors import OptionError, ProducerFenced, RequestRefused, TransactionFailed
 from ottla_pipeline.sink.plain_batch import WritingProducer
 from ottla_pipeline.topic_partition import TopicPartition
 from ottla_pipeline.wire.cluster import Address, Cluster, NotYet
 from ottla_pipeline.wire.connection import error_of
 
-_GROUP, _TRANSACTION = 0, 1
+GROUP, TRANSACTION = 0, 1
+_BROKER = 4
+"""The type of a broker's configuration in DescribeConfigs."""
 _FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 _WAITING_S = 0.02
@@ -46,6 +49,7 @@ class Coordinators:
         self._max_block_ms = max_block_ms
         self._backoff_s = max(backoff_ms, 10) / 1000
         self._known: dict[tuple[int, str], Address] = {}
+        self._nodes: dict[Address, int] = {}
 
     def ask(
         self, kind: int, key: str, api_key: ApiKey, request: Any, errors_of: Callable[[Any], Sequence[int]]
@@ -94,11 +98,32 @@ class Coordinators:
         def errors_of(answer: Any) -> list[int]:
             return [answer.error_code, *(one.error_code for topic in answer.topics for one in topic.partitions)]
 
-        answer, error = self.ask(_GROUP, group, ApiKey.OFFSET_FETCH, request, errors_of)
+        answer, error = self.ask(GROUP, group, ApiKey.OFFSET_FETCH, request, errors_of)
         if error is not ErrorCode.NONE:
             raise TransactionFailed(f"the offsets of group {group!r} cannot be read: {error.name}, {error.message}")
         found = answer.topics[0].partitions[0]
         return found.committed_offset, found.metadata or ""
+
+    def config(self, kind: int, key: str, name: str) -> str | None:
+        """The value of a configuration key of the coordinator's broker; None where it does not say."""
+        try:
+            node = self._nodes[self._coordinator(kind, key)]
+        except (NotYet, OSError):
+            return None
+        asked = DescribeConfigsResource(resource_type=_BROKER, resource_name=str(node), configuration_keys=[name])
+        try:
+            answer, error = self.ask(
+                kind,
+                key,
+                ApiKey.DESCRIBE_CONFIGS,
+                DescribeConfigsRequest(resources=[asked]),
+                lambda answer: [one.error_code for one in answer.results],
+            )
+        except RequestRefused:  # it serves no DescribeConfigs
+            return None
+        if error is not ErrorCode.NONE:
+            return None
+        return next((found.value for one in answer.results for found in one.configs if found.name == name), None)
 
     def _coordinator(self, kind: int, key: str) -> Address:
         found = self._known.get((kind, key))
@@ -109,6 +134,7 @@ class Coordinators:
                 what = f"the coordinator of {key!r}: {error.name}, {answer.error_message or error.message}"
                 raise NotYet(what) if error.retriable else TransactionFailed(what)
             found = self._known[kind, key] = (answer.host, answer.port)
+            self._nodes[found] = answer.node_id
         return found
 
 
@@ -183,7 +209,7 @@ class SinkTransaction:
             topics=[TxnOffsetCommitRequestTopic(name=partition.topic, partitions=[committed])],
         )
         _, error = self._coordinators.ask(
-            _GROUP,
+            GROUP,
             group,
             ApiKey.TXN_OFFSET_COMMIT,
             commit,
@@ -206,7 +232,7 @@ class SinkTransaction:
         self._is_open = False
 
     def _ask(self, api_key: ApiKey, request: Any, errors_of: Callable[[Any], Sequence[int]]) -> tuple[Any, ErrorCode]:
-        return self._coordinators.ask(_TRANSACTION, self.transactional_id, api_key, request, errors_of)
+        return self._coordinators.ask(TRANSACTION, self.transactional_id, api_key, request, errors_of)
 
     def _raise(self, error: ErrorCode, act: str) -> None:
         if error is ErrorCode.NONE:

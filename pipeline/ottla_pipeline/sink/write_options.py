@@ -63,6 +63,8 @@ class WriteOptions:
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     unmarked_from: int | None = None
     """missingMarker: the first batch that is written although the one before it has left no marker; None for none."""
+    checkpoint: str | None = None
+    """checkpointLocation, a path or a URL."""
     transactional_id: str | None = None
     transaction_timeout_ms: int | None = None
     """None chooses one by the size of the batch."""
@@ -92,6 +94,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         topic=topic,
         guarantee=guarantee,
         unmarked_from=_unmarked_from(given),
+        checkpoint=given.get("checkpointlocation"),
         transactional_id=transactional_id,
         transaction_timeout_ms=number(given, "kafka.transaction.timeout.ms", None, 1, INT32_MAX),
         spool_directory=given.get("spooldirectory"),

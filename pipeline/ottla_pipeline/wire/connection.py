@@ -33,6 +33,7 @@ _VERSIONS = {
     ApiKey.END_TXN: (0, 3),
     ApiKey.OFFSET_COMMIT: (2, 8),  # from 2 on without a time of its own, up to 9 topics by name
     ApiKey.OFFSET_FETCH: (7, 7),  # from 7 on it waits for offsets of open transactions, later ones ask for many groups
+    ApiKey.DESCRIBE_CONFIGS: (1, 4),
 }
 """The first and last version of each API that this package speaks."""
 

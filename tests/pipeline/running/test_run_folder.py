@@ -114,8 +114,8 @@ def test_a_batch_is_new_that_the_checkpoint_does_not_have_or_has_for_a_short_tim
     for name in ("6", "7", ".7.crc", ".8.5fbb.tmp"):
         (offsets / name).touch()
         os.utime(offsets / name, (4e9, 4e9))
-    assert first_new_batch(offsets.parent, now_s=4e9 + 60) == 7
-    assert first_new_batch(offsets.parent, now_s=4e9 + 24 * 3600) == 8
+    assert first_new_batch(offsets.parent, now_s=4e9 + 20) == 7
+    assert first_new_batch(offsets.parent, now_s=4e9 + 60) == 8
 
 
 def test_a_new_checkpoint_beside_files_of_another_one_is_told(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ def fleet() -> Iterator[RunningCluster]:
         yield found
 
 
-def topic(fleet: RunningCluster, name: str, partitions: int = 4, **config: str) -> str:
+def topic(fleet: RunningCluster, name: str, partitions: int = 4, *, replicas: int = 3, **config: str) -> str:
     admin = AdminClient({"bootstrap.servers": fleet.bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 3, config=config)])[name].result(60)
+    admin.create_topics([NewTopic(name, partitions, replicas, config=config)])[name].result(60)
     return name
 
 

@@ -8,6 +8,7 @@ is run again, with its rows in other tasks.
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from ottla_broker.testing import RunningCluster, cluster
 from ottla_pipeline.errors import ProducerFenced, SpoolError, UnknownReplay
@@ -178,7 +180,7 @@ def test_a_batch_with_a_file_that_is_not_whole_is_not_seen_and_its_replay_is_the
 def test_a_task_on_another_machine_puts_its_bytes_into_its_message(fleet: RunningCluster) -> None:
     name = topic(fleet, "elsewhere")
     checked = options(fleet, name)
-    output = spool_rows([rows(ROWS, 0, 2000)], checked, "another machine", "")
+    output = spool_rows([rows(ROWS, 0, 2000)], checked, "another machine", write_name("query", 0))
     assert output.path is None and len(output.data) > ROWS * 2000
     commit_batch([output], "query-elsewhere", 0, checked)
     assert seen(fleet, name) == Counter(range(ROWS))
@@ -226,6 +228,67 @@ def test_a_batch_that_is_new_is_written_without_the_marker_of_the_one_before(fle
     for action in (marker.Action.WRITE, marker.Action.SKIP):
         assert commit_batch(tasks(0, 2, new), "query-new", 7, new) is action
     assert seen(fleet, name) == Counter(range(ROWS))
+
+
+@pytest.fixture(scope="module")
+def forgetful() -> Iterator[RunningCluster]:
+    """Brokers that keep a marker for a minute."""
+    config = {
+        "auto.create.topics.enable": "false", "offsets.retention.minutes": "1",
+        "offsets.topic.replication.factor": "1", "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+    }  # fmt: skip
+    with cluster(brokers=1, racks=1, config=config) as found:
+        yield found
+
+
+def checkpoint(folder: Path, batch_id: int, age_s: float) -> str:
+    """A checkpoint that has had a batch for so long."""
+    (folder / "offsets").mkdir(exist_ok=True)
+    planned_ms = int((time.time() - age_s) * 1000)
+    (folder / "offsets" / str(batch_id)).write_text(f'v1\n{{"batchWatermarkMs":0,"batchTimestampMs":{planned_ms}}}\n-')
+    return str(folder)
+
+
+@pytest.mark.parametrize("batch_id", [0, 7])
+def test_how_long_a_batch_without_marker_counts_as_not_written_is_what_the_brokers_say(
+    fleet: RunningCluster, forgetful: RunningCluster, tmp_path: Path, batch_id: int
+) -> None:
+    """Forty seconds after its first attempt, where the marker is kept for a minute, and where it is kept for a week."""
+    for brokers, age_s, is_refused in ((forgetful, 40, True), (forgetful, 0, False), (fleet, 40, False)):
+        name, query = topic(brokers, f"aged-{batch_id}-{age_s}", replicas=1), f"query-aged-{batch_id}-{age_s}"
+        checked = options(brokers, name, checkpointLocation=checkpoint(tmp_path, batch_id, age_s))
+        with pytest.raises(Killed):  # an attempt that ends before anybody can know of it
+            commit_batch(tasks(0, 2, checked), query, batch_id, checked, at("begin", kill))
+        if is_refused:
+            with pytest.raises(UnknownReplay, match=r"planned 0\.7 minutes ago, and the brokers keep it for 1 minutes"):
+                commit_batch(tasks(0, 2, checked), query, batch_id, checked)
+            assert read_all(brokers, name) == []
+        else:
+            assert commit_batch(tasks(0, 2, checked), query, batch_id, checked) is marker.Action.WRITE
+
+
+def test_the_first_batch_of_a_checkpoint_that_cannot_be_read_is_written_unless_an_attempt_may_have_been_forgotten(
+    fleet: RunningCluster, forgetful: RunningCluster
+) -> None:
+    for brokers in (fleet, forgetful):
+        name = topic(brokers, "unread", replicas=1)
+        checked = options(brokers, name, checkpointLocation="s3a://bucket/checkpoint")
+        with pytest.raises(Killed):
+            commit_batch(tasks(0, 2, checked), "query-unread", 0, checked, at("end", kill))
+        assert commit_batch(tasks(0, 2, checked), "query-unread", 0, checked) is marker.Action.SKIP
+        forget_marker(brokers, "query-unread")
+    commit_batch(tasks(0, 2, checked), "query-unread-too", 0, checked)
+    with pytest.raises(UnknownReplay, match="its transactional id was used before, and the brokers keep it for 1 min"):
+        commit_batch(tasks(0, 2, checked), "query-unread", 0, checked)
+    written = options(forgetful, name, missingMarker="write")
+    assert commit_batch(tasks(1, 2, written), "query-unread", 0, written) is marker.Action.WRITE
+
+
+def forget_marker(fleet: RunningCluster, query: str) -> None:
+    """As brokers do after offsets.retention.minutes."""
+    group, admin = marker.group_of(query), AdminClient({"bootstrap.servers": fleet.bootstrap})
+    admin.delete_consumer_groups([group])[group].result(60)
 
 
 @pytest.mark.parametrize("step", ["begin", "enlist", "send"])
