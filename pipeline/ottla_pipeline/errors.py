@@ -19,6 +19,10 @@ class SparkEnded(PipelineError):
     """Spark's JVM has ended, or does not start: nothing is wrong with the document for certain, another run may do."""
 
 
+class WorkerNotStarted(PipelineError):
+    """A Python process of Spark did not start in time: nothing is wrong with the document, another attempt may do."""
+
+
 class UnknownTopic(PipelineError):
     """A topic or partition that was asked for does not exist."""
 

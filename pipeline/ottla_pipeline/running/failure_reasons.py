@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import re
 
+WORKER_NOT_STARTED = (
+    "a Python process of Spark has not started within ten seconds: there is too little CPU here, or PYSPARK_PYTHON"
+    " names no Python"
+)
+_NOT_INSTALLED = re.compile(r"ModuleNotFoundError: No module named '((?:ottla|pyspark_ottla)\w*)")
+_NOT_CONNECTED = "Python worker failed to connect back"
+"""Source: PythonWorkerFactory.createSimpleWorker, which waits for ten seconds."""
 _OWN = re.compile(r"^(?:pyspark\.\S+: )?ottla_pipeline\.errors\.\w+: (.*)$", re.MULTILINE)
 _OF_PYTHON = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception|Interrupt|Exit)\b: .+)$", re.MULTILINE)
 _FRAME = re.compile(r'^ *File "([^"]+)", line (\d+), in (.+)$', re.MULTILINE)
@@ -28,7 +35,18 @@ def failure_reason(text: str) -> str:
     'ZeroDivisionError: by zero (steps.py, line 3, in late)'
     >>> failure_reason("An error occurred while calling None.X.\\n: a.SparkException: Cannot parse master\\n at x")
     'Cannot parse master'
+    >>> failure_reason("Traceback ...\\nModuleNotFoundError: No module named 'ottla_pipeline'\\n at x")[:65]
+    "the Python of Spark's executors has no module ottla_pipeline: the"
+    >>> failure_reason("[STREAM_FAILED] ... Python worker failed to connect back. SQLSTATE") == WORKER_NOT_STARTED
+    True
     """
+    if _NOT_CONNECTED in text:
+        return WORKER_NOT_STARTED
+    if absent := _NOT_INSTALLED.search(text):
+        return (
+            f"the Python of Spark's executors has no module {absent[1]}: they need this package, for example in an"
+            " archive (docs/operating/pipelines.md, On a cluster)"
+        )
     if own := _OWN.findall(text):
         return str(own[-1])
     if text.startswith("An error occurred while calling") and (causes := _OF_JAVA.findall(text)):

@@ -14,9 +14,10 @@ from cronsim import CronSim
 from pyspark.sql import SparkSession
 
 from ottla_operator.model.kafka_pipeline import KafkaPipeline, Trigger
-from ottla_pipeline.errors import DatabaseUnreachable, PipelineError, SparkEnded
+from ottla_pipeline.errors import DatabaseUnreachable, PipelineError, SparkEnded, WorkerNotStarted
 from ottla_pipeline.running.batch_progress import progress_line
 from ottla_pipeline.running.document_words import in_words_of_document, is_for_good
+from ottla_pipeline.running.failure_reasons import WORKER_NOT_STARTED
 from ottla_pipeline.running.frames import build_frames
 from ottla_pipeline.running.queries import ProgressListener, follow, start_queries
 from ottla_pipeline.running.restarts import decide_restart
@@ -44,6 +45,7 @@ class PipelineRun:
         self._is_asked_to_end = is_asked_to_end
         self._say = say
         self._writing = threading.Lock()
+        self._batches = 0
         self._status: dict[str, Any] = {
             "phase": "Starting",
             "pid": os.getpid(),
@@ -67,25 +69,27 @@ class PipelineRun:
         """Runs to the end; whether it went well. The status file says how it ended."""
         listener = ProgressListener(self._on_batch)
         spark.streams.addListener(listener)
-        failures = 0
+        failures = not_begun = 0
         try:
             while True:
                 if not self._until_time():
                     self.report("Stopped")
                     return True
                 self.report("Running", nextRunTime="")
-                begun = time.monotonic()
+                begun, self._batches = time.monotonic(), 0
                 has_run, failure = self._attempt(spark, listener)
                 if self._is_asked_to_end.is_set():
                     self.report("Stopped")
                     return True
                 if failure:
+                    not_begun = not_begun + 1 if failure == WORKER_NOT_STARTED and not self._batches else 0
                     decided = decide_restart(
                         self._pipeline.restart_policy,
                         self._pipeline.backoff_limit,
                         failures,
                         time.monotonic() - begun,
                         has_run=has_run,
+                        not_begun=not_begun,
                     )
                     failures = decided.failures
                     self._say(f"{self._pipeline.name}: {failure}")
@@ -100,7 +104,7 @@ class PipelineRun:
                     self.report("Completed", reason="")
                     return True
                 else:
-                    failures = 0
+                    failures = not_begun = 0
         finally:
             spark.streams.removeListener(listener)
 
@@ -116,8 +120,8 @@ class PipelineRun:
             queries = start_queries(spark, self._pipeline, frames, self._bootstrap, self._folder, is_once=self._is_once)
         except SparkEnded:
             raise  # an attempt needs another process
-        except DatabaseUnreachable as error:
-            return True, str(error)  # another attempt may find it
+        except (DatabaseUnreachable, WorkerNotStarted) as error:
+            return True, str(error)  # another attempt may find it, or have the CPU to begin
         except PipelineError as error:
             return False, in_words_of_document(str(error), self._pipeline)
         failure = follow(queries, listener, self._is_asked_to_end.is_set)
@@ -136,6 +140,7 @@ class PipelineRun:
         return not self._is_asked_to_end.wait(max(0.0, (at - _now()).total_seconds()))
 
     def _on_batch(self, query: str, status: dict[str, Any]) -> None:
+        self._batches += 1
         before = self._status["queries"].get(query, {})
         status["totalInputRows"] = before.get("totalInputRows", 0) + status["numInputRows"]
         self.report(self._status["phase"], queries=self._status["queries"] | {query: status})

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from ottla_pipeline.errors import PipelineError, SparkEnded
-from ottla_pipeline.running.failure_reasons import failure_reason
+from ottla_pipeline.errors import PipelineError, SparkEnded, WorkerNotStarted
+from ottla_pipeline.running.failure_reasons import WORKER_NOT_STARTED, failure_reason
 
 SPARK_ERRORS = (PySparkException, Py4JError)
 """What a call of Spark raises. Of the second kind is what Spark has not foreseen, and a JVM that does not answer."""
@@ -30,8 +30,10 @@ def has_ended(error: Exception) -> bool:
 
 
 def pipeline_error(error: Exception, refused: Callable[[str], PipelineError] = PipelineError) -> PipelineError:
-    """SparkEnded, or what `refused` makes of the reason in one line."""
+    """SparkEnded, WorkerNotStarted, or what `refused` makes of the reason in one line."""
     reason = failure_reason(str(error))
     if has_ended(error):
         return SparkEnded(f"Spark's JVM has ended ({type(error).__name__}: {reason}), often for want of memory")
+    if reason == WORKER_NOT_STARTED:
+        return WorkerNotStarted(reason)
     return refused(reason)

@@ -20,3 +20,10 @@ def test_no_attempt_follows_where_the_document_does_not_want_it_or_it_cannot_beg
     assert decide_restart("OnFailure", 0, 0, 1, has_run=True).wait_s is None
     assert decide_restart("OnFailure", 6, 6, 1, has_run=True).wait_s is None
     assert decide_restart("OnFailure", 6, 0, 1, has_run=False).wait_s is None
+
+
+def test_an_attempt_that_ran_nothing_of_the_pipeline_does_not_count() -> None:
+    found = [decide_restart("OnFailure", 6, 5, 1, has_run=True, not_begun=number) for number in (1, 2, 9)]
+    assert [(one.wait_s, one.failures) for one in found] == [(10, 5), (20, 5), (300, 5)]
+    assert decide_restart("OnFailure", 0, 0, 1, has_run=True, not_begun=99).wait_s == 300
+    assert decide_restart("Never", 6, 0, 1, has_run=True, not_begun=1).wait_s is None

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ottla_operator.model.kafka_pipeline import KafkaPipeline, parse_pipeline
+from ottla_operator.model.kafka_pipeline import KafkaPipeline, Trigger, parse_pipeline
 from ottla_pipeline.errors import DatabaseUnreachable, PipelineError
 from ottla_pipeline.running.run_folder import RunFolder
 
 pytest.importorskip("pyspark")
+from pyspark.errors import PySparkException
+
 from ottla_operator.model.pipeline_steps import PythonStep
-from ottla_pipeline.running import frames, runner
+from ottla_pipeline.running import frames, restarts, runner
+from ottla_pipeline.running.failure_reasons import failure_reason
 from ottla_pipeline.running.frames import StepError
+from ottla_pipeline.running.spark_errors import pipeline_error
 
 
 @pytest.fixture
@@ -59,6 +64,39 @@ def test_a_database_that_is_away_is_looked_for_again(pipeline: KafkaPipeline, mo
     went_well, status = run(pipeline, DatabaseUnreachable("nobody answers"), monkeypatch)
     assert (went_well, status["phase"]) == (True, "Stopped")
     assert (status["restarts"], status["lastError"]) == (1, "nobody answers")
+
+
+@pytest.mark.parametrize("is_planned", [False, True])
+def test_attempts_in_which_no_python_process_of_spark_starts_do_not_use_up_the_limit(
+    pipeline: KafkaPipeline, monkeypatch: pytest.MonkeyPatch, is_planned: bool
+) -> None:
+    """On a starved machine, while a query is planned or after it has begun; with a limit of one failure."""
+    of_spark = "[STREAM_FAILED] Query [id = 1] terminated with exception: Python worker failed to connect back."
+    attempts = 0
+
+    def begins(*_: Any, **__: Any) -> list[Any]:
+        nonlocal attempts
+        attempts += 1
+        if not is_planned and attempts <= 8:
+            raise pipeline_error(PySparkException(of_spark))
+        return []
+
+    monkeypatch.setattr(runner, "build_frames", lambda *_: None)
+    monkeypatch.setattr(runner, "start_queries", begins)
+    monkeypatch.setattr(runner, "follow", lambda *_: failure_reason(of_spark) if attempts <= 8 else "")
+    monkeypatch.setattr(restarts, "FIRST_WAIT_S", 0.0)
+    said: list[str] = []
+    streams = SimpleNamespace(addListener=lambda _: None, removeListener=lambda _: None)
+    folder = RunFolder(replace(pipeline, backoff_limit=1, trigger=Trigger(is_available_now=True)))
+    one = runner.PipelineRun(
+        replace(pipeline, backoff_limit=1, trigger=Trigger(is_available_now=True)),
+        "", folder, is_once=True, is_asked_to_end=threading.Event(), say=said.append,
+    )  # fmt: skip
+    with folder.locked():
+        assert one.run(SimpleNamespace(streams=streams)) is True  # type: ignore[arg-type]
+    assert attempts == 9
+    assert "a Python process of Spark has not started within ten seconds: there is too little CPU here" in said[0]
+    assert said[1].endswith("this one does not count, as nothing of the pipeline has run")
 
 
 def test_what_the_database_refuses_is_not_tried_again(pipeline: KafkaPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
