@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import os
 import shutil
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
+from rich.console import Console
 
 from ottla_broker.cli.document_files import read_documents
 from ottla_broker.cli.messages import complain, confirm_deletion, fail
@@ -25,7 +28,7 @@ from ottla_pipeline.errors import PipelineError, SparkEnded
 from ottla_pipeline.running.end_status import end_status
 from ottla_pipeline.running.failure_reasons import failure_reason
 from ottla_pipeline.running.query_options import session_settings, summary, with_user_settings, wrong_config
-from ottla_pipeline.running.run_folder import PipelineRuns, RunFolder, RunFolderError
+from ottla_pipeline.running.run_folder import PLAN_LOG, PipelineRuns, RunFolder, RunFolderError
 from ottla_pipeline.running.status_endpoint import StatusEndpoint
 
 if TYPE_CHECKING:
@@ -156,11 +159,14 @@ def run(
                     spark.stop()
             except Exception as error:
                 told = _told(error)
-                is_for_good = isinstance(told, PipelineError) and not isinstance(told, SparkEnded)
-                exit_code, message = (FAILED_FOR_GOOD, str(told)) if is_for_good else (1, _to_be_restarted(told))
-                with contextlib.suppress(OSError):
-                    one.report("Failed", lastError=message, reason="", hasBegun=not is_for_good)
-                complain(message)
+                if asked_to_end.is_set() and isinstance(told, SparkEnded):
+                    one.report("Stopped")  # whoever ends this process has ended Spark too
+                else:
+                    is_for_good = isinstance(told, PipelineError) and not isinstance(told, SparkEnded)
+                    exit_code, message = (FAILED_FOR_GOOD, str(told)) if is_for_good else (1, _to_be_restarted(told))
+                    with contextlib.suppress(OSError):
+                        one.report("Failed", lastError=message, reason="", hasBegun=not is_for_good)
+                    complain(message)
             finally:
                 if end_status_file is not None:
                     end_status_file.write_text(end_status(one.status()), encoding="utf-8")
@@ -249,17 +255,24 @@ def plan(
     master: MasterOption = "local[*]",
     conf: ConfOption = None,
 ) -> None:
-    """Shows the columns of each view, Spark's analyzed plan, and where rows go. Nothing is read or written."""
+    """Shows the columns of each view, Spark's analyzed plan, and where rows go. No record is read or written.
+
+    What Java prints and Python warns of meanwhile is in the file plan.log in the folder of the checkpoint.
+    """
     pipeline = _one(file, name)
     if bootstrap_servers and (wrong := wrong_servers(bootstrap_servers)):
         fail(f"--bootstrap-servers: {wrong}")
     bootstrap = bootstrap_servers or pipeline.bootstrap_servers or "127.0.0.1:9092"
-    spark = _spark(pipeline, master, file, conf)
+    _require_spark()
+    spark = None
     try:
-        from ottla_pipeline.running.frames import build_frames
+        # Where nobody looks at a terminal, the spinner is not there.
+        with Console(stderr=True).status("Spark starts, and plans the pipeline"), _plan_log(pipeline) as log:
+            spark = _open_spark(pipeline, master, file, conf, log)
+            from ottla_pipeline.running.frames import build_frames
 
-        with _one_line():
-            frames = build_frames(spark, pipeline, bootstrap)
+            with _one_line():
+                frames = build_frames(spark, pipeline, bootstrap)
         _say(summary(pipeline))
         _say(description())
         for view in ("source", *(step.name for step in pipeline.steps)):
@@ -273,7 +286,33 @@ def plan(
     except PipelineError as error:
         fail(str(error))
     finally:
-        spark.stop()
+        if spark is not None:
+            spark.stop()
+
+
+@contextlib.contextmanager
+def _plan_log(pipeline: KafkaPipeline) -> Iterator[IO[bytes]]:
+    """A file for what Java prints and Python warns of beside a plan; nowhere, where the folder cannot be written."""
+    folder = RunFolder(pipeline).path
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        log = (folder / PLAN_LOG).open("wb", buffering=0)
+    except OSError:
+        log = open(os.devnull, "wb", buffering=0)  # noqa: SIM115 (closed below)
+
+    def write(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        log.write(warnings.formatwarning(message, category, filename, lineno, line).encode())
+
+    with log, warnings.catch_warnings():
+        warnings.showwarning = write
+        yield log
 
 
 def _load(files: list[Path]) -> tuple[KafkaPipeline, ...]:
@@ -326,14 +365,6 @@ def _require_spark() -> None:
         fail("Java 17 or later is missing: apt-get install openjdk-17-jre-headless")
 
 
-def _spark(pipeline: KafkaPipeline, master: str, files: list[Path], conf: list[str] | None) -> SparkSession:
-    _require_spark()
-    try:
-        return _open_spark(pipeline, master, files, conf)
-    except PipelineError as error:
-        fail(str(error))
-
-
 @contextlib.contextmanager
 def _for_good() -> Iterator[None]:
     """What `_fail` says in here, another run would say again."""
@@ -370,8 +401,10 @@ def _one_line() -> Iterator[None]:
         raise pipeline_error(error) from None
 
 
-def _open_spark(pipeline: KafkaPipeline, master: str, files: list[Path], conf: list[str] | None) -> SparkSession:
-    """Raises PipelineError: what the document needs is not there."""
+def _open_spark(
+    pipeline: KafkaPipeline, master: str, files: list[Path], conf: list[str] | None, log: IO[bytes] | None = None
+) -> SparkSession:
+    """Raises PipelineError: what the document needs is not there. `log`: for what Java prints."""
     from ottla_pipeline.running.session import open_session
 
     folder = RunFolder(pipeline).path
@@ -379,7 +412,7 @@ def _open_spark(pipeline: KafkaPipeline, master: str, files: list[Path], conf: l
     settings = with_user_settings(session_settings(pipeline.name, master, folder, pipeline.sink), conf or [])
     try:
         with _one_line():
-            return open_session(settings, modules)
+            return open_session(settings, modules, log)
     except PipelineError as error:
         given = " ".join(["--master", master, *(f"--conf {one}" for one in conf or [])])
         kind = SparkEnded if isinstance(error, SparkEnded) else PipelineError
