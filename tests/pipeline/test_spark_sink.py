@@ -5,7 +5,10 @@ One Spark session and one fleet serve all tests here.
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from ottla_broker.testing import RunningCluster, cluster
+from ottla_pipeline.sink.marker import group_of
 from tests.pipeline.sink.test_delivery import read_all, topic
 from tests.pipeline.spark_jvm import local_session, own_jvm
 
@@ -96,6 +101,46 @@ def test_a_task_that_fails_and_is_run_again_writes_nothing_twice(
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert os.path.exists(seen)
     assert Counter(int(value) for _, _, value in read_all(fleet, name)) == Counter(range(2000))
+
+
+def test_a_write_goes_on_when_the_daemon_of_the_python_processes_is_killed(
+    spark: Any, fleet: RunningCluster, tmp_path: Path
+) -> None:
+    """As by the kernel's OOM killer, which takes all of them, when all tasks but one have ended. Spark runs the last
+    one again, with a new daemon."""
+    name = topic(fleet, "daemon")
+    seen = str(tmp_path / "seen")
+
+    def killing(batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        yield from batches
+        if context.partitionId() == 3 and not os.path.exists(seen):
+            folder = Path(os.environ["SPARK_LOCAL_DIRS"])
+            while sum(file.stat().st_size > 600_000 for file in folder.glob("ottla-sink-*")) < 3:
+                time.sleep(0.05)
+            Path(seen).touch()
+            daemons = [
+                found for found in Path("/proc").glob("[0-9]*/cmdline") if b"pyspark.daemon" in found.read_bytes()
+            ]
+            jvm = parent(os.getppid())
+            for daemon in (int(found.parent.name) for found in daemons):
+                if daemon != os.getppid() and parent(daemon) == jvm:
+                    os.kill(daemon, signal.SIGKILL)
+            os.kill(os.getppid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def parent(process: int) -> int:
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+    rows = spark.range(0, 2800, 1, 4).selectExpr("lpad(cast(id as string), 1000, '0') value")
+    write(rows.mapInArrow(killing, rows.schema), fleet, topic=name)
+    assert os.path.exists(seen)
+    assert Counter(int(value) for _, _, value in read_all(fleet, name)) == Counter(range(2800))
+    left = spark.sparkContext._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirs()
+    assert [file for folder in left for file in Path(folder.getPath()).glob("ottla-sink-*")] == []
 
 
 def test_a_job_that_fails_leaves_no_row(spark: Any, fleet: RunningCluster) -> None:
@@ -181,3 +226,23 @@ def test_a_batch_that_spark_runs_again_is_not_written_again(spark: Any, fleet: R
     (source / "1.txt").write_text("\n".join(map(str, range(700, 900))))
     stream(spark, fleet, source, tmp_path / "checkpoint", topic=name)
     assert Counter(int(value) for _, _, value in read_all(fleet, name)) == Counter(range(900))
+
+
+def test_a_first_batch_that_is_run_again_after_longer_than_its_marker_is_kept_is_refused(
+    spark: Any, fleet: RunningCluster, tmp_path: Path
+) -> None:
+    name = topic(fleet, "first")
+    source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
+    source.mkdir()
+    (source / "0.txt").write_text("1")
+    stream(spark, fleet, source, checkpoint, topic=name)
+    for log in (checkpoint / "commits").iterdir():
+        log.unlink()
+    group = group_of(json.loads((checkpoint / "metadata").read_text())["id"])
+    admin = AdminClient({"bootstrap.servers": fleet.bootstrap})
+    admin.delete_consumer_groups([group])[group].result(60)
+    os.utime(checkpoint / "offsets" / "0", (0, 0))
+    with pytest.raises(Exception, match="nobody can say whether batch 0 was written before: it was first planned"):
+        stream(spark, fleet, source, checkpoint, topic=name)
+    stream(spark, fleet, source, checkpoint, topic=name, missingMarker="write")
+    assert [value for _, _, value in read_all(fleet, name)] == [b"1", b"1"]
