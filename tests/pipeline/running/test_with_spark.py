@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from bench.java import jars
 from ottla_broker.local.ports import free_port
 from ottla_broker.testing import RunningCluster, cluster
 from ottla_operator.model.kafka_pipeline import FAILED_FOR_GOOD
+from ottla_pipeline.running.run_folder import PLAN_LOG
 from ottla_pipeline.sink.marker import group_of
 from tests.pipeline.sink.test_delivery import read_all, topic
 
@@ -68,6 +71,25 @@ def rows(folder: Path, name: str, lines: list[Any]) -> None:
     text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
     (folder / f"{name}.new").write_text(text)
     os.replace(folder / f"{name}.new", folder / "in" / name)
+
+
+def processes_of(session: int) -> list[Path]:
+    """The folders in /proc of the processes that run in a session."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            with contextlib.suppress(OSError):
+                state, _, _, of = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+                if int(of) == session and state != "Z":
+                    found.append(folder)
+    return found
+
+
+def commands_and_environments(session: int) -> Iterator[str]:
+    """Of the processes that run in a session."""
+    for folder in processes_of(session):
+        with contextlib.suppress(OSError):  # it has ended
+            yield (folder / "cmdline").read_text() + (folder / "environ").read_text()
 
 
 def write_document(folder: Path, text: str, fleet: RunningCluster) -> None:
@@ -122,7 +144,9 @@ def test_a_document_runs_until_sigterm_goes_on_later_and_sends_what_it_cannot_re
     rows(tmp_path, "0.json", [{"carrier": "UA", "delay": 30}, {"carrier": "UA", "delay": 5}, "{nonsense", ""])
     end = tmp_path / "end.json"
     serving = command(tmp_path, "run", "--http", f"127.0.0.1:{(port := free_port())}", "--end-status", str(end))
-    process = subprocess.Popen(serving, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        serving, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     assert process.stdout is not None
     lines = iter(process.stdout)
     assert next(line for line in lines if "batch 0" in line).startswith("late-flights: batch 0, ")
@@ -132,9 +156,11 @@ def test_a_document_runs_until_sigterm_goes_on_later_and_sends_what_it_cannot_re
     assert said["queries"]["late-flights"]["totalInputRows"] >= 4
     refused = ottla(tmp_path, "reset", "--yes")
     assert refused.returncode == 1 and "is running" in refused.stderr
-    process.send_signal(signal.SIGTERM)
-    process.communicate()
-    assert process.returncode == 0
+    workers = [text for text in commands_and_environments(process.pid) if "pyspark.daemon" in text]
+    assert workers and not any("pyspark.zip" in text for text in workers)
+    os.killpg(process.pid, signal.SIGTERM)  # as a shell ends a job, with all of its processes
+    _, errors = process.communicate()
+    assert process.returncode == 0 and "Traceback" not in errors
     assert json.loads(end.read_text())["phase"] == "Stopped"
     status = json.loads(ottla(tmp_path, "status", "-o", "json").stdout)
     assert (status["phase"], status["queries"]["late-flights"]["lastBatchId"] >= 0) == ("Stopped", True)
@@ -160,7 +186,8 @@ def test_what_only_spark_can_find_wrong_names_its_field_and_is_not_tried_again(
 ) -> None:
     write_document(tmp_path, FLIGHTS.replace(old, new), fleet)
     failed = ottla(tmp_path, "plan")
-    assert failed.returncode == 1 and failed.stderr.splitlines()[-1].startswith(message)
+    assert failed.returncode == 1 and failed.stderr.startswith(message)  # what Java prints is not before it
+    assert (tmp_path / "checkpoint" / PLAN_LOG).stat().st_size > 0
 
 
 def test_what_spark_refuses_of_the_sink_is_a_failure_for_good(fleet: RunningCluster, tmp_path: Path) -> None:
@@ -285,6 +312,31 @@ def test_a_pipeline_goes_on_exactly_once_after_longer_than_its_marker_is_kept(
     assert sorted(value for _, _, value in read_all(fleet, dead)) == [b"{bad", b"{worse"]
 
 
+PAGE = Path(__file__).parents[3] / "docs" / "operating" / "pipeline-documents.md"
+
+
+def test_the_first_commands_of_the_manual_print_what_it_says(fleet: RunningCluster, tmp_path: Path) -> None:
+    """Without the first of them, `ottla local up`, in whose place this module's fleet is."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)[:6]
+    assert [language for language, _ in found] == ["sh", "python", "sh", "", "python", ""]
+    _, producing, running, batch_line, consuming, records = (text for _, text in found)
+    for name in ("flights", "late-flights", "flights-dead"):
+        topic(fleet, name)
+    (tmp_path / "examples").symlink_to(PAGE.parents[2] / "examples")
+
+    def printed(*arguments: str) -> str:
+        done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    printed("-c", producing.replace("127.0.0.1:9092", fleet.bootstrap))
+    run = ["-m", "ottla_broker.cli.main", *running.split()[1:], "--bootstrap-servers", fleet.bootstrap]
+    lines = printed(*run).splitlines()
+    rate = re.compile(r"\d+ rows/s")
+    assert [rate.sub("", line) for line in lines[1:]] == [rate.sub("", batch_line.strip())]
+    assert printed("-c", consuming.replace("127.0.0.1:9092", fleet.bootstrap)) == records
+
+
 DELTA = """
 apiVersion: kafka.ottla.dev/v1alpha1
 kind: KafkaPipeline
@@ -395,12 +447,15 @@ def test_a_run_that_a_signal_ends_before_all_is_read_has_an_exit_code_that_says_
     for number in range(6):
         rows(tmp_path, f"{number}.json", [{"carrier": "UA", "delay": 100 + number}])
     process = subprocess.Popen(
-        command(tmp_path, "run", "--available-now"), cwd=tmp_path, stdout=subprocess.PIPE, text=True
-    )
+        command(tmp_path, "run", "--available-now"),
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
     assert process.stdout is not None
     assert next(process.stdout).startswith("late-flights: ")  # Spark is there, and nothing is read yet
-    process.send_signal(signal.SIGTERM)
-    process.communicate()
-    assert process.returncode == 128 + signal.SIGTERM
+    for folder in processes_of(process.pid):  # all at once, as systemd: also Java and Spark's Python processes
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(folder.name), signal.SIGTERM)
+    _, errors = process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM and "Traceback" not in errors
     assert ottla(tmp_path, "run", "--available-now").returncode == 0
     assert Counter(value for _, _, value in read_all(fleet, "cut")) == {f"{100 + n}.0".encode(): 1 for n in range(6)}
