@@ -38,6 +38,7 @@ class _Source:
 
     listener = "CLIENT"
     is_privileged = False
+    has_cluster_action = True
     number = 1
     peer = ("127.0.0.1", 1)
     principal_name = "ANONYMOUS"

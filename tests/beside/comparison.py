@@ -75,14 +75,15 @@ WORD_FOR_WORD = frozenset(
 class Broker:
     """One of the two, over one connection, opened again when the broker has closed it."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, source: str = "") -> None:
         self._address = address
+        self._source = source
         self._wire: Wire | None = None
 
     def ask(self, request: Request) -> Any:
         """The answer as nested dicts and lists, comparable; "closed" or "no answer" instead."""
         if self._wire is None:
-            self._wire = Wire(self._address)
+            self._wire = Wire(self._address, source=self._source)
         self._wire.send(self._wire.request_bytes(request.api_key, request.version, request.body))
         try:
             frame = self._wire.frame()
@@ -146,11 +147,21 @@ def difference(ours: Any, theirs: Any, where: str = "") -> str:
 
 
 @contextlib.contextmanager
-def both(directory: Path, zookeeper: ZooKeeperServer) -> Iterator[Callable[[Request], tuple[Any, Any]]]:
-    """Starts both, each with the topics of `requests` and with a group coordinator; gives what asks them."""
+def both(
+    directory: Path, zookeeper: ZooKeeperServer, stranger: str = ""
+) -> Iterator[Callable[[Request], tuple[Any, Any]]]:
+    """Starts both, each with the topics of `requests` and with a group coordinator; gives what asks them.
+
+    `stranger`: an address from which neither takes what only brokers send; it is asked from there.
+    """
     with contextlib.ExitStack() as cleanup:
-        ours = BrokerProcess(directory / "ours", 1, own_chroot(zookeeper), _CONFIG)
-        theirs = ApacheKafka(directory / "theirs", 1, own_chroot(zookeeper), [directory / "their-logs"], _CONFIG)
+        our_path, their_path = own_chroot(zookeeper), own_chroot(zookeeper)
+        our_config, their_config = dict(_CONFIG), dict(_CONFIG)
+        if stranger:
+            our_config["ottla.broker.request.addresses"] = "127.0.0.1"
+            their_config |= _authorizer(their_path)
+        ours = BrokerProcess(directory / "ours", 1, our_path, our_config)
+        theirs = ApacheKafka(directory / "theirs", 1, their_path, [directory / "their-logs"], their_config)
         brokers = []
         for started in (ours, theirs):
             cleanup.callback(started.close)
@@ -158,6 +169,9 @@ def both(directory: Path, zookeeper: ZooKeeperServer) -> Iterator[Callable[[Requ
             broker = Broker(started.address)
             cleanup.callback(broker.close)
             _set_up(broker)
+            if stranger:
+                broker = Broker(started.address, stranger)
+                cleanup.callback(broker.close)
             brokers.append(broker)
 
         def ask(request: Request) -> tuple[Any, Any]:
@@ -168,6 +182,22 @@ def both(directory: Path, zookeeper: ZooKeeperServer) -> Iterator[Callable[[Requ
             return answers
 
         yield ask
+
+
+def _authorizer(connect: str) -> dict[str, str]:
+    """The keys of Apache Kafka's, which grants everything on the cluster to whoever comes from 127.0.0.1 alone."""
+    grant = {"principal": "User:*", "permissionType": "Allow", "operation": "All", "host": "127.0.0.1"}
+    client = KazooClient(connect)
+    client.start(_LIMIT_S)
+    client.create(
+        "/kafka-acl/Cluster/kafka-cluster", json.dumps({"version": 1, "acls": [grant]}).encode(), makepath=True
+    )
+    client.stop()
+    client.close()
+    return {
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
 
 
 def own_chroot(zookeeper: ZooKeeperServer) -> str:

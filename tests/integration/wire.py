@@ -14,9 +14,12 @@ from ottla_broker.records.record import build_batch, build_records
 class Wire:
     """One connection. Every call has a limit of 60 s, so that a broker that never answers fails the test."""
 
-    def __init__(self, address: str, *, client_id: str = "wire", receive_buffer: int = 0) -> None:
+    def __init__(self, address: str, *, client_id: str = "wire", receive_buffer: int = 0, source: str = "") -> None:
+        """`source`: the address of this machine that it connects from."""
         host, _, port = address.rpartition(":")
         self.socket = socket.socket()
+        if source:
+            self.socket.bind((source, 0))
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(60)

@@ -11,11 +11,17 @@ Not here: dynamic updates (`broker`), rules (`rules`), what DescribeConfigs show
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 
 from ottla_broker.config.definitions import BROKER_KEYS
 from ottla_broker.config.layers import NO_LAYERS, Layers
-from ottla_broker.config.listeners import ZooKeeperAddress, parse_http_listener, parse_zookeeper_connect
+from ottla_broker.config.listeners import (
+    ZooKeeperAddress,
+    parse_http_listener,
+    parse_networks,
+    parse_zookeeper_connect,
+)
 from ottla_broker.config.types import ConfigError, trimmed
 
 
@@ -213,6 +219,16 @@ class BrokerValues:
         if text is None or not text.strip():
             raise ConfigError("zookeeper.connect", text, "it is required: HOST:PORT,HOST:PORT/CHROOT")
         return parse_zookeeper_connect(text)
+
+    @property
+    def broker_request_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """Where the requests that only brokers send may come from; empty for everywhere.
+
+        Raises:
+            ConfigError: an entry of ottla.broker.request.addresses is no address and no network.
+        """
+        name = "ottla.broker.request.addresses"
+        return parse_networks(name, self.by_name[name])
 
     @property
     def http_listener(self) -> tuple[str, int] | None:

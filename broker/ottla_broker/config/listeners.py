@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
 from ottla_broker.config.types import INT_MAX, ConfigError
@@ -37,6 +38,8 @@ class Listeners:
     advertised: tuple[Endpoint, ...]
     inter_broker: str
     control_plane: str | None
+    of_brokers: frozenset[str] = frozenset()
+    """Those that serve the requests that only brokers send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,8 @@ def parse_listeners(values: Mapping[str, Any], is_given: Callable[[str], bool]) 
 
     ConfigError for: a malformed entry, a name or port used twice, a name without an entry in
     listener.security.protocol.map, a protocol other than PLAINTEXT (the only one served), an advertised name that is
-    not bound, an advertised 0.0.0.0, an inter-broker or control-plane listener that does not exist.
+    not bound, an advertised 0.0.0.0, an inter-broker or control-plane listener, or one of
+    ottla.broker.request.listeners, that does not exist.
     """
     protocols = _protocol_map(values["listener.security.protocol.map"])
     if is_given("listeners") or not (is_given("host.name") or is_given("port")):
@@ -91,11 +95,15 @@ def parse_listeners(values: Mapping[str, Any], is_given: Callable[[str], bool]) 
                 "an address that clients can reach; set advertised.listeners",
             )  # fmt: skip
     advertised_names = [endpoint.listener for endpoint in advertised]
+    inter_broker = _inter_broker(values, is_given, protocols, advertised_names)
+    control_plane = _control_plane(values, is_given, bound_names, advertised_names)
+    of_brokers = {inter_broker, *_further_listeners_of_brokers(values, bound_names)}
     return Listeners(
         bound,
         advertised,
-        _inter_broker(values, is_given, protocols, advertised_names),
-        _control_plane(values, is_given, bound_names, advertised_names),
+        inter_broker,
+        control_plane,
+        frozenset(of_brokers if control_plane is None else {*of_brokers, control_plane}),
     )
 
 
@@ -174,6 +182,15 @@ def _control_plane(
     return name
 
 
+def _further_listeners_of_brokers(values: Mapping[str, Any], bound_names: list[str]) -> list[str]:
+    key = "ottla.broker.request.listeners"
+    names = [name.upper() for name in values[key]]
+    for name in names:
+        if name not in bound_names:
+            raise ConfigError(key, name, f"listeners named in listeners: {', '.join(bound_names)}")
+    return names
+
+
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
@@ -209,6 +226,21 @@ def parse_http_listener(text: str) -> tuple[str, int]:
     if match is None or port is None:
         raise ConfigError("ottla.http.listener", text, "HOST:PORT")
     return (match[1] if match[1] is not None else match[2]), port
+
+
+def parse_networks(key: str, entries: Sequence[str]) -> tuple[IPv4Network | IPv6Network, ...]:
+    """Addresses and networks, as a list of `key` names them.
+
+    >>> parse_networks("k", ["10.1.0.0/16", "::1"])
+    (IPv4Network('10.1.0.0/16'), IPv6Network('::1/128'))
+    """
+    found = []
+    for entry in entries:
+        try:
+            found.append(ip_network(entry))
+        except ValueError:
+            raise ConfigError(key, entry, "addresses and networks, such as 10.0.0.7 and 10.1.0.0/16") from None
+    return tuple(found)
 
 
 def parse_connection_overrides(text: str) -> tuple[tuple[str, int], ...]:

@@ -195,3 +195,4 @@ def _check_network(values: BrokerValues) -> None:
         _refuse(values, "max.connections.per.ip", "at least 1 where max.connections.per.ip.overrides is not given")
     if values.by_name["ottla.http.listener"]:
         values.http_listener  # noqa: B018 - raises when malformed
+    values.broker_request_networks  # noqa: B018 - the same

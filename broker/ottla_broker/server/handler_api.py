@@ -61,6 +61,8 @@ class RequestSource(Protocol):
 
     listener: str
     is_privileged: bool
+    has_cluster_action: bool
+    """It may send what needs the right ClusterAction on the cluster: the requests that only brokers send."""
     number: int
     peer: tuple[str, int]
     principal_name: str

@@ -37,6 +37,27 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         known=_OWN,
     ),
     key(
+        "ottla.broker.request.listeners",
+        LIST,
+        (),
+        MEDIUM,
+        READ_ONLY,
+        "Listeners that serve the requests that only brokers send (LeaderAndIsr, StopReplica, fetches as a follower "
+        "and others), beside inter.broker.listener.name and control.plane.listener.name: name the new listener here "
+        "before a roll that changes inter.broker.listener.name, and the old one during it.",
+        known=_OWN,
+    ),
+    key(
+        "ottla.broker.request.addresses",
+        LIST,
+        (),
+        MEDIUM,
+        READ_ONLY,
+        "Addresses and networks (10.1.0.0/16) from which the requests that only brokers send are served; without any, "
+        "from all. With one listener, on which clients are too, nothing else keeps clients from sending them.",
+        known=_OWN,
+    ),
+    key(
         "ottla.shutdown.timeout.ms",
         LONG,
         285_000,

@@ -82,6 +82,7 @@ class ClientConnection:
         "_unmuting",
         "_waiting_frame",
         "client_software",
+        "has_cluster_action",
         "is_privileged",
         "last_active",
         "listener",
@@ -97,6 +98,7 @@ class ClientConnection:
         listener: str,
         is_privileged: bool,
         number: int,
+        has_cluster_action: bool,
     ) -> None:
         self._environment = environment
         self._scheduler = environment.scheduler
@@ -105,6 +107,7 @@ class ClientConnection:
         self.principal_name = ANONYMOUS
         self.listener = listener
         self.is_privileged = is_privileged
+        self.has_cluster_action = has_cluster_action
         self.number = number
         """Later connections have higher ones."""
         self.peer = connection.peer

@@ -1,4 +1,4 @@
-"""Dispatches requests: which APIs the broker serves, in which versions, and which module handles each.
+"""Dispatches requests: which APIs the broker serves, in which versions, to whom, and which module handles each.
 
 `LISTED` is what ApiVersions answers: an API is in it only when every version of its range is complete. In a fleet
 without brokers of Apache Kafka the ranges of `ABOVE_KAFKA_3_9` replace it (`listed`). A handler module and the reader
@@ -20,6 +20,7 @@ from ottla_broker.ports.coordination import ConnectionLoss, SessionExpired
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.server.edge.cluster_action import ONLY_FROM_BROKERS, REFUSALS, refuse_unread
 from ottla_broker.server.edge.throttling import measured
 from ottla_broker.server.handler_api import CallbackHandler, CoroutineHandler, RequestContext, Services
 
@@ -185,6 +186,7 @@ def served(finalized: Levels, options: Set[str] = frozenset()) -> tuple[Listing,
     return listed({**finalized, **levels}, True, options)
 
 
+_REFUSALS_LOGGED_EVERY_S = 60.0
 WARM = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS)
 
 
@@ -196,6 +198,10 @@ class _LoadedApi:
     """Without `calls_back`."""
     handle_with_callback: CallbackHandler
     """With `calls_back`; the same function."""
+    only_from_brokers: int | None
+    """The first version that only brokers send."""
+    refuse: Callable[[Any], Any | None] | None
+    """The answer to a request that only brokers send, None for one of clients; of an API that both send."""
 
 
 class Dispatcher:
@@ -205,6 +211,7 @@ class Dispatcher:
         self._clock = clock
         self._options = options
         self._loaded: dict[int, _LoadedApi] = {}
+        self._logs_refusals_at = 0.0
         self.fleet_changed({}, False)
         self.services: Services | None = None
 
@@ -239,10 +246,17 @@ class Dispatcher:
         if not entry.listing.lowest <= version <= entry.listing.highest:
             self._answer_unsupported_version(context, entry.listing)
             return
+        may_be_refused = not context.connection.has_cluster_action
+        if may_be_refused and entry.only_from_brokers is not None and version >= entry.only_from_brokers:
+            self._refuse(context, refuse_unread(entry.listing.api_key))
+            return
         try:
             request = entry.read_request(version, frame, body_offset)
         except codec.DecodeError as error:
             context.close_connection(f"malformed {ApiKey(api_key).name} v{version} request: {error}")
+            return
+        if may_be_refused and entry.refuse is not None and (refusal := entry.refuse(request)) is not None:
+            self._refuse(context, refusal)
             return
         if entry.listing.calls_back:
             try:
@@ -254,6 +268,22 @@ class Dispatcher:
         if context.usage is not None:
             run = measured(run, context.usage, self._clock.monotonic)
         self._clock.spawn(run, name=f"request {ApiKey(api_key).name}")
+
+    def _refuse(self, context: RequestContext, response: Any) -> None:
+        """Answers a request that only brokers send, to whoever may not send it, with a log line now and then."""
+        now = self._clock.monotonic()
+        if now >= self._logs_refusals_at:
+            self._logs_refusals_at = now + _REFUSALS_LOGGED_EVERY_S
+            logger.warning(
+                "refusing %s from %s:%d on %s: brokers alone send it, to inter.broker.listener.name, "
+                "control.plane.listener.name or ottla.broker.request.listeners; the next line about this comes after "
+                "%d s at the earliest",
+                ApiKey(context.api_key).name,
+                *context.peer,
+                context.listener,
+                _REFUSALS_LOGGED_EVERY_S,
+            )
+        context.respond(response)
 
     async def _run(self, entry: _LoadedApi, services: Services, context: RequestContext, request: object) -> None:
         try:
@@ -294,5 +324,8 @@ class Dispatcher:
             return None
         handler = importlib.import_module(f"ottla_broker.server.handlers.{listing.module}")
         read_request = codec.module(listing.api_key).read_request
-        entry = self._loaded[api_key] = _LoadedApi(listing, read_request, handler.handle, handler.handle)
+        key = listing.api_key
+        entry = self._loaded[api_key] = _LoadedApi(
+            listing, read_request, handler.handle, handler.handle, ONLY_FROM_BROKERS.get(key), REFUSALS.get(key)
+        )
         return entry

@@ -17,6 +17,7 @@ from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.network import Connection, Listener, Network
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.quotas.shares import ThrottleTimes
+from ottla_broker.server.edge.cluster_action import ClusterActionRule
 from ottla_broker.server.edge.connection import ClientConnection, ConnectionEnvironment
 from ottla_broker.server.edge.connection_limits import ConnectionLimits
 from ottla_broker.server.edge.dispatch import Dispatcher
@@ -63,6 +64,7 @@ class SocketServer:
         self._network = network
         self._config = config
         self._privileged_listeners = (inter_broker_listener, control_plane_listener)
+        self._cluster_action = ClusterActionRule(config.listeners.of_brokers, config.broker_request_networks)
         self._metrics = metrics
         self._listeners: dict[str, Listener] = {}
         self._connections: dict[ClientConnection, None] = {}
@@ -186,7 +188,14 @@ class SocketServer:
             return _Refused()
         self._accepted += 1
         is_privileged = listener in self._privileged_listeners
-        handler = ClientConnection(self._connection_environment, connection, listener, is_privileged, self._accepted)
+        handler = ClientConnection(
+            self._connection_environment,
+            connection,
+            listener,
+            is_privileged,
+            self._accepted,
+            self._cluster_action.allows(listener, connection.peer[0]),
+        )
         self._connections[handler] = None
         if self._scheduler.is_full and not self._limits.is_protected(listener):
             self._held.hold((handler,))

@@ -22,6 +22,8 @@ from ottla_broker.server.handler_api import RequestContext, Respond
 
 
 class _Client:
+    has_cluster_action = True
+
     def __init__(self) -> None:
         self.ended_with: list[str] = []
 

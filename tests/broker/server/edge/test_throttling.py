@@ -123,6 +123,7 @@ class Edge:
             "CLIENT",
             False,
             1,
+            False,
         )
         self.socket.handler = self.connection
 
