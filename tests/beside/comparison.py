@@ -48,6 +48,7 @@ UNLIKE = {
     "host": "theirs",
     "port": "theirs",
     "node_endpoints": "theirs",
+    "log_dir": "theirs",
     "aborted_transactions": "null and empty mean the same",
     "transaction_start_time_ms": "time",
     "log_append_time_ms": "of a batch that it has already, Apache Kafka tells the largest timestamp",
@@ -147,10 +148,9 @@ def difference(ours: Any, theirs: Any, where: str = "") -> str:
 
 
 @contextlib.contextmanager
-def both(
-    directory: Path, zookeeper: ZooKeeperServer, stranger: str = ""
-) -> Iterator[Callable[[Request], tuple[Any, Any]]]:
-    """Starts both, each with the topics of `requests` and with a group coordinator; gives what asks them.
+def both(directory: Path, zookeeper: ZooKeeperServer, stranger: str = "") -> Iterator[Callable[..., tuple[Any, Any]]]:
+    """Starts both, each with the topics of `requests` and with a group coordinator; gives what asks them one request,
+    or each its own.
 
     `stranger`: an address from which neither takes what only brokers send; it is asked from there.
     """
@@ -174,8 +174,8 @@ def both(
                 cleanup.callback(broker.close)
             brokers.append(broker)
 
-        def ask(request: Request) -> tuple[Any, Any]:
-            answers = brokers[0].ask(request), brokers[1].ask(request)
+        def ask(request: Request, to_theirs: Request | None = None) -> tuple[Any, Any]:
+            answers = brokers[0].ask(request), brokers[1].ask(to_theirs or request)
             if request.api_key in (ApiKey.END_TXN, ApiKey.INIT_PRODUCER_ID):
                 for broker in brokers:
                     _await_markers(broker)

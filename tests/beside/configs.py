@@ -203,8 +203,6 @@ _UNTOUCHED = ("listeners", "advertised.listeners", "listener.security.protocol.m
 def deliberate(case: Case, ours: int, theirs: int) -> str:
     """Why ours answers a case with another error than Apache Kafka; "" where it should not."""
     names = {name for name, _, _ in case.operations}
-    if ours == ErrorCode.INVALID_REQUEST and theirs == ErrorCode.NONE and any(name.endswith("nope") for name in names):
-        return "an unknown broker key is refused: Apache Kafka keeps it for classes, which are not loaded here"
     if ours == ErrorCode.INVALID_CONFIG and names <= {*_UNTOUCHED, "listener.security.protocol.map"}:
         return "listeners do not change while a broker runs yet"
     if ours == ErrorCode.INVALID_CONFIG and theirs == ErrorCode.NONE and names == {"sasl.jaas.config"}:

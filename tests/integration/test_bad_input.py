@@ -8,12 +8,15 @@ import random
 import struct
 from collections.abc import Iterator
 
+import crc32c
 import psutil
 import pytest
 
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.records.batch import HEADER_BYTES
+from ottla_broker.records.compression import Codec
 from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.wire import Wire, batch, create_topic, produce_request
 
@@ -242,3 +245,32 @@ def end_offset(wire: Wire) -> int:
     )
     offset: int = response.topics[0].partitions[0].offset
     return offset
+
+
+def unreadable(kind: Codec) -> bytes:
+    """A batch with a right header and checksum, whose records nobody can read."""
+    found = batch(b"v" * 200, codec=kind)
+    found[HEADER_BYTES:] = b"\xfb" * (len(found) - HEADER_BYTES)
+    found[17:21] = struct.pack(">I", crc32c.crc32c(bytes(found[21:])))
+    return bytes(found)
+
+
+@pytest.mark.parametrize("timestamp", [5, -3], ids=["a time", "the largest timestamp"])
+@pytest.mark.parametrize("kind", Codec, ids=lambda kind: kind.name)
+def test_a_lookup_in_records_that_nobody_can_read_is_an_error_and_one_line(
+    fleet: RunningCluster, bystander: Wire, caplog: pytest.LogCaptureFixture, kind: Codec, timestamp: int
+) -> None:
+    """What a client has stored is no bug of the broker: no traceback."""
+    topic = f"unreadable-{kind.name}{timestamp}"
+    create_topic(fleet.address(0), topic)
+    api = codec.module(ApiKey.LIST_OFFSETS)
+    wanted = api.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    request = api.ListOffsetsRequest(topics=[api.ListOffsetsTopic(name=topic, partitions=[wanted])])
+    with Wire(fleet.address(0)) as wire:
+        stored = wire.ask(ApiKey.PRODUCE, 9, produce_request(topic, unreadable(kind)))
+        assert stored.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+        with caplog.at_level(logging.INFO, "ottla"):
+            answer = wire.ask(ApiKey.LIST_OFFSETS, 9, request)
+    assert answer.topics[0].partitions[0].error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+    lines = [record for record in caplog.records if topic in record.getMessage()]
+    assert [(line.levelno, line.exc_info) for line in lines] == [(logging.WARNING, None)], caplog.text

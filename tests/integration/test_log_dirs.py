@@ -140,15 +140,17 @@ def test_a_move_that_cannot_be_is_refused(fleet: RunningCluster, name: str) -> N
     assert move(fleet, 0, name, "/no/such/directory") is ErrorCode.LOG_DIR_NOT_FOUND
     assert move(fleet, 0, name, paths(fleet, 1)[0]) is ErrorCode.LOG_DIR_NOT_FOUND
     assert move(fleet, 0, "x" * 240, paths(fleet, 0)[0]) is ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert move(fleet, 0, name, paths(fleet, 0)[0], index=7) is ErrorCode.REPLICA_NOT_AVAILABLE
+    assert move(fleet, 0, name, paths(fleet, 0)[0], index=7) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert move(fleet, 0, f"{name}-none", paths(fleet, 0)[0]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_a_replica_is_born_where_it_was_told_to_be(fleet: RunningCluster, name: str) -> None:
-    """That is how kafka-reassign-partitions places a new replica: the error is expected, the wish remembered."""
+    """That is how kafka-reassign-partitions places a new replica: the error is expected, the wish remembered. For a
+    topic that does not exist yet the error is another one."""
     wished = {broker: paths(fleet, broker)[broker % 2] for broker in range(3)}
     for broker, path in wished.items():
         for index in range(4):
-            assert move(fleet, broker, name, path, index) is ErrorCode.REPLICA_NOT_AVAILABLE
+            assert move(fleet, broker, name, path, index) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     create(fleet.bootstrap, name, partitions=4)
     for broker, path in wished.items():
         assert [home(fleet, broker, name, index) for index in range(4)] == [path] * 4

@@ -19,11 +19,12 @@ from ottla_broker.config.listeners import Endpoint, Listeners, ZooKeeperAddress
 from ottla_broker.config.releases import canonical_release, level, protocol_version
 from ottla_broker.config.suggestions import broker_key_is_meant, is_meant, topic_key_is_meant
 from ottla_broker.config.topic_values import TopicValues
-from ottla_broker.config.topics import INTERNAL_TOPICS, TopicConfig, validate_topic_config
+from ottla_broker.config.topics import COORDINATOR_TOPICS, INTERNAL_TOPICS, TopicConfig, validate_topic_config
 from ottla_broker.config.types import ConfigError, ConfigKey, ConfigSource, ConfigType, UpdateMode
 
 __all__ = [
     "BROKER_KEYS",
+    "COORDINATOR_TOPICS",
     "INTERNAL_TOPICS",
     "TOPIC_KEYS",
     "BrokerConfig",

@@ -140,9 +140,9 @@ class BrokerConfig(BrokerValues):
         A stored value that the request does not change is not checked.
 
         Raises:
-            KafkaError: INVALID_REQUEST (Apache Kafka's code here) for an unknown key, one that cannot change while
-                the broker runs, a per-broker one given cluster-wide, a bad value, or values that do not fit together;
-                INVALID_CONFIG for a good value that is not served yet.
+            KafkaError: INVALID_REQUEST (Apache Kafka's code here) for a key that cannot change while the broker runs,
+                a per-broker one given cluster-wide, a bad value, or values that do not fit together;
+                INVALID_CONFIG for a good value that is not served yet. An unknown key may have any value.
         """
         check_update(self, stored, new, cluster_wide=cluster_wide)
 

@@ -40,13 +40,18 @@ class _NotDynamic(ValueError):
 
 
 def check_key(name: str, text: str, *, cluster_wide: bool) -> None:
-    """The rules of one dynamic value: ValueError, or ConfigError, or for a good one NotServed."""
+    """The rules of one dynamic value: ValueError, or ConfigError, or for a good one NotServed.
+
+    An unknown key may be one of a plug-in: it is stored, and nothing here reads it (KIP-226, custom configurations).
+    """
     known = find_key(name)
+    of_listener = name.startswith("listener.name.")
     if known is None:
-        raise _NotDynamic(f"Unknown broker configuration {name}")
+        if cluster_wide and of_listener:
+            raise _NotDynamic(f"Cannot update {name} for the whole cluster: it is set for each broker")
+        return
     if known.update_mode is UpdateMode.READ_ONLY:
         raise _NotDynamic(f"Cannot update {name} dynamically: it is read when the broker starts")
-    of_listener = name.startswith("listener.name.")
     is_per_broker = known.name not in _CLUSTER_WIDE_OF_LISTENERS if of_listener else False
     if cluster_wide and (is_per_broker or known.update_mode is UpdateMode.PER_BROKER):
         raise _NotDynamic(f"Cannot update {name} for the whole cluster: it is set for each broker")
@@ -66,13 +71,17 @@ def check_key(name: str, text: str, *, cluster_wide: bool) -> None:
 
 
 def is_changeable(name: str, text: str) -> bool:
-    """Whether a running broker takes this value for itself, as far as the value alone decides that.
+    """Whether a running broker takes this value of a known key for itself, as far as the value alone decides that.
 
     >>> is_changeable("message.max.bytes", "5000"), is_changeable("num.partitions", "3")
     (True, False)
     >>> is_changeable("max.connections", "0")
     False
+    >>> is_changeable("message.max.byte", "5000")
+    False
     """
+    if find_key(name) is None:
+        return False
     try:
         check_key(name, text, cluster_wide=False)
     except ValueError:

@@ -28,7 +28,8 @@ _BROKER_INTRODUCTION = """# Broker configuration
 
 Every key that a broker knows: those of Apache Kafka 3.9, names of older releases that are still accepted, and our own.
 {counts}
-An unknown key in a file is one WARNING line; as a dynamic value, and in a KafkaCluster, it is refused.
+An unknown key in a file is one WARNING line; as a dynamic value it is stored and changes nothing (it may be one of a
+plug-in of other tools); in a KafkaCluster it is refused.
 
 **Update** is Kafka's update mode (KIP-226): *read-only* keys are read when the broker starts, *per-broker* ones can be
 changed for one broker while it runs, *cluster-wide* ones for one broker or for all.

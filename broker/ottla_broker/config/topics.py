@@ -15,7 +15,10 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
-INTERNAL_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE)
+COORDINATOR_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE)
+"""Those that the coordinators of this broker keep."""
+INTERNAL_TOPICS = (*COORDINATOR_TOPICS, "__share_group_state")
+"""Those that clients may read and not write; of the last one Apache Kafka 3.9 knows the name alone. Source: Topic."""
 
 
 class TopicDefaults:

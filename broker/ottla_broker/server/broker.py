@@ -21,7 +21,7 @@ from ottla_broker.controller.decisions.capacity import max_partition_replicas
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Ports
 from ottla_broker.ports.coordination import ConnectionLoss, CoordinationError, SessionEvent, SessionExpired
-from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.quotas.alterations import parse_bounds
 from ottla_broker.quotas.entities import CONNECTION_CREATION_RATE, DEFAULT, QuotaEntity
 from ottla_broker.records.ids import TopicPartition
@@ -608,8 +608,8 @@ class Broker:
             self._directory_events.report()
 
     def _on_task_failure(self, name: str, error: BaseException) -> None:
-        if isinstance(error, KafkaError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-            # The directory's failure is known; the tasks on it end with it.
-            self._logger.warning("%s: %s", name, error.message)
+        if isinstance(error, KafkaError):
+            # Whoever waits for the task answers with it: a directory that has failed, records that cannot be read.
+            self._logger.warning("%s: %s (%s)", name, error.message, error.code.name)
             return
         self._logger.error("task %r ended with an error", name, exc_info=error)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from typing import Any, NamedTuple
 
-from ottla_broker.config.topics import INTERNAL_TOPICS
+from ottla_broker.config.topics import COORDINATOR_TOPICS
 from ottla_broker.coordination import znodes
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.ports import Clock, Coordination
@@ -83,7 +83,7 @@ class PartitionCounts:
         return partition_count_beside(assigned, metadata.topic_id(topic), metadata.partition_count(topic))
 
     async def _read(self) -> None:
-        for topic in INTERNAL_TOPICS:
+        for topic in COORDINATOR_TOPICS:
             # `exists` leaves a watch whether or not the node is there.
             await self._coordination.exists(znodes.topic_path(topic), self._watch.on_watch)
             try:

@@ -401,19 +401,21 @@ class Transaction:
     def _next_epoch(
         self, timeout_ms: int, expected: ProducerIdAndEpoch | None, now_ms: int, new_producer_id: int | None
     ) -> Decision | NeedsProducerId:
-        """KIP-360. `last_producer_epoch` is known only to a producer that named its own: a new producer fences the
-        former one's repeated request too."""
+        """KIP-360. `last_producer_epoch` is known only to a producer that named its own, or whose transaction was of
+        version 2: a new producer fences the former one's repeated request too."""
         metadata = self.metadata
         producer_id, epoch, last_epoch = metadata.producer_id, metadata.producer_epoch, metadata.last_producer_epoch
         is_new = epoch == NO_PRODUCER_EPOCH
-        if expected is not None and not is_new and expected.producer_epoch != epoch:
-            if expected.producer_epoch != last_epoch:
-                return Answer(ErrorCode.PRODUCER_FENCED, f"the producer epoch is {epoch}")
-            reason = "the request is sent again"
+        named = NO_PRODUCER_EPOCH if expected is None else expected.producer_epoch
+        is_before = expected is not None and not is_new and named != epoch
+        if is_before and named != last_epoch:
+            return Answer(ErrorCode.PRODUCER_FENCED, f"the producer epoch is {epoch}")
+        if is_before and epoch <= LAST_GIVEN_EPOCH:
+            reason = "the producer has the epoch before"
         elif epoch >= LAST_GIVEN_EPOCH:
             if new_producer_id is None:
                 return NeedsProducerId(f"epoch {epoch} of producer id {producer_id} is the last")
-            producer_id, last_epoch = new_producer_id, NO_PRODUCER_EPOCH if expected is None else epoch
+            producer_id, last_epoch = new_producer_id, named
             epoch = 0
             reason = "the epochs of the former producer id are used up"
         else:
@@ -460,6 +462,7 @@ class Transaction:
         fence = self._fence or ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch + 1)
         assert fence.producer_epoch <= MAX_PRODUCER_EPOCH, fence
         assert can_enter(TransactionState.PREPARE_EPOCH_FENCE, metadata.state), metadata.state
+        continues = metadata.transaction_version >= FIRST_VERSION_WITH_EPOCHS and not metadata.is_kept
         self._fence = fence
         self.pending = TransactionState.PREPARE_ABORT
         target = replace(
@@ -467,7 +470,8 @@ class Transaction:
             state=TransactionState.PREPARE_ABORT,
             producer_epoch=metadata.producer_epoch + 1,
             next_producer_epoch=fence.producer_epoch if metadata.is_kept else NO_PRODUCER_EPOCH,
-            last_producer_epoch=NO_PRODUCER_EPOCH,
+            # Of version 2 it is the end that raises the epoch: the producer may go on with InitProducerId (KIP-890).
+            last_producer_epoch=metadata.producer_epoch if continues else NO_PRODUCER_EPOCH,
             last_update_timestamp_ms=now_ms,
         )
         return Transition(target, reason, is_fence=True)

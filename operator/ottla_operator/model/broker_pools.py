@@ -17,6 +17,7 @@ from ottla_operator.model.fields import LABEL_FORM, Fields
 from ottla_operator.model.kafka_version import PROTOCOL_KEY
 from ottla_operator.model.overrides import HIGHEST_BROKER_ID
 from ottla_operator.model.resources import Resources, parse_resources
+from ottla_operator.model.secret_keys import without_secrets
 from ottla_operator.model.templates import NO_TEMPLATE, Template, parse_template
 
 MAIN_POOL = "main"
@@ -247,8 +248,9 @@ def parse_disks(fields: Fields) -> tuple[DiskSpec, ...]:
 
 
 def parse_broker_config(fields: Fields) -> dict[str, str]:
-    """Broker keys that are known and that the operator does not set, each with a value that brokers take."""
-    config = fields.config()
+    """Broker keys that are known, that the operator does not set, and that are no secrets, with values that brokers
+    take."""
+    config = without_secrets(fields, fields.config(), f"{fields.path}.configSecrets")
     for key, value in config.items():
         if key in OWNED_KEYS:
             instead = f"; write {OWNED_INSTEAD[key]}" if key in OWNED_INSTEAD else ""

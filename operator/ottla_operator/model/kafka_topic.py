@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ottla_broker.config import INTERNAL_TOPICS, TOPIC_KEYS, topic_key_is_meant, validate_topic_config
+from ottla_broker.config import COORDINATOR_TOPICS, TOPIC_KEYS, topic_key_is_meant, validate_topic_config
 from ottla_broker.protocol.errors import KafkaError
 from ottla_operator.model.fields import LABEL_FORM, SUBDOMAIN_FORM, Fields, Problem
 from ottla_operator.model.limits import topic_problems
@@ -61,7 +61,7 @@ def parse_topic(document: Mapping[str, Any]) -> tuple[KafkaTopic, list[Problem]]
     topic_name = spec.text("topicName", name, pattern=TOPIC_NAME, form=TOPIC_NAME_FORM)
     if topic_name in (".", ".."):
         spec.problem("topicName", f"{topic_name!r} is not a topic name")
-    if topic_name in INTERNAL_TOPICS:
+    if topic_name in COORDINATOR_TOPICS:
         spec.problem("topicName", f"{topic_name} belongs to the brokers; kafka-configs changes its configuration")
     config = {key: canonical_text(key, value) for key, value in spec.config().items()}
     _check_config(spec, config)

@@ -12,6 +12,7 @@ from ottla_operator.model.pipeline_jdbc import MODES as JDBC_MODES
 from ottla_operator.model.pipeline_jdbc import JdbcSink, parse_jdbc
 from ottla_operator.model.pipeline_source import folder, written_topic_name
 from ottla_operator.model.pipeline_steps import Views
+from ottla_operator.model.secret_keys import without_secrets
 
 SERVED = ("topic", "parquet", "delta", "jdbc")
 NOT_SERVED = ("iceberg",)
@@ -98,9 +99,8 @@ def parse_dead_letters(spec: Fields) -> str:
 
 def _topic(parent: Fields) -> TopicSink:
     fields = parent.child("topic")
-    sink = TopicSink(
-        written_topic_name(fields, "name"), fields.choice("guarantee", GUARANTEES, EXACTLY_ONCE), fields.config()
-    )
+    config = without_secrets(fields, fields.config(), f"{fields.path}.configSecrets")
+    sink = TopicSink(written_topic_name(fields, "name"), fields.choice("guarantee", GUARANTEES, EXACTLY_ONCE), config)
     fields.finish()
     return sink
 

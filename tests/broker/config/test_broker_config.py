@@ -110,7 +110,7 @@ def test_the_file_that_3_9_ships_for_zookeeper_mode_loads_without_an_unknown_key
 
 
 def test_every_key_has_a_sentence_and_a_default_of_its_own_type() -> None:
-    assert len(BROKER_KEYS) == 356
+    assert len(BROKER_KEYS) == 358
     for key in BROKER_KEYS.values():
         assert key.documentation.endswith("."), key.name
         if key.default is not None and key.validator is not None and key.default not in ("", ()):
@@ -422,7 +422,10 @@ def test_one_unusable_stored_value_keeps_no_other_from_coming_into_force() -> No
         ({"follower.replication.throttled.rate": "9"}, True, None),
         ({"leader.replication.throttled.rate": "-1"}, False, ErrorCode.INVALID_REQUEST),
         ({"broker.id": "9"}, False, ErrorCode.INVALID_REQUEST),
-        ({"nobody.knows": "9"}, False, ErrorCode.INVALID_REQUEST),
+        ({"nobody.knows": "9"}, False, None),
+        ({"nobody.knows": "9"}, True, None),
+        ({"listener.name.plaintext.nobody.knows": "9"}, False, None),
+        ({"listener.name.plaintext.nobody.knows": "9"}, True, ErrorCode.INVALID_REQUEST),
         ({"listeners": "PLAINTEXT://:1"}, True, ErrorCode.INVALID_REQUEST),
     ],
 )

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from ottla_broker.config.topics import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE
+from ottla_broker.config.topics import CONSUMER_OFFSETS, COORDINATOR_TOPICS, TRANSACTION_STATE
 from ottla_broker.coordination import znodes
 from ottla_broker.metadata.cache import LEADER_DURING_DELETE, MetadataCache
 from ottla_broker.ports.coordination import SessionEvent
@@ -67,7 +67,7 @@ def test_partitions_without_a_leader_count_from_the_start_of_a_broker_on() -> No
 def test_a_topic_that_is_created_counts_before_it_has_a_leader() -> None:
     async def scenario(server: Server) -> None:
         await server.counts.start()
-        assert [server.counts.of(topic) for topic in INTERNAL_TOPICS] == [0, 0]
+        assert [server.counts.of(topic) for topic in COORDINATOR_TOPICS] == [0, 0]
         await server.controller.create(PATH, assignment(50))
         await server.settle()
         assert server.count == 50

@@ -183,6 +183,27 @@ def test_partitions_join_a_transaction_all_or_none(version: int) -> None:
     served(scenario)
 
 
+@versions(ApiKey.ADD_PARTITIONS_TO_TXN)
+@pytest.mark.parametrize("internal", [CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"])
+def test_a_producer_cannot_add_an_internal_topic_to_its_transaction(version: int, internal: str) -> None:
+    """Its records and markers would get among those of the coordinators; a broker adds the topics that it leads."""
+
+    async def scenario(server: Server) -> None:
+        server.add_topic(internal, 1)
+        answer = await server.broker.initialize("id")
+        known = {"transactional_id": "id", "producer_id": answer.producer_id, "producer_epoch": 0}
+        topics = {"t": [0], internal: [0, 9], "gone": [0]}
+        errors = await server.add_partitions(version, topics=topics, **known)
+        refused = 29 if version < 4 else 55
+        missing = 29 if version < 4 else 3
+        assert errors == {T0: 55, (internal, 0): refused, (internal, 9): missing, ("gone", 0): 3}
+        assert server.broker.state("id") is TransactionState.EMPTY
+        alone = await server.add_partitions(version, topics={internal: [0]}, **known)
+        assert alone == {(internal, 0): 29 if version < 4 else 0}
+
+    served(scenario)
+
+
 @versions(ApiKey.ADD_PARTITIONS_TO_TXN, 4)
 def test_brokers_verify_the_partitions_of_several_transactions_in_one_request(version: int) -> None:
     async def scenario(server: Server) -> None:

@@ -347,6 +347,39 @@ def test_a_producer_that_lost_the_answer_to_its_end_gets_the_same_epoch_from_ini
     assert (initialized.producer_id, initialized.producer_epoch) == (7, 4)
 
 
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_producer_continues_after_its_transaction_of_version_2_has_timed_out(version: int) -> None:
+    """KIP-890: with the epoch that it had it gets the raised one, as often as it asks. Before, it is fenced."""
+    transaction = in_state(S.COMPLETE_COMMIT)
+    stored(transaction, transaction.add_partitions(7, 3, [A], 2_000, version))
+    stored(transaction, transaction.time_out(10**9))
+    transaction.markers_written([A])
+    stored(transaction, transaction.complete(10**9))
+    mine = ProducerIdAndEpoch(7, 3)
+    for _ in range(2):
+        continued = transaction.initialize(TIMEOUT_MS, mine, 10**9)
+        if version < 2:
+            assert isinstance(continued, Answer) and continued.error is FENCED
+            return
+        metadata = stored(transaction, continued)
+        assert (metadata.state, metadata.producer_id, metadata.producer_epoch) == (S.EMPTY, 7, 4)
+    assert stored(transaction, transaction.initialize(TIMEOUT_MS, None, 10**9)).producer_epoch == 5
+    assert outcome(transaction.initialize(TIMEOUT_MS, mine, 10**9)) is FENCED, "another producer has it"
+
+
+def test_a_producer_whose_last_epoch_has_timed_out_continues_with_another_producer_id() -> None:
+    transaction = in_state(S.COMPLETE_COMMIT, epoch=LAST_GIVEN_EPOCH)
+    stored(transaction, transaction.add_partitions(7, LAST_GIVEN_EPOCH, [A], 2_000, 2))
+    stored(transaction, transaction.time_out(10**9))
+    transaction.markers_written([A])
+    stored(transaction, transaction.complete(10**9))
+    mine = ProducerIdAndEpoch(7, LAST_GIVEN_EPOCH)
+    assert isinstance(transaction.initialize(TIMEOUT_MS, mine, 10**9), NeedsProducerId)
+    for _ in range(2):
+        metadata = stored(transaction, transaction.initialize(TIMEOUT_MS, mine, 10**9, 9))
+        assert (metadata.producer_id, metadata.producer_epoch) == (9, 0)
+
+
 def test_versions_may_change_between_two_transactions() -> None:
     transaction = in_state(S.ONGOING)
     stored(transaction, transaction.end_with_next_epoch(7, 3, is_commit=True, now_ms=2_000))

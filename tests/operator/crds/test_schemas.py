@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ottla_broker.config import INTERNAL_TOPICS
+from ottla_broker.config import COORDINATOR_TOPICS
 from ottla_operator.model.kafka_cluster import CLUSTER_NAME, CLUSTER_NAME_LENGTH, DEFAULT_RACK_KEY, parse_cluster
 from ottla_operator.model.kafka_pipeline import PIPELINE_NAME, parse_pipeline
 from ottla_operator.model.kafka_topic import parse_topic
@@ -341,7 +341,7 @@ def test_only_identity_is_immutable_with_one_rule_each() -> None:
 
 def test_the_internal_topics_of_the_schema_are_the_brokers() -> None:
     (rule,) = [rule for path, rule in rules(schema_of("kafkatopics")) if path == ".spec.topicName"]
-    assert re.findall('"([^"]+)"', rule) == list(INTERNAL_TOPICS)
+    assert re.findall('"([^"]+)"', rule) == list(COORDINATOR_TOPICS)
 
 
 def test_scale_works_on_the_number_of_brokers() -> None:

@@ -31,6 +31,32 @@ def test_without_pools_all_brokers_are_of_the_pool_main() -> None:
     assert main.path_of("disks") == "spec.brokers.disks" and main.path_of("racks") == "spec.brokers.racks"
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "ssl.key.password",
+        "ssl.keystore.key",
+        "sasl.jaas.config",
+        "delegation.token.secret.key",
+        "zookeeper.ssl.keystore.password",
+        "listener.name.client.ssl.keystore.password",
+        "listener.name.client.sasl.jaas.config",
+        "listener.name.internal.scram-sha-512.sasl.jaas.config",
+    ],
+)
+def test_a_secret_is_refused_in_every_config_with_the_field_that_will_take_it(key: str) -> None:
+    """It would go into server.properties in a ConfigMap."""
+    config = {key: "org.example.LoginModule required password=hunter2;", "num.io.threads": 4}
+    brokers, problems = _brokers(disks=[D0], config=config, pools=[{"name": "fast", "replicas": 1, "config": config}])
+    reason = "is a secret, and this field is stored in a ConfigMap; it will be taken from a Secret that"
+    assert [problem for problem in problems if key in problem] == [
+        f"{path}.config.{key}: {reason} {path}.configSecrets names, a field that this release does not have"
+        for path in ("spec.brokers", "spec.brokers.pools[0]")
+    ]
+    assert "hunter2" not in "".join(problems)
+    assert all(pool.config == {"num.io.threads": "4"} for pool in brokers.pools)
+
+
 def test_a_pool_has_from_the_brokers_what_it_does_not_say() -> None:
     brokers, problems = _brokers(
         disks=[D0], racks=["a"], config={"num.io.threads": 4, "min.insync.replicas": 2},

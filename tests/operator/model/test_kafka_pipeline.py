@@ -232,6 +232,12 @@ JDBC = {"url": "jdbc:postgresql://h/d", "table": "delays", "key": ["carrier"]}
         ),
         ("spec.sink.topic.guarantee", "exactly_once", "spec.sink.topic.guarantee: must be one of exactly-once,"),
         ("spec.sink.topic.name", "", "spec.sink.topic.name: must be letters, digits, ., _ and -, at most 249, not ''"),
+        (
+            "spec.sink.topic.config",
+            {"sasl.jaas.config": "x"},
+            "spec.sink.topic.config.sasl.jaas.config: is a secret, and this field is stored in a ConfigMap; it will be "
+            "taken from a Secret that spec.sink.topic.configSecrets names",
+        ),
         ("spec.sink.topic.name", "flights", "spec.sink.topic.name: flights is read by this pipeline"),
         ("spec.sink.outputMode", "upsert", "spec.sink.outputMode: must be one of append, update, complete"),
         ("spec.trigger.interval", "10 seconds", "spec.trigger.interval: must be a duration such as 500ms"),

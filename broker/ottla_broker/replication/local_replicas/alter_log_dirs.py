@@ -66,14 +66,15 @@ class DescribedDirectory:
 
 
 class AlterLogDirs:
-    """See the module. `commands` is the lock of `CommandExecution`, `report` has the controller send LeaderAndIsr for
-    this broker's replicas again."""
+    """See the module. `exists`: whether the fleet has a partition. `commands` is the lock of `CommandExecution`,
+    `report` has the controller send LeaderAndIsr for this broker's replicas again."""
 
     def __init__(
         self,
         log_manager: LogManager,
         replicas: LocalReplicas,
         partition: Callable[[str, int], Partition | None],
+        exists: Callable[[TopicPartition], bool],
         clock: Clock,
         commands: asyncio.Lock,
         fetchers: Fetchers,
@@ -84,6 +85,7 @@ class AlterLogDirs:
         self._report = report
         self._replicas = replicas
         self._partition = partition
+        self._exists = exists
         self._log_manager = log_manager
         self._moves = log_manager.future_replicas
         self._clock = clock
@@ -128,7 +130,8 @@ class AlterLogDirs:
 
         In this order: INVALID_TOPIC_EXCEPTION (the name is too long), LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (the
         directory is offline or full), INVALID_REPLICA_ASSIGNMENT (it is cordoned), KAFKA_STORAGE_ERROR (the replica is
-        on an offline directory, or any directory is), REPLICA_NOT_AVAILABLE (no replica yet: it is remembered).
+        on an offline directory, or any directory is), UNKNOWN_TOPIC_OR_PARTITION, REPLICA_NOT_AVAILABLE (no replica
+        here); for the last two the directory is remembered.
         """
         errors: dict[TopicPartition, ErrorCode] = {}
         async with self._commands:
@@ -160,7 +163,8 @@ class AlterLogDirs:
         if log is None or self._partition(*tp) is None:
             if log is None:
                 manager.prefer(tp, path)
-            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{tp} is not here yet; {path} is remembered for it.")
+            error = ErrorCode.REPLICA_NOT_AVAILABLE if self._exists(tp) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise KafkaError(error, f"{tp} is not here yet; {path} is remembered for it.")
         move = await self._moves.create(log, manager.disk(path))
         if move is not None:
             self._logger.info("%s moves from %s to %s: future replica created", tp, log.disk.path, path)

@@ -132,6 +132,7 @@ class ReplicaManager:
             log_manager,
             self.replicas,
             self._partitions.get,
+            lambda tp: metadata.partition(tp.topic, tp.partition) is not None,
             clock,
             self._commands,
             self._fetchers,

@@ -5,11 +5,12 @@ Behaviour
     number; each is handled on its own, and with VerifyOnly nothing is added: the leader of a partition asks whether
     it is in the transaction; without VerifyOnly it adds the partition for a producer of transaction.version 2 (both
     KIP-890). A producer whose last transaction is still ending waits for it, up to 100 ms, on its own connection; a
-    broker's request does not, as it speaks for several producers. One partition that does not exist keeps out all
-    others of its transaction.
+    broker's request does not, as it speaks for several producers. One partition that does not exist, or that a
+    producer names of an internal topic, keeps out all others of its transaction.
 Errors, in this order, per partition
-    UNKNOWN_TOPIC_OR_PARTITION, OPERATION_NOT_ATTEMPTED (another one of the transaction is unknown), INVALID_REQUEST,
-    COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+    TOPIC_AUTHORIZATION_FAILED (an internal topic, from a producer: its offsets get there with AddOffsetsToTxn),
+    UNKNOWN_TOPIC_OR_PARTITION, OPERATION_NOT_ATTEMPTED (another one of the transaction has one of these),
+    INVALID_REQUEST, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
     CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE (VerifyOnly, and not in the transaction), COORDINATOR_NOT_AVAILABLE
     (the record is not committed).
 Versions
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ottla_broker.config import INTERNAL_TOPICS
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -73,16 +75,11 @@ async def _handle_transaction(
     services: Services, transaction: AddPartitionsToTxnTransaction, version: int
 ) -> Mapping[TopicPartition, ErrorCode]:
     partitions = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
-    unknown = _unknown(services, partitions)
-    if unknown:
-        return {
-            partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if partition in unknown
-            else ErrorCode.OPERATION_NOT_ATTEMPTED
-            for partition in partitions
-        }
-    coordinator = services.transaction_coordinator
     is_from_producer = version < _FIRST_VERSION_FROM_BROKERS
+    refused = _refused(services, partitions, is_from_producer=is_from_producer)
+    if refused:
+        return {partition: refused.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED) for partition in partitions}
+    coordinator = services.transaction_coordinator
     transaction_version = 2 if version >= _FIRST_VERSION_2 else 0
     producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
@@ -91,9 +88,17 @@ async def _handle_transaction(
     return dict.fromkeys(partitions, error)
 
 
-def _unknown(services: Services, partitions: Sequence[TopicPartition]) -> set[TopicPartition]:
-    metadata = services.metadata
-    return {one for one in partitions if metadata.partition(one.topic, one.partition) is None}
+def _refused(
+    services: Services, partitions: Sequence[TopicPartition], *, is_from_producer: bool
+) -> dict[TopicPartition, ErrorCode]:
+    """The partitions that cannot be added, and why."""
+    refused: dict[TopicPartition, ErrorCode] = {}
+    for one in partitions:
+        if is_from_producer and one.topic in INTERNAL_TOPICS:
+            refused[one] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif services.metadata.partition(one.topic, one.partition) is None:
+            refused[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return refused
 
 
 def _results(errors: Mapping[TopicPartition, ErrorCode], version: int) -> list[AddPartitionsToTxnTopicResult]:

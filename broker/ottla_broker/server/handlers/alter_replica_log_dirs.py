@@ -3,14 +3,15 @@
 Behaviour
     Starts a future replica of each named replica in the named log directory, and responds; DescribeLogDirs shows the
     progress. The current replica serves until its future replica has caught up. Naming another directory replaces
-    the future replica, naming the current one cancels it. A replica that does not exist yet will be created in the
+    the future replica, naming the current one cancels it. A replica that is not here yet will be created in the
     directory: that is how kafka-reassign-partitions places a new one, so the response has an error and the directory
     is recorded. Of a replica named twice the last directory counts.
 Errors, per partition, in this order
     INVALID_TOPIC_EXCEPTION (the topic's name is too long for the directory name of a future log), LOG_DIR_NOT_FOUND
     (not in log.dirs), KAFKA_STORAGE_ERROR (that directory is offline or full), INVALID_REPLICA_ASSIGNMENT (it is
     cordoned, KIP-1066), KAFKA_STORAGE_ERROR (the replica's directory, or any other one, is offline),
-    REPLICA_NOT_AVAILABLE (there is no such replica here yet; the directory is recorded).
+    UNKNOWN_TOPIC_OR_PARTITION (there is no such partition), REPLICA_NOT_AVAILABLE (this broker has no replica of it);
+    for both of these the directory is recorded.
 Versions
     0: KIP-113. 1: throttling after the answer (KIP-219). 2: flexible.
 """

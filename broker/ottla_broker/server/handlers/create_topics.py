@@ -5,7 +5,7 @@ Behaviour
     default.replication.factor. Replicas are spread over racks (KIP-36); a request of a broker (automatic creation)
     ignores racks that only some brokers have. The response is sent when this broker knows a leader of every partition.
 Errors, in this order
-    NOT_CONTROLLER for every topic. INVALID_REQUEST (a name twice). TOPIC_AUTHORIZATION_FAILED (__cluster_metadata).
+    NOT_CONTROLLER for every topic. INVALID_REQUEST (__cluster_metadata, which KRaft keeps; a name twice).
     Then those of `controller.decisions.topic_plans`: TOPIC_ALREADY_EXISTS, INVALID_CONFIG (no value), INVALID_REQUEST
     (counts and replicas), INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_TOPIC_EXCEPTION,
     INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, POLICY_VIOLATION (a broker would hold more replicas than it may).
@@ -46,12 +46,11 @@ async def handle(services: Services, context: RequestContext, request: CreateTop
     for index, topic in enumerate(request.topics):
         if not services.controller.is_active:
             refused[index] = _refusal(topic.name, ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message)
+        elif topic.name == CLUSTER_METADATA_TOPIC:
+            message = f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
+            refused[index] = _refusal(topic.name, ErrorCode.INVALID_REQUEST, message)
         elif times[topic.name] > 1:
             refused[index] = _refusal(topic.name, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
-        elif topic.name == CLUSTER_METADATA_TOPIC:
-            refused[index] = _refusal(
-                topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED.message
-            )
         else:
             try:
                 wanted.append((index, _new_topic(topic)))

@@ -28,7 +28,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from ottla_broker.config import INTERNAL_TOPICS
+from ottla_broker.config import COORDINATOR_TOPICS, INTERNAL_TOPICS
 from ottla_broker.controller.decisions import topic_rules
 from ottla_broker.metadata.cache import NO_LEADER, MetadataCache, PartitionMetadata, TopicMetadata
 from ottla_broker.metadata.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
@@ -193,7 +193,7 @@ async def _create(services: Services, names: list[str]) -> dict[str, int]:
     errors: dict[str, int] = {}
     ordinary = []
     for name in names:
-        if name in INTERNAL_TOPICS:
+        if name in COORDINATOR_TOPICS:
             errors[name] = await services.auto_create_internal(name)
         elif _is_valid(name):
             ordinary.append(name)

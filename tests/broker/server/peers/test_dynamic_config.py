@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from ottla_broker.adapters.clock import LoopClock
-from ottla_broker.config import BrokerConfig, TopicConfig
+from ottla_broker.config import BrokerConfig, ConfigSource, TopicConfig
 from ottla_broker.coordination import znodes
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.metadata.cache import LEADER_DURING_DELETE, MetadataCache
@@ -245,6 +245,28 @@ async def test_a_refused_broker_value_is_not_stored(brokers: tuple[Broker, Broke
         assert code is ErrorCode.INVALID_REQUEST
     assert await one.dynamic.stored("brokers", "<default>") == {}
     assert await one.dynamic.stored("brokers", "1") == {}
+
+
+@pytest.mark.parametrize("resource", ["", "0"], ids=["of all brokers", "of one broker"])
+async def test_a_key_of_a_plug_in_is_stored_and_described_without_its_value(
+    brokers: tuple[Broker, Broker], resource: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """KIP-226, custom configurations: a tool or a class reads it. It may be a secret."""
+    one, _ = brokers
+    entity = resource or "<default>"
+
+    async def described() -> list[Any]:
+        return [item for item in (await one.describe(BROKER, resource)).configs if item.name == "my.reporter.url"]
+
+    assert (await one.change(BROKER, resource, ("my.reporter.url", SET, "http://x")))[0] is ErrorCode.NONE
+    assert await one.dynamic.stored("brokers", entity) == {"my.reporter.url": "http://x"}
+    (found,) = await described()
+    source = ConfigSource.DYNAMIC_BROKER_CONFIG if resource else ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    assert (found.value, found.is_sensitive, found.read_only) == (None, True, True)
+    assert (found.config_source, found.config_type) == (source, 0)
+    assert "my.reporter" not in caplog.text
+    assert (await one.change(BROKER, resource, ("my.reporter.url", DELETE, None)))[0] is ErrorCode.NONE
+    assert await one.dynamic.stored("brokers", entity) == {}
 
 
 async def test_a_synonym_of_a_topic_is_shown_as_it_is_read(brokers: tuple[Broker, Broker]) -> None:

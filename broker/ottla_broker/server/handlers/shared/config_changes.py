@@ -5,8 +5,8 @@ checking:
 
     INVALID_REQUEST              a resource named twice, a key named twice, a null value, a resource type that is not
                                  served, an empty topic name, a broker id that is not this broker's, an unknown
-                                 operation, a broker key that is unknown or cannot change while it runs, a bad value
-                                 of a broker key
+                                 operation, a broker key that cannot change while it runs, a bad value of a broker
+                                 key
     UNKNOWN_TOPIC_OR_PARTITION   the topic does not exist
     INVALID_CONFIG               an unknown topic key, a bad value of one, a value that is not served yet, APPEND or
                                  SUBTRACT on a key that is no list
