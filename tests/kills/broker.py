@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 from ottla_broker.adapters import process_logging
-from ottla_broker.adapters.http_server import HttpServer
 from ottla_broker.adapters.process import make_ports, run
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
+from ottla_broker.http_server import HttpServer
 from ottla_broker.server.broker import Broker
 from ottla_broker.server.edge.http_endpoints import routes
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from ottla_broker.adapters.http_server import HttpServer
     from ottla_broker.config import BrokerConfig
+    from ottla_broker.http_server import HttpServer
     from ottla_broker.server.broker import Broker
 
 logger = logging.getLogger("ottla")
@@ -145,7 +145,7 @@ def _import_broker(with_http: bool) -> None:
     import ottla_broker.server.broker
 
     if with_http:
-        import ottla_broker.adapters.http_server
+        import ottla_broker.http_server
         import ottla_broker.server.edge.http_endpoints  # noqa: F401
 
 
@@ -173,7 +173,7 @@ async def _serve(config: BrokerConfig, last_line: Callable[[], str] = str) -> in
     with process_logging.about(lambda: broker.broker_id):
         try:
             if config.http_listener is not None:
-                http = await _listen(broker, config.http_listener, last_line)
+                http = await _listen(broker, config, last_line)
             starting = asyncio.ensure_future(broker.start())
             halted = asyncio.ensure_future(broker.halted())
             asked = asyncio.ensure_future(stopping.wait())
@@ -201,14 +201,15 @@ async def _serve(config: BrokerConfig, last_line: Callable[[], str] = str) -> in
                 http.close()
 
 
-async def _listen(broker: Broker, address: tuple[str, int], last_line: Callable[[], str]) -> HttpServer:
-    from ottla_broker.adapters.http_server import HttpServer
+async def _listen(broker: Broker, config: BrokerConfig, last_line: Callable[[], str]) -> HttpServer:
+    from ottla_broker.http_server import HttpServer
     from ottla_broker.server.broker import StartRefused
     from ottla_broker.server.edge.http_endpoints import routes
 
-    http = HttpServer(routes(broker, last_line))
+    http = HttpServer(routes(broker, last_line), config.ottla_http_max_connections)
+    assert config.http_listener is not None
     try:
-        await http.start(*address)
+        await http.start(*config.http_listener)
     except OSError as error:
         raise StartRefused(f"ottla.http.listener: {error.strerror or error}") from error
     return http

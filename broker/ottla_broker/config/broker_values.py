@@ -144,6 +144,7 @@ class BrokerValues:
     # Ottla's own keys, and keys that only a dynamic update sets.
     follower_replication_throttled_rate: int
     leader_replication_throttled_rate: int
+    ottla_http_max_connections: int
     ottla_log_dir_io_timeout_ms: int
     ottla_log_dir_reserve_bytes: int
     ottla_log_dirs_forgotten: tuple[str, ...]

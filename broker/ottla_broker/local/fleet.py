@@ -12,10 +12,10 @@ import os
 from typing import Any
 
 from ottla_broker.adapters import process_logging
-from ottla_broker.adapters.http_server import HttpServer
 from ottla_broker.adapters.process import make_ports, zookeeper_coordination
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
+from ottla_broker.http_server import HttpServer
 from ottla_broker.local.layout import SESSION_TIMEOUT_MS, BrokerPlace, Layout
 from ottla_broker.ports import Coordination
 from ottla_broker.server.broker import Broker, StartRefused
@@ -66,7 +66,7 @@ class Fleet:
                         os.makedirs(directory, exist_ok=True)
                 ports = make_ports(config, self._coordination(config), brokers=len(self.layout.state.brokers))
                 broker = Broker(config, ports, logger=_logger(place))
-                http = HttpServer(routes(broker))
+                http = HttpServer(routes(broker), config.ottla_http_max_connections)
                 if config.http_listener is not None:
                     await http.start(*config.http_listener)
                 self.brokers[broker_id] = broker

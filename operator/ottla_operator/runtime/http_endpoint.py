@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from aiohttp import web
-
 from ottla_broker.exposition import CONTENT_TYPE, Exposition
+from ottla_broker.http_server import HttpServer
 from ottla_operator.runtime.operator_metrics import OperatorMetrics
 
 METRICS_PATH = "/metrics"
 DEFAULT_PORT = 80
+
+
+class _Answer(NamedTuple):
+    status: int
+    content_type: str
+    body: bytes
 
 
 class HttpEndpoint:
@@ -27,7 +33,7 @@ class HttpEndpoint:
         self._url = url
         self._exposition = Exposition(metrics.registry, of_process=True)
         self._stuck_tasks = stuck_tasks
-        self._runner: web.AppRunner | None = None
+        self._server: HttpServer | None = None
 
     async def start(self) -> None:
         """Listens.
@@ -38,22 +44,18 @@ class HttpEndpoint:
         if not self._url:
             return
         parts = urlsplit(self._url)
-        app = web.Application()
-        app.router.add_get(parts.path or "/", self._probe)
-        app.router.add_get(METRICS_PATH, self._metrics)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, parts.hostname, parts.port or DEFAULT_PORT).start()
+        self._server = HttpServer({parts.path or "/": self._probe, METRICS_PATH: self._metrics})
+        await self._server.start(parts.hostname or "", parts.port or DEFAULT_PORT)
 
     async def close(self) -> None:
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            await runner.cleanup()
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
 
-    async def _probe(self, _: web.Request) -> web.Response:
+    def _probe(self) -> _Answer:
         stuck = self._stuck_tasks()
         body = {"tasks": f"no step for ten minutes: {', '.join(stuck)}" if stuck else "stepping"}
-        return web.Response(status=503 if stuck else 200, text=json.dumps(body) + "\n", content_type="application/json")
+        return _Answer(503 if stuck else 200, "application/json", f"{json.dumps(body)}\n".encode())
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._exposition.text(), headers={"Content-Type": CONTENT_TYPE})
+    def _metrics(self) -> _Answer:
+        return _Answer(200, CONTENT_TYPE, self._exposition.text())

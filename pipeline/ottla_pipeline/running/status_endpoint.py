@@ -5,29 +5,36 @@ It answers from a thread of its own, also while Spark starts. Nothing of it need
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import threading
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
-from urllib.parse import urlsplit
+from functools import partial
+from typing import Any, NamedTuple
 
 from ottla_broker.exposition import CONTENT_TYPE, Exposition
+from ottla_broker.http_server import HttpServer
 from ottla_broker.metrics import Metrics
 from ottla_broker.protocol.number_text import whole_number
 from ottla_pipeline.errors import PipelineError
 from ottla_pipeline.running.driver_metrics import metric_families
 
 JSON = "application/json"
+PATHS = ("/status", "/metrics", "/livez", "/readyz")
 READY_PHASES = ("Running", "Waiting")
-POLL_S = 0.1
-"""How soon it notices that it is to end."""
-IDLE_S = 10.0
-"""How long a connection may say nothing."""
 
 
 class EndpointError(PipelineError):
     """The address cannot be listened on."""
+
+
+class Answer(NamedTuple):
+    """HTTP status, content type and body."""
+
+    status: int
+    content_type: str
+    body: bytes
 
 
 class StatusEndpoint:
@@ -43,60 +50,58 @@ class StatusEndpoint:
         metrics.add_source(lambda: metric_families(status()))
         exposition = Exposition(metrics, of_process=True)
         host, port = host_and_port(address)
-
-        class Handler(BaseHTTPRequestHandler):
-            timeout = IDLE_S
-
-            def do_GET(self) -> None:
-                code, kind, body = answer(urlsplit(self.path).path, status(), exposition.text)
-                self.send_response(code)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                """Nothing: a probe each second is no news."""
-
+        self._server = HttpServer({path: partial(_answered, path, status, exposition.text) for path in PATHS})
+        self._loop = asyncio.new_event_loop()
         try:
-            self._server = ThreadingHTTPServer((host, port), Handler)
+            self._loop.run_until_complete(self._server.start(host, port))
         except OSError as error:
-            raise EndpointError(f"--http {address}: {error.strerror or error}") from None
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="http", daemon=True)
+            self._loop.close()
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise EndpointError(f"--http {address}: {reason}") from None
+        self._thread = threading.Thread(target=self._loop.run_forever, name="http", daemon=True)
 
     @property
     def port(self) -> int:
         """The port that is listened on."""
-        return int(self._server.server_address[1])
+        return self._server.port
 
     def __enter__(self) -> StatusEndpoint:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        asyncio.run_coroutine_threadsafe(self._end_connections(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _end_connections(self) -> None:
+        self._server.close()
+        served = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in served:
+            task.cancel()
+        await asyncio.gather(*served, return_exceptions=True)
 
 
-def answer(path: str, status: Mapping[str, Any], metrics: Callable[[], bytes]) -> tuple[int, str, bytes]:
-    """Code, content type and body for a path.
+def _answered(path: str, status: Callable[[], Mapping[str, Any]], metrics: Callable[[], bytes]) -> Answer:
+    return answer(path, status(), metrics)
 
-    >>> answer("/readyz", {"phase": "Restarting", "lastError": "no broker"}, bytes)
-    (503, 'application/json', b'{"phase": "Restarting", "lastError": "no broker"}\\n')
-    >>> answer("/livez", {"phase": "Failed"}, bytes)[0], answer("/x", {}, bytes)[0]
-    (200, 404)
+
+def answer(path: str, status: Mapping[str, Any], metrics: Callable[[], bytes]) -> Answer:
+    """What a path of `PATHS` answers.
+
+    >>> answer("/readyz", {"phase": "Restarting", "lastError": "no broker"}, bytes).body.decode().strip()
+    '{"phase": "Restarting", "lastError": "no broker"}'
+    >>> answer("/livez", {"phase": "Failed"}, bytes).status, answer("/readyz", {"phase": "Failed"}, bytes).status
+    (200, 503)
     """
     if path == "/metrics":
-        return 200, CONTENT_TYPE, metrics()
+        return Answer(200, CONTENT_TYPE, metrics())
     phase = {"phase": status.get("phase", ""), "lastError": status.get("lastError", "")}
     if path == "/status":
-        return 200, JSON, _text(status)
-    if path == "/livez":
-        return 200, JSON, _text(phase)
-    if path == "/readyz":
-        return 200 if status.get("phase") in READY_PHASES else 503, JSON, _text(phase)
-    return 404, JSON, _text({"error": "there are /status, /metrics, /livez and /readyz"})
+        return Answer(200, JSON, _text(status))
+    is_good = path == "/livez" or status.get("phase") in READY_PHASES
+    return Answer(200 if is_good else 503, JSON, _text(phase))
 
 
 def host_and_port(address: str) -> tuple[str, int]:

@@ -37,6 +37,16 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         known=_OWN,
     ),
     key(
+        "ottla.http.max.connections",
+        INT,
+        100,
+        LOW,
+        READ_ONLY,
+        "Most connections to ottla.http.listener. For one more, the one that has had no request for longest is closed.",
+        at_least(1),
+        known=_OWN,
+    ),
+    key(
         "ottla.broker.request.listeners",
         LIST,
         (),

@@ -4,7 +4,7 @@
 listeners are open, the broker is registered and has metadata; whether its replicas are in sync is not its question.
 /status gives the state, the session with the coordination store, the progress of recovery and the log directories as
 JSON. Before the broker is ready both say what it logged last: nothing else tells why a broker that runs is not ready.
-Not here: the server (`adapters.http_server`).
+Not here: the server (`http_server`).
 """
 
 from __future__ import annotations
