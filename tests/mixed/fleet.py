@@ -73,7 +73,10 @@ class State:
 
 
 class Slot:
-    """One broker id with its directory and port, and the process that runs there."""
+    """One broker id with its directory and port, and the process that runs there.
+
+    Brokers have a listener of their own: ours serve what only brokers send there alone.
+    """
 
     def __init__(self, broker_id: int, directory: Path, properties: Mapping[str, str]) -> None:
         directory.mkdir()
@@ -85,7 +88,9 @@ class Slot:
         self._process: subprocess.Popen[bytes] | None = None
         whole = {
             "broker.id": str(broker_id),
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "listeners": f"CLIENT://127.0.0.1:{self.port},INTERNAL://127.0.0.1:{free_port()}",
+            "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT",
+            "inter.broker.listener.name": "INTERNAL",
             "log.dirs": str(self.log_dir),
             **properties,
         }

@@ -78,6 +78,10 @@ class RunningCluster:
         """host:port of one broker's CLIENT listener."""
         return f"127.0.0.1:{self._layout.state.brokers[broker].client_port}"
 
+    def internal_address(self, broker: int) -> str:
+        """host:port of one broker's INTERNAL listener, which serves what only brokers send."""
+        return f"127.0.0.1:{self._layout.state.brokers[broker].internal_port}"
+
     @property
     def running(self) -> list[int]:
         """Ids of the brokers that run."""

@@ -29,7 +29,7 @@ class EndpointError(PipelineError):
     """The address cannot be listened on."""
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """HTTP status, content type and body."""
 
     status: int
@@ -83,11 +83,11 @@ class StatusEndpoint:
         await asyncio.gather(*served, return_exceptions=True)
 
 
-def _answered(path: str, status: Callable[[], Mapping[str, Any]], metrics: Callable[[], bytes]) -> Answer:
+def _answered(path: str, status: Callable[[], Mapping[str, Any]], metrics: Callable[[], bytes]) -> HttpAnswer:
     return answer(path, status(), metrics)
 
 
-def answer(path: str, status: Mapping[str, Any], metrics: Callable[[], bytes]) -> Answer:
+def answer(path: str, status: Mapping[str, Any], metrics: Callable[[], bytes]) -> HttpAnswer:
     """What a path of `PATHS` answers.
 
     >>> answer("/readyz", {"phase": "Restarting", "lastError": "no broker"}, bytes).body.decode().strip()
@@ -96,12 +96,12 @@ def answer(path: str, status: Mapping[str, Any], metrics: Callable[[], bytes]) -
     (200, 503)
     """
     if path == "/metrics":
-        return Answer(200, CONTENT_TYPE, metrics())
+        return HttpAnswer(200, CONTENT_TYPE, metrics())
     phase = {"phase": status.get("phase", ""), "lastError": status.get("lastError", "")}
     if path == "/status":
-        return Answer(200, JSON, _text(status))
+        return HttpAnswer(200, JSON, _text(status))
     is_good = path == "/livez" or status.get("phase") in READY_PHASES
-    return Answer(200 if is_good else 503, JSON, _text(phase))
+    return HttpAnswer(200 if is_good else 503, JSON, _text(phase))
 
 
 def host_and_port(address: str) -> tuple[str, int]:

@@ -93,7 +93,7 @@ def test_a_broker_after_controlled_shutdown_names_the_new_leader_to_clients(
         if broker_of(fleet, number).controller.is_active  # type: ignore[union-attr]
     )
     try:
-        with Wire(fleet.address(controller)) as wire:
+        with Wire(fleet.internal_address(controller)) as wire:
             assert wire.ask(ApiKey.CONTROLLED_SHUTDOWN, version, request).error_code == 0
         # The controller waits only for a second until all brokers know.
         await_that(lambda: not leads(fleet, leader, topic), "it knows")
@@ -136,7 +136,7 @@ def test_a_broker_that_is_not_the_controller_refuses_controlled_shutdown(fleet: 
         for number in fleet.running
         if not broker_of(fleet, number).controller.is_active  # type: ignore[union-attr]
     )
-    with Wire(fleet.address(other)) as wire:
+    with Wire(fleet.internal_address(other)) as wire:
         answer = wire.ask(ApiKey.CONTROLLED_SHUTDOWN, 3, request)
     assert answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
 

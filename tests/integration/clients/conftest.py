@@ -71,6 +71,12 @@ def _brokers_complain_about_nothing(_watched: BrokerErrors) -> Iterator[None]:
 
 
 @pytest.fixture
+def internal(fleet: RunningCluster) -> str:
+    """The listeners of the brokers, where an administrator writes markers."""
+    return ",".join(fleet.internal_address(broker) for broker in fleet.running)
+
+
+@pytest.fixture
 def bootstrap(fleet: RunningCluster) -> str:
     return fleet.bootstrap
 

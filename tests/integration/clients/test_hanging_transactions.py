@@ -14,19 +14,21 @@ pytestmark = pytest.mark.java
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 
 
-def test_the_tool_finds_a_hanging_transaction_and_ends_it(bootstrap: str, name: str, machine: JavaMachine) -> None:
+def test_the_tool_finds_a_hanging_transaction_and_ends_it(
+    bootstrap: str, internal: str, name: str, machine: JavaMachine
+) -> None:
     create(bootstrap, name)
     living = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{name}-living"})
     living.init_transactions(LIMIT_S)
     living.begin_transaction()
     living.produce(name, b"of a transaction that its coordinator knows", partition=0, timestamp=1_700_000_000_000)
     assert living.flush(LIMIT_S) == 0
-    hanging = Transactions(bootstrap, name)
+    hanging = Transactions(internal, name)
     start = hanging.produce(777_777, b"of one that it does not know")
 
-    def tool(*arguments: str) -> list[list[str]]:
+    def tool(*arguments: str, server: str = bootstrap) -> list[list[str]]:
         """The rows of its table."""
-        done = machine.tool(TRANSACTIONS, "--bootstrap-server", bootstrap, *arguments)
+        done = machine.tool(TRANSACTIONS, "--bootstrap-server", server, *arguments)
         assert done.status == 0, f"{done.out}{done.err}"
         return [line.split() for line in done.out.splitlines()[1:]]
 
@@ -47,22 +49,26 @@ def test_the_tool_finds_a_hanging_transaction_and_ends_it(bootstrap: str, name: 
         return consumer.get_watermark_offsets(partition, LIMIT_S)[1]
 
     await_that(lambda: stable_end() == start, "the marker is written, and the hanging transaction holds the end back")
-    tool("abort", "--topic", name, "--partition", "0", "--start-offset", str(start))
+    found = ("abort", "--topic", name, "--partition", "0", "--start-offset", str(start))
+    refused = machine.tool(TRANSACTIONS, "--bootstrap-server", bootstrap, *found)
+    assert refused.status != 0 and "Cluster authorization failed" in refused.out + refused.err
+    assert stable_end() == start, "only the brokers' listener takes markers"
+    tool(*found, server=internal)
     assert stable_end() > start
     assert tool("find-hanging", "--topic", name) == []
     consumer.close()
 
 
 def test_a_marker_of_an_administrator_names_the_coordinator_epoch(
-    bootstrap: str, name: str, machine: JavaMachine
+    bootstrap: str, internal: str, name: str, machine: JavaMachine
 ) -> None:
     create(bootstrap, name)
-    transactions = Transactions(bootstrap, name)
+    transactions = Transactions(internal, name)
     start = transactions.produce(7, b"open")
     producer = ("--producer-id", "7", "--producer-epoch", "0")
 
     def abort(*arguments: str) -> str:
-        given = ("--bootstrap-server", bootstrap, "abort", "--topic", name, "--partition", "0", *arguments)
+        given = ("--bootstrap-server", internal, "abort", "--topic", name, "--partition", "0", *arguments)
         done = machine.tool(TRANSACTIONS, *given)
         return "" if done.status == 0 else done.out + done.err
 

@@ -59,9 +59,9 @@ def kafka_python(bootstrap: str, topic: str, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("read", [librdkafka, kafka_python], ids=["librdkafka", "kafka-python"])
-def test_read_committed(bootstrap: str, name: str, read: Read) -> None:
+def test_read_committed(bootstrap: str, internal: str, name: str, read: Read) -> None:
     create(bootstrap, name, segment_bytes="2000", index_interval_bytes="100")
-    transactions = Transactions(bootstrap, name)
+    transactions = Transactions(internal, name)
     before, after = write_every_kind(transactions)
     assert read(bootstrap, name, len(before)) == before
     transactions.end(4, commit=True)
@@ -69,9 +69,9 @@ def test_read_committed(bootstrap: str, name: str, read: Read) -> None:
 
 
 @pytest.mark.java
-def test_the_java_consumer_and_tools(bootstrap: str, name: str, machine: JavaMachine) -> None:
+def test_the_java_consumer_and_tools(bootstrap: str, internal: str, name: str, machine: JavaMachine) -> None:
     create(bootstrap, name, segment_bytes="2000", index_interval_bytes="100")
-    transactions = Transactions(bootstrap, name)
+    transactions = Transactions(internal, name)
     before, after = write_every_kind(transactions)
 
     def console(isolation: str, count: int) -> list[bytes]:
