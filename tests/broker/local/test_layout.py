@@ -119,6 +119,8 @@ def test_a_brokers_configuration_is_one_that_the_broker_accepts(tmp_path: Path) 
     assert config.log_dirs == (str(tmp_path / "broker-1" / "a"), str(tmp_path / "broker-1" / "b"))
     assert config.formattable_log_dirs == config.log_dirs
     assert config.listeners.inter_broker == "INTERNAL"
+    assert config.listeners.of_brokers == {"INTERNAL"}, "clients cannot send what only brokers send"
+    assert config.http_listener is not None and config.http_listener[0] == "127.0.0.1"
 
 
 def test_a_directory_that_was_formatted_never_may_be_again(tmp_path: Path) -> None:
