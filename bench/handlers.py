@@ -43,6 +43,7 @@ class _Source:
     peer = ("127.0.0.1", 1)
     principal_name = "ANONYMOUS"
     client_software = ("unknown", "unknown")
+    is_closed = False
 
     def complete(self, context: RequestContext, response: Any) -> None:
         raise AssertionError("handlers respond through the callable they are given")

@@ -63,6 +63,7 @@ class BrokerValues:
     max_connections_per_ip_overrides: str
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
+    ottla_request_max_elements: int
     queued_max_request_bytes: int
     queued_max_requests: int
     quota_window_num: int

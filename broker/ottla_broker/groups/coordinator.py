@@ -472,6 +472,13 @@ class GroupCoordinator:
                 found.append(FetchedOffset(partition, offsets.get(partition)))
         return ErrorCode.NONE, found
 
+    def partitions_with_offset(self, group_id: str) -> list[TopicPartition]:
+        """The partitions that the group has an offset of; none where this broker does not coordinate it."""
+        if self._check(group_id, allows_empty_id=True) is not ErrorCode.NONE:
+            return []
+        live = self._find(group_id)
+        return [] if live is None else list(live.offsets.stored)
+
     async def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> tuple[ErrorCode, dict[TopicPartition, ErrorCode]]:
@@ -523,14 +530,14 @@ class GroupCoordinator:
             )
         return ConsumerGroupDescription(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(group_id, live))
 
-    def list(self) -> tuple[ErrorCode, list[GroupOverview]]:
-        """Every group of this broker; COORDINATOR_LOAD_IN_PROGRESS beside them when some are still being loaded."""
+    def list(self) -> tuple[ErrorCode, Iterator[GroupOverview]]:
+        """Every group of this broker, each as it is when the iterator gives it; COORDINATOR_LOAD_IN_PROGRESS beside
+        them when some are still being loaded."""
         if not self._is_active:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, iter(())
         is_loading = any(owned.is_loading for owned in self._partitions.values())
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE, [
-            live.overview() for live in self._live_groups()
-        ]
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE
+        return error, (live.overview() for live in tuple(self._live_groups()))
 
     async def delete(self, group_id: str) -> ErrorCode:
         """DeleteGroups, one group: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP. Answered when the tombstones are stored."""

@@ -10,6 +10,7 @@ used.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -44,12 +45,14 @@ __all__ = [
     "UnsupportedVersionError",
     "chunk_length",
     "defined",
+    "frame_body",
     "frame_request",
     "frame_response",
     "module",
     "read_request_header",
     "read_response_frame",
     "spec",
+    "write_response_in_slices",
 ]
 
 _FIXED: Final = struct.Struct(">hhi")
@@ -192,6 +195,19 @@ def frame_response(api_key: int, version: int, correlation_id: int, response: An
         chunks = response.chunks(version)
     else:
         chunks = module(api_key).write_response(version, response)
+    return frame_body(api_key, version, correlation_id, chunks)
+
+
+def write_response_in_slices(api_key: int, version: int, response: Any, chunks: list[Chunk]) -> Iterator[None]:
+    """Appends the chunks of the body to `chunks`, slice by slice: yields behind each. Raises EncodeError."""
+    if response.__class__ is SlicedResponse:
+        chunks += response.chunks(version)
+        return
+    yield from module(api_key).write_response_in_slices(version, response, chunks)
+
+
+def frame_body(api_key: int, version: int, correlation_id: int, chunks: list[Chunk]) -> list[Chunk]:
+    """The chunks of the body of a response with its header and length prefix."""
     header = correlation_id.to_bytes(4, "big", signed=True)
     if _SPECS[api_key].response_header_version(version):
         header += b"\0"

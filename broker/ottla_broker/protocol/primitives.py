@@ -73,6 +73,21 @@ INT32S: Final = tuple(struct.Struct(f">i{n}i").pack for n in range(INT32S_BELOW)
 COMPACT_INT32S: Final = tuple(struct.Struct(f">B{n}i").pack for n in range(INT32S_BELOW))
 """The same for flexible versions: call with length + 1 and values."""
 
+BYTES_PER_SLICE: Final = 1024
+"""A reader yields when it has read so many bytes of elements: 1023 empty strings, or 170 of the smallest structs."""
+
+ELEMENTS_PER_SLICE: Final = 250
+"""A writer yields when it has written so many elements."""
+
+NUMBERS_PER_SLICE: Final = 16384
+"""A reader yields when it has read so many numbers of one array."""
+
+NUMBERS_PER_ELEMENT: Final = 8
+"""So many numbers of an array take the memory of one element of another kind."""
+
+TAG_LIMIT: Final = 1000
+"""Most tags of one section: Apache Kafka's messages have less than ten."""
+
 COMPACT_STRING_LIMIT: Final = 0x8000
 """Largest length + 1 of a string: 32767 bytes in every version, although a compact length could say more."""
 
@@ -139,6 +154,8 @@ def write_int32s(values: Sequence[int], is_flexible: bool) -> bytes:
 
 def skip_tags(buffer: memoryview, offset: int, count: int) -> int:
     """Offset after a tag section of `count` tags, all of them unknown."""
+    if count > TAG_LIMIT:
+        too_many_tags(count)
     for _ in range(count):
         _, offset = read_uvarint(buffer, offset)
         size, offset = read_uvarint(buffer, offset)
@@ -198,6 +215,11 @@ def too_many(field: str, count: int, remaining: int) -> NoReturn:
     if count < 0:
         negative_length(field, count)
     raise DecodeError(f"{field} announces {count} elements with {remaining} bytes left")
+
+
+def too_many_tags(count: int) -> NoReturn:
+    """Refuse a tag section that no message of Apache Kafka has."""
+    raise DecodeError(f"a tag section has {count} tags")
 
 
 def wrong_tag_size(field: str) -> NoReturn:

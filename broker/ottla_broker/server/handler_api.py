@@ -14,12 +14,13 @@ The request and response are the classes that are generated for the API; a test 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.ports.network import Chunk
+from ottla_broker.server.turns import Each, LongWork
 
 if TYPE_CHECKING:
     from ottla_broker.controller.controller import Controller
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 
 _Response = TypeVar("_Response")
+_Element = TypeVar("_Element")
+_Name = TypeVar("_Name", bound=Hashable)
 
 Respond = Callable[[_Response | None], None]
 """Sends the response of a request that calls back, once; None: the protocol wants none (Produce with acks=0)."""
@@ -69,6 +72,9 @@ class RequestSource(Protocol):
     """The name of the authenticated user, without its type; ANONYMOUS without authentication."""
     client_software: tuple[str, str]
     """Name and version, as the client said in ApiVersions (KIP-511)."""
+
+    @property
+    def is_closed(self) -> bool: ...
 
     def complete(self, context: RequestContext, response: object | None) -> None:
         """Takes the response of a request."""
@@ -192,6 +198,7 @@ class RequestContext:
         "is_done",
         "received_at",
         "usage",
+        "work",
     )
 
     def __init__(
@@ -213,6 +220,28 @@ class RequestContext:
         self.is_done = False
         self.usage: RequestUsage | None = None
         """None where nothing is counted: its client may have no quota."""
+        self.work: LongWork | None = None
+        """What takes turns for it. None for a short request of an API that calls back."""
+
+    def each(self, elements: Iterable[_Element], cost: int = 1) -> Each[_Element]:
+        """The elements one by one: between them the loop does other work, see `server.turns`. Not for an API that calls
+        back.
+
+        Args:
+            cost: of one element: 1 for 5 µs.
+        """
+        assert self.work is not None
+        return self.work.each(elements, cost)
+
+    async def distinct(self, names: Iterable[_Name]) -> list[_Name]:
+        """The names as they come, but from the hundredth on none that came before."""
+        assert self.work is not None
+        return await self.work.distinct(names)
+
+    async def sorted(self, names: Sequence[str]) -> list[str]:
+        """The names in order, as `each` with turns."""
+        assert self.work is not None
+        return await self.work.sorted(names)
 
     @property
     def principal_name(self) -> str:

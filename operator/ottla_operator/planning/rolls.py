@@ -20,7 +20,6 @@ from ottla_operator.api.objects import (
     dig,
     has_condition,
     is_terminating,
-    label,
     lasting_label,
     name_of,
     short_hash,

@@ -23,6 +23,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.edge.dispatch import served as served_listings
 from ottla_broker.transactions.states import TransactionState
 from tests.broker.groups.surroundings import in_virtual_time
+from tests.broker.server.contexts import handler_context
 from tests.broker.transactions.surroundings import T0, Broker, started
 
 PARTITIONS = 4
@@ -69,7 +70,7 @@ class Server:
         request_class = getattr(module, f"{codec.spec(api).name}Request")
         sent = b"".join(module.write_request(version, request_class(**fields)))
         request = module.read_request(version, memoryview(sent))
-        context = SimpleNamespace(api_version=version, client_id="app", listener="CLIENT", peer=("127.0.0.1", 5))
+        context = handler_context(api_version=version, client_id="app", listener="CLIENT", peer=("127.0.0.1", 5))
         handler = importlib.import_module(f"ottla_broker.server.handlers.{LISTINGS[api].module}")
         response = await handler.handle(self.services, context, request)
         answered = b"".join(module.write_response(version, response))

@@ -149,6 +149,17 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         known=_OWN,
     ),
     key(
+        "ottla.request.max.elements",
+        INT,
+        1_000_000,
+        MEDIUM,
+        READ_ONLY,
+        "Most elements of one request: topics, partitions, names; eight numbers of a list count as one. The connection "
+        "of a client that sends more is closed.",
+        at_least(10_000),
+        known=_OWN,
+    ),
+    key(
         "ottla.max.partition.replicas",
         LONG,
         -1,

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from ottla_broker.controller.acts.leader_elections import LeaderElections
 from ottla_broker.controller.acts.metadata_waits import MetadataWaits
@@ -31,6 +32,9 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
+
+ASKED_PER_TURN: Final = 100
+"""Partitions of a request; after so many the loop does other work."""
 
 
 class ElectionType(IntEnum):
@@ -90,7 +94,9 @@ class RequestedElections:
         asked = sorted(context.partitions() if partitions is None else frozenset(partitions))
         results: dict[TopicPartition, ElectionResult] = {}
         electable = []
-        for partition in asked:
+        for number, partition in enumerate(asked, 1):
+            if number % ASKED_PER_TURN == 0:
+                await self._clock.sleep(0)
             if not context.replicas_of(partition):
                 results[partition] = ElectionResult(
                     partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
@@ -103,7 +109,9 @@ class RequestedElections:
                 electable.append(partition)
         decisions = await self.elect(electable, election_type)
         waits: dict[str, asyncio.Future[None]] = {}
-        for partition in electable:
+        for number, partition in enumerate(electable, 1):
+            if number % ASKED_PER_TURN == 0:
+                await self._clock.sleep(0)
             decision = decisions[partition]
             if decision.error is not ErrorCode.NONE:
                 results[partition] = ElectionResult(partition, decision.error, decision.reason)

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from ottla_broker.config.broker import BrokerConfig
 from ottla_broker.controller.acts.metadata_waits import MetadataWaits
@@ -28,6 +29,9 @@ from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("ottla.controller")
+
+TOPICS_PER_TURN: Final = 20
+"""Of a request; after so many the loop does other work."""
 
 Charge = Callable[[int], None]
 """Called with the number of partitions that are about to be created or deleted (KIP-599).
@@ -103,7 +107,8 @@ class TopicAdministration:
         results = []
         capacity = Capacity(self._context)
         created: list[TopicResult] = []
-        for new in topics:
+        for number, new in enumerate(topics, 1):
+            await self._give_way(number)
             result = TopicResult(new.name)
             results.append(result)
             try:
@@ -131,6 +136,11 @@ class TopicAdministration:
         await self._start(created)
         return results
 
+    async def _give_way(self, number: int) -> None:
+        """The loop does other work after every so many topics of a request, also where all of them are refused."""
+        if number % TOPICS_PER_TURN == 0:
+            await self._clock.sleep(0)
+
     async def _start(self, created: Sequence[TopicResult]) -> None:
         """Elects the leaders of created topics, and sets what their results wait for."""
         topics = [result.plan.topic for result in created if result.plan is not None]
@@ -145,7 +155,8 @@ class TopicAdministration:
         """One result per topic, in their order."""
         results = []
         capacity = Capacity(self._context)
-        for growth in growths:
+        for number, growth in enumerate(growths, 1):
+            await self._give_way(number)
             result = TopicResult(growth.name)
             try:
                 with _error_of_topic(growth.name):
@@ -181,7 +192,8 @@ class TopicAdministration:
         context = self._context
         results = []
         accepted: dict[str, Callable[[], bool]] = {}
-        for name in names:
+        for number, name in enumerate(names, 1):
+            await self._give_way(number)
             wanted = topic_ids.get(name)
             if wanted is not None and context.topic_name(wanted) != name:
                 results.append(TopicResult(name, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_ID.message))

@@ -27,6 +27,7 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
@@ -122,7 +123,7 @@ class AddOffsetsToTxnResponse:
         return f"AddOffsetsToTxnResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[AddOffsetsToTxnRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[AddOffsetsToTxnRequest, int]]:
     end = len(b)
     m = new(AddOffsetsToTxnRequest)
     n0, = R_h(b, o)
@@ -143,10 +144,10 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AddOffsetsToTxnRequest, int]
         negative_length('group_id', n1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: AddOffsetsToTxnRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: AddOffsetsToTxnRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.transactional_id
     if s0 is None:
@@ -160,9 +161,10 @@ def _write_request_0(m: AddOffsetsToTxnRequest, parts: list, chunks: list) -> No
     s3 = s2.encode()
     add(W_qhh(m.producer_id, m.producer_epoch, len(s3)))
     add(s3)
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[AddOffsetsToTxnRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[AddOffsetsToTxnRequest, int]]:
     end = len(b)
     m = new(AddOffsetsToTxnRequest)
     n0 = b[o]
@@ -197,10 +199,10 @@ def _read_request_3(b: memoryview, o: int) -> tuple[AddOffsetsToTxnRequest, int]
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: AddOffsetsToTxnRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: AddOffsetsToTxnRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.transactional_id
     if s0 is None:
@@ -218,6 +220,7 @@ def _write_request_3(m: AddOffsetsToTxnRequest, parts: list, chunks: list) -> No
     add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'group_id'))
     add(s3)
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_0, _read_request_3, _read_request_3,)
@@ -231,7 +234,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("AddOffsetsToTxnRequest", version, error) from error
 
@@ -243,7 +248,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> AddOffset
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("AddOffsetsToTxnRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[AddOffsetsToTxnRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(25, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("AddOffsetsToTxnRequest", version, error) from error
 
@@ -255,7 +274,8 @@ def write_request(version: int, request: AddOffsetsToTxnRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("AddOffsetsToTxnRequest", version, error) from error
     if parts:
@@ -263,22 +283,23 @@ def write_request(version: int, request: AddOffsetsToTxnRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[AddOffsetsToTxnResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[AddOffsetsToTxnResponse, int]]:
     end = len(b)
     m = new(AddOffsetsToTxnResponse)
     m.throttle_time_ms, m.error_code = R_ih(b, o)
     o += 6
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: AddOffsetsToTxnResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: AddOffsetsToTxnResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_ih(m.throttle_time_ms, m.error_code))
+    yield
 
 
-def _read_response_3(b: memoryview, o: int) -> tuple[AddOffsetsToTxnResponse, int]:
+def _read_response_3(b: memoryview, o: int) -> Iterator[int | tuple[AddOffsetsToTxnResponse, int]]:
     end = len(b)
     m = new(AddOffsetsToTxnResponse)
     m.throttle_time_ms, m.error_code, t0 = R_ihB(b, o)
@@ -289,12 +310,13 @@ def _read_response_3(b: memoryview, o: int) -> tuple[AddOffsetsToTxnResponse, in
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_3(m: AddOffsetsToTxnResponse, parts: list, chunks: list) -> None:
+def _write_response_3(m: AddOffsetsToTxnResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_ihx(m.throttle_time_ms, m.error_code))
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_0, _read_response_3, _read_response_3,)
@@ -308,7 +330,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("AddOffsetsToTxnResponse", version, error) from error
 
@@ -320,7 +344,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> AddOffse
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("AddOffsetsToTxnResponse", version, error) from error
 
@@ -332,9 +358,25 @@ def write_response(version: int, response: AddOffsetsToTxnResponse) -> list[Chun
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("AddOffsetsToTxnResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: AddOffsetsToTxnResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(25, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("AddOffsetsToTxnResponse", version, error) from error

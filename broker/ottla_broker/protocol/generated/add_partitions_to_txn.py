@@ -34,9 +34,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -298,7 +303,9 @@ class AddPartitionsToTxnResponse:
         return f"AddPartitionsToTxnResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, results_by_transaction={self.results_by_transaction!r}, results_by_topic_v3_and_below={self.results_by_topic_v3_and_below!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[AddPartitionsToTxnRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[AddPartitionsToTxnRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AddPartitionsToTxnRequest)
     m.transactions = []
@@ -314,6 +321,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AddPartitionsToTxnRequest, i
     o += 14
     if n1 < 0 or n1 * 6 > end - o:
         too_many('v3_and_below_topics', n1, end - o)
+    k += n1
     l0 = []
     for _ in range(n1):
         v0 = new(AddPartitionsToTxnTopic)
@@ -332,16 +340,25 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AddPartitionsToTxnRequest, i
         if n3 < INT32S_BELOW:
             v0.partitions = list(READ_INT32S[n3](b, o))
         else:
-            v0.partitions = list(unpack_from(f">{n3}i", b, o))
+            k += n3 // NUMBERS_PER_ELEMENT
+            v0.partitions = l1 = []
+            for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                if a0:
+                    yield k
+                l1 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
         o += n3 * 4
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.v3_and_below_topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: AddPartitionsToTxnRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: AddPartitionsToTxnRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.transactions:
         not_in_version('transactions', m.transactions)
@@ -367,9 +384,16 @@ def _write_request_0(m: AddPartitionsToTxnRequest, parts: list, chunks: list) ->
             null_not_allowed('v3_and_below_topics[].partitions')
         n0 = len(s5)
         add(INT32S[n0](n0, *s5) if n0 < INT32S_BELOW else write_int32s(s5, False))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[AddPartitionsToTxnRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[AddPartitionsToTxnRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AddPartitionsToTxnRequest)
     m.transactions = []
@@ -392,6 +416,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[AddPartitionsToTxnRequest, i
     n1 -= 1
     if n1 < 0 or n1 * 3 > end - o:
         too_many('v3_and_below_topics', n1, end - o)
+    k += n1
     l0 = []
     for _ in range(n1):
         v0 = new(AddPartitionsToTxnTopic)
@@ -417,7 +442,12 @@ def _read_request_3(b: memoryview, o: int) -> tuple[AddPartitionsToTxnRequest, i
         if n3 < INT32S_BELOW:
             v0.partitions = list(READ_INT32S[n3](b, o))
         else:
-            v0.partitions = list(unpack_from(f">{n3}i", b, o))
+            k += n3 // NUMBERS_PER_ELEMENT
+            v0.partitions = l1 = []
+            for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                if a0:
+                    yield k
+                l1 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
         o += n3 * 4
         t0 = b[o]
         o += 1
@@ -426,6 +456,9 @@ def _read_request_3(b: memoryview, o: int) -> tuple[AddPartitionsToTxnRequest, i
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.v3_and_below_topics = l0
     t1 = b[o]
     o += 1
@@ -435,10 +468,11 @@ def _read_request_3(b: memoryview, o: int) -> tuple[AddPartitionsToTxnRequest, i
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: AddPartitionsToTxnRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: AddPartitionsToTxnRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.transactions:
         not_in_version('transactions', m.transactions)
@@ -469,10 +503,17 @@ def _write_request_3(m: AddPartitionsToTxnRequest, parts: list, chunks: list) ->
         n3 = len(s5)
         add(COMPACT_INT32S[n3](n3 + 1, *s5) if n3 < INT32S_BELOW else write_int32s(s5, True))
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_4(b: memoryview, o: int) -> tuple[AddPartitionsToTxnRequest, int]:
+def _read_request_4(b: memoryview, o: int) -> Iterator[int | tuple[AddPartitionsToTxnRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AddPartitionsToTxnRequest)
     n0 = b[o]
@@ -482,6 +523,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[AddPartitionsToTxnRequest, i
     n0 -= 1
     if n0 < 0 or n0 * 14 > end - o:
         too_many('transactions', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AddPartitionsToTxnTransaction)
@@ -504,6 +546,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[AddPartitionsToTxnRequest, i
         n2 -= 1
         if n2 < 0 or n2 * 3 > end - o:
             too_many('transactions[].topics', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(AddPartitionsToTxnTopic)
@@ -529,7 +572,12 @@ def _read_request_4(b: memoryview, o: int) -> tuple[AddPartitionsToTxnRequest, i
             if n4 < INT32S_BELOW:
                 v1.partitions = list(READ_INT32S[n4](b, o))
             else:
-                v1.partitions = list(unpack_from(f">{n4}i", b, o))
+                k += n4 // NUMBERS_PER_ELEMENT
+                v1.partitions = l2 = []
+                for a0 in range(0, n4, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n4 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n4 * 4
             t0 = b[o]
             o += 1
@@ -538,6 +586,9 @@ def _read_request_4(b: memoryview, o: int) -> tuple[AddPartitionsToTxnRequest, i
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.topics = l1
         t1 = b[o]
         o += 1
@@ -546,6 +597,9 @@ def _read_request_4(b: memoryview, o: int) -> tuple[AddPartitionsToTxnRequest, i
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.transactions = l0
     m.v3_and_below_transactional_id = ''
     m.v3_and_below_producer_id = 0
@@ -559,10 +613,11 @@ def _read_request_4(b: memoryview, o: int) -> tuple[AddPartitionsToTxnRequest, i
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_4(m: AddPartitionsToTxnRequest, parts: list, chunks: list) -> None:
+def _write_request_4(m: AddPartitionsToTxnRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.v3_and_below_transactional_id:
         not_in_version('v3_and_below_transactional_id', m.v3_and_below_transactional_id)
@@ -605,8 +660,17 @@ def _write_request_4(m: AddPartitionsToTxnRequest, parts: list, chunks: list) ->
             n4 = len(s6)
             add(COMPACT_INT32S[n4](n4 + 1, *s6) if n4 < INT32S_BELOW else write_int32s(s6, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_0, _read_request_3, _read_request_4, _read_request_4,)
@@ -620,7 +684,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("AddPartitionsToTxnRequest", version, error) from error
 
@@ -632,7 +698,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> AddPartit
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("AddPartitionsToTxnRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[AddPartitionsToTxnRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(24, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("AddPartitionsToTxnRequest", version, error) from error
 
@@ -644,7 +724,8 @@ def write_request(version: int, request: AddPartitionsToTxnRequest) -> list[Chun
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("AddPartitionsToTxnRequest", version, error) from error
     if parts:
@@ -652,7 +733,9 @@ def write_request(version: int, request: AddPartitionsToTxnRequest) -> list[Chun
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[AddPartitionsToTxnResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[AddPartitionsToTxnResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AddPartitionsToTxnResponse)
     m.error_code = 0
@@ -661,6 +744,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AddPartitionsToTxnResponse,
     o += 8
     if n0 < 0 or n0 * 6 > end - o:
         too_many('results_by_topic_v3_and_below', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AddPartitionsToTxnTopicResult)
@@ -676,21 +760,32 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AddPartitionsToTxnResponse,
         o += 4
         if n2 < 0 or n2 * 6 > end - o:
             too_many('results_by_topic_v3_and_below[].results_by_partition', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_ih(b[o : o + n2 * 6]):
-            v1 = new(AddPartitionsToTxnPartitionResult)
-            v1.partition_index, v1.partition_error_code = r0
-            l1.append(v1)
-        o += n2 * 6
+        e1 = o + n2 * 6
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 6 * 6
+            for r0 in I_ih(b[o:q0]):
+                v1 = new(AddPartitionsToTxnPartitionResult)
+                v1.partition_index, v1.partition_error_code = r0
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.results_by_partition = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results_by_topic_v3_and_below = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: AddPartitionsToTxnResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: AddPartitionsToTxnResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.results_by_transaction:
         not_in_version('results_by_transaction', m.results_by_transaction)
@@ -711,9 +806,20 @@ def _write_response_0(m: AddPartitionsToTxnResponse, parts: list, chunks: list) 
         add(W_i(len(s3)))
         for v1 in s3:
             add(W_ih(v1.partition_index, v1.partition_error_code))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_3(b: memoryview, o: int) -> tuple[AddPartitionsToTxnResponse, int]:
+def _read_response_3(b: memoryview, o: int) -> Iterator[int | tuple[AddPartitionsToTxnResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AddPartitionsToTxnResponse)
     m.error_code = 0
@@ -725,6 +831,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[AddPartitionsToTxnResponse,
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('results_by_topic_v3_and_below', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AddPartitionsToTxnTopicResult)
@@ -747,16 +854,28 @@ def _read_response_3(b: memoryview, o: int) -> tuple[AddPartitionsToTxnResponse,
         n2 -= 1
         if n2 < 0 or n2 * 7 > end - o:
             too_many('results_by_topic_v3_and_below[].results_by_partition', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_ihB(b[o : o + n2 * 7]):
-            v1 = new(AddPartitionsToTxnPartitionResult)
-            v1.partition_index, v1.partition_error_code, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            l1.append(v1)
+        a0 = o
+        e1 = o + n2 * 7
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 7 * 7
+            for r0 in I_ihB(b[o:q0]):
+                v1 = new(AddPartitionsToTxnPartitionResult)
+                v1.partition_index, v1.partition_error_code, t0 = r0
+                if t0:
+                    break
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n2 * 7
             n2 = 0
         for _ in range(n2):
             v2 = new(AddPartitionsToTxnPartitionResult)
@@ -767,6 +886,9 @@ def _read_response_3(b: memoryview, o: int) -> tuple[AddPartitionsToTxnResponse,
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.results_by_partition = l1
         t2 = b[o]
         o += 1
@@ -775,6 +897,9 @@ def _read_response_3(b: memoryview, o: int) -> tuple[AddPartitionsToTxnResponse,
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results_by_topic_v3_and_below = l0
     t3 = b[o]
     o += 1
@@ -784,10 +909,11 @@ def _read_response_3(b: memoryview, o: int) -> tuple[AddPartitionsToTxnResponse,
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_3(m: AddPartitionsToTxnResponse, parts: list, chunks: list) -> None:
+def _write_response_3(m: AddPartitionsToTxnResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.results_by_transaction:
         not_in_version('results_by_transaction', m.results_by_transaction)
@@ -812,11 +938,22 @@ def _write_response_3(m: AddPartitionsToTxnResponse, parts: list, chunks: list) 
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         for v1 in s3:
             add(W_ihx(v1.partition_index, v1.partition_error_code))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_4(b: memoryview, o: int) -> tuple[AddPartitionsToTxnResponse, int]:
+def _read_response_4(b: memoryview, o: int) -> Iterator[int | tuple[AddPartitionsToTxnResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AddPartitionsToTxnResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -826,6 +963,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[AddPartitionsToTxnResponse,
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('results_by_transaction', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AddPartitionsToTxnResult)
@@ -848,6 +986,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[AddPartitionsToTxnResponse,
         n2 -= 1
         if n2 < 0 or n2 * 3 > end - o:
             too_many('results_by_transaction[].topic_results', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(AddPartitionsToTxnTopicResult)
@@ -870,16 +1009,28 @@ def _read_response_4(b: memoryview, o: int) -> tuple[AddPartitionsToTxnResponse,
             n4 -= 1
             if n4 < 0 or n4 * 7 > end - o:
                 too_many('results_by_transaction[].topic_results[].results_by_partition', n4, end - o)
+            k += n4
             l2 = []
-            for r0 in I_ihB(b[o : o + n4 * 7]):
-                v2 = new(AddPartitionsToTxnPartitionResult)
-                v2.partition_index, v2.partition_error_code, t0 = r0
-                if t0:
-                    l2.clear()
-                    break
-                l2.append(v2)
+            a0 = o
+            e2 = o + n4 * 7
+            while o < e2:
+                q0 = e2 if e2 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 7 * 7
+                for r0 in I_ihB(b[o:q0]):
+                    v2 = new(AddPartitionsToTxnPartitionResult)
+                    v2.partition_index, v2.partition_error_code, t0 = r0
+                    if t0:
+                        break
+                    l2.append(v2)
+                else:
+                    o = q0
+                    if o > y:
+                        y = o + BYTES_PER_SLICE
+                        yield k
+                    continue
+                l2.clear()
+                o = a0
+                break
             else:
-                o += n4 * 7
                 n4 = 0
             for _ in range(n4):
                 v3 = new(AddPartitionsToTxnPartitionResult)
@@ -890,6 +1041,9 @@ def _read_response_4(b: memoryview, o: int) -> tuple[AddPartitionsToTxnResponse,
                 if t1:
                     o = skip_tags(b, o, t1)
                 l2.append(v3)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.results_by_partition = l2
             t2 = b[o]
             o += 1
@@ -898,6 +1052,9 @@ def _read_response_4(b: memoryview, o: int) -> tuple[AddPartitionsToTxnResponse,
             if t2:
                 o = skip_tags(b, o, t2)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.topic_results = l1
         t3 = b[o]
         o += 1
@@ -906,6 +1063,9 @@ def _read_response_4(b: memoryview, o: int) -> tuple[AddPartitionsToTxnResponse,
         if t3:
             o = skip_tags(b, o, t3)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results_by_transaction = l0
     m.results_by_topic_v3_and_below = []
     t4 = b[o]
@@ -916,10 +1076,11 @@ def _read_response_4(b: memoryview, o: int) -> tuple[AddPartitionsToTxnResponse,
         o = skip_tags(b, o, t4)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_4(m: AddPartitionsToTxnResponse, parts: list, chunks: list) -> None:
+def _write_response_4(m: AddPartitionsToTxnResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.results_by_topic_v3_and_below:
         not_in_version('results_by_topic_v3_and_below', m.results_by_topic_v3_and_below)
@@ -957,9 +1118,22 @@ def _write_response_4(m: AddPartitionsToTxnResponse, parts: list, chunks: list) 
             add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
             for v2 in s6:
                 add(W_ihx(v2.partition_index, v2.partition_error_code))
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_0, _read_response_3, _read_response_4, _read_response_4,)
@@ -973,7 +1147,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("AddPartitionsToTxnResponse", version, error) from error
 
@@ -985,7 +1161,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> AddParti
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("AddPartitionsToTxnResponse", version, error) from error
 
@@ -997,9 +1175,25 @@ def write_response(version: int, response: AddPartitionsToTxnResponse) -> list[C
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("AddPartitionsToTxnResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: AddPartitionsToTxnResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(24, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("AddPartitionsToTxnResponse", version, error) from error

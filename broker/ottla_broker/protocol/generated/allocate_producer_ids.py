@@ -17,6 +17,7 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
@@ -100,7 +101,7 @@ class AllocateProducerIdsResponse:
         return f"AllocateProducerIdsResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, producer_id_start={self.producer_id_start!r}, producer_id_len={self.producer_id_len!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[AllocateProducerIdsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[AllocateProducerIdsRequest, int]]:
     end = len(b)
     m = new(AllocateProducerIdsRequest)
     m.broker_id, m.broker_epoch, t0 = R_iqB(b, o)
@@ -111,12 +112,13 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AllocateProducerIdsRequest, 
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: AllocateProducerIdsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: AllocateProducerIdsRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_iqx(m.broker_id, m.broker_epoch))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0,)
@@ -130,7 +132,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("AllocateProducerIdsRequest", version, error) from error
 
@@ -142,7 +146,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> AllocateP
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("AllocateProducerIdsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[AllocateProducerIdsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(67, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("AllocateProducerIdsRequest", version, error) from error
 
@@ -154,7 +172,8 @@ def write_request(version: int, request: AllocateProducerIdsRequest) -> list[Chu
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("AllocateProducerIdsRequest", version, error) from error
     if parts:
@@ -162,7 +181,7 @@ def write_request(version: int, request: AllocateProducerIdsRequest) -> list[Chu
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[AllocateProducerIdsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[AllocateProducerIdsResponse, int]]:
     end = len(b)
     m = new(AllocateProducerIdsResponse)
     m.throttle_time_ms, m.error_code, m.producer_id_start, m.producer_id_len, t0 = R_ihqiB(b, o)
@@ -173,12 +192,13 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AllocateProducerIdsResponse
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: AllocateProducerIdsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: AllocateProducerIdsResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_ihqix(m.throttle_time_ms, m.error_code, m.producer_id_start, m.producer_id_len))
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0,)
@@ -192,7 +212,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("AllocateProducerIdsResponse", version, error) from error
 
@@ -204,7 +226,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Allocate
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("AllocateProducerIdsResponse", version, error) from error
 
@@ -216,9 +240,25 @@ def write_response(version: int, response: AllocateProducerIdsResponse) -> list[
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("AllocateProducerIdsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: AllocateProducerIdsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(67, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("AllocateProducerIdsResponse", version, error) from error

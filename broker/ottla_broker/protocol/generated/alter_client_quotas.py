@@ -19,9 +19,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -233,13 +236,16 @@ class AlterClientQuotasResponse:
         return f"AlterClientQuotasResponse(throttle_time_ms={self.throttle_time_ms!r}, entries={self.entries!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[AlterClientQuotasRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[AlterClientQuotasRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterClientQuotasRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 8 > end - o:
         too_many('entries', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(EntryData)
@@ -247,6 +253,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterClientQuotasRequest, in
         o += 4
         if n1 < 0 or n1 * 4 > end - o:
             too_many('entries[].entity', n1, end - o)
+        k += n1
         l1 = []
         for _ in range(n1):
             v1 = new(EntityData)
@@ -269,11 +276,15 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterClientQuotasRequest, in
             else:
                 negative_length('entries[].entity[].entity_name', n3)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.entity = l1
         n4, = R_i(b, o)
         o += 4
         if n4 < 0 or n4 * 11 > end - o:
             too_many('entries[].ops', n4, end - o)
+        k += n4
         l2 = []
         for _ in range(n4):
             v2 = new(OpData)
@@ -288,17 +299,24 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterClientQuotasRequest, in
             v2.value, v2.remove = R_dt(b, o)
             o += 9
             l2.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.ops = l2
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.entries = l0
     m.validate_only, = R_t(b, o)
     o += 1
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: AlterClientQuotasRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: AlterClientQuotasRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.entries
     if s0 is None:
@@ -323,6 +341,10 @@ def _write_request_0(m: AlterClientQuotasRequest, parts: list, chunks: list) -> 
                 s5 = s4.encode()
                 add(W_h(len(s5)))
                 add(s5)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         s6 = v0.ops
         if s6 is None:
             null_not_allowed('entries[].ops')
@@ -335,10 +357,21 @@ def _write_request_0(m: AlterClientQuotasRequest, parts: list, chunks: list) -> 
             add(W_h(len(s8)))
             add(s8)
             add(W_dt(v2.value, v2.remove))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_t(m.validate_only))
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[AlterClientQuotasRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[AlterClientQuotasRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterClientQuotasRequest)
     n0 = b[o]
@@ -348,6 +381,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterClientQuotasRequest, in
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('entries', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(EntryData)
@@ -358,6 +392,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterClientQuotasRequest, in
         n1 -= 1
         if n1 < 0 or n1 * 3 > end - o:
             too_many('entries[].entity', n1, end - o)
+        k += n1
         l1 = []
         for _ in range(n1):
             v1 = new(EntityData)
@@ -392,6 +427,9 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterClientQuotasRequest, in
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.entity = l1
         n4 = b[o]
         o += 1
@@ -400,6 +438,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterClientQuotasRequest, in
         n4 -= 1
         if n4 < 0 or n4 * 11 > end - o:
             too_many('entries[].ops', n4, end - o)
+        k += n4
         l2 = []
         for _ in range(n4):
             v2 = new(OpData)
@@ -422,6 +461,9 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterClientQuotasRequest, in
             if t1:
                 o = skip_tags(b, o, t1)
             l2.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.ops = l2
         t2 = b[o]
         o += 1
@@ -430,6 +472,9 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterClientQuotasRequest, in
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.entries = l0
     m.validate_only, t3 = R_tB(b, o)
     o += 2
@@ -439,10 +484,11 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterClientQuotasRequest, in
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: AlterClientQuotasRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: AlterClientQuotasRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.entries
     if s0 is None:
@@ -472,6 +518,10 @@ def _write_request_1(m: AlterClientQuotasRequest, parts: list, chunks: list) -> 
                 add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'entries[].entity[].entity_name'))
                 add(s5)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         s6 = v0.ops
         if s6 is None:
             null_not_allowed('entries[].ops')
@@ -486,8 +536,17 @@ def _write_request_1(m: AlterClientQuotasRequest, parts: list, chunks: list) -> 
             add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'entries[].ops[].key'))
             add(s8)
             add(W_dtx(v2.value, v2.remove))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_tx(m.validate_only))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1,)
@@ -501,7 +560,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("AlterClientQuotasRequest", version, error) from error
 
@@ -513,7 +574,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> AlterClie
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("AlterClientQuotasRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[AlterClientQuotasRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(49, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("AlterClientQuotasRequest", version, error) from error
 
@@ -525,7 +600,8 @@ def write_request(version: int, request: AlterClientQuotasRequest) -> list[Chunk
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("AlterClientQuotasRequest", version, error) from error
     if parts:
@@ -533,13 +609,16 @@ def write_request(version: int, request: AlterClientQuotasRequest) -> list[Chunk
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[AlterClientQuotasResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[AlterClientQuotasResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterClientQuotasResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 8 > end - o:
         too_many('entries', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ResponseEntryData)
@@ -557,6 +636,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterClientQuotasResponse, 
         o += 4
         if n2 < 0 or n2 * 4 > end - o:
             too_many('entries[].entity', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(EntityData)
@@ -579,15 +659,22 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterClientQuotasResponse, 
             else:
                 negative_length('entries[].entity[].entity_name', n4)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.entity = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.entries = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: AlterClientQuotasResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: AlterClientQuotasResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.entries
     if s0 is None:
@@ -619,9 +706,20 @@ def _write_response_0(m: AlterClientQuotasResponse, parts: list, chunks: list) -
                 s7 = s6.encode()
                 add(W_h(len(s7)))
                 add(s7)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[AlterClientQuotasResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[AlterClientQuotasResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterClientQuotasResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -631,6 +729,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[AlterClientQuotasResponse, 
     n0 -= 1
     if n0 < 0 or n0 * 5 > end - o:
         too_many('entries', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ResponseEntryData)
@@ -653,6 +752,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[AlterClientQuotasResponse, 
         n2 -= 1
         if n2 < 0 or n2 * 3 > end - o:
             too_many('entries[].entity', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(EntityData)
@@ -687,6 +787,9 @@ def _read_response_1(b: memoryview, o: int) -> tuple[AlterClientQuotasResponse, 
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.entity = l1
         t1 = b[o]
         o += 1
@@ -695,6 +798,9 @@ def _read_response_1(b: memoryview, o: int) -> tuple[AlterClientQuotasResponse, 
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.entries = l0
     t2 = b[o]
     o += 1
@@ -704,10 +810,11 @@ def _read_response_1(b: memoryview, o: int) -> tuple[AlterClientQuotasResponse, 
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: AlterClientQuotasResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: AlterClientQuotasResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.entries
     if s0 is None:
@@ -747,8 +854,17 @@ def _write_response_1(m: AlterClientQuotasResponse, parts: list, chunks: list) -
                 add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'entries[].entity[].entity_name'))
                 add(s7)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1,)
@@ -762,7 +878,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("AlterClientQuotasResponse", version, error) from error
 
@@ -774,7 +892,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> AlterCli
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("AlterClientQuotasResponse", version, error) from error
 
@@ -786,9 +906,25 @@ def write_response(version: int, response: AlterClientQuotasResponse) -> list[Ch
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("AlterClientQuotasResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: AlterClientQuotasResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(49, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("AlterClientQuotasResponse", version, error) from error

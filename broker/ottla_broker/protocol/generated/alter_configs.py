@@ -25,9 +25,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -216,13 +219,16 @@ class AlterConfigsResponse:
         return f"AlterConfigsResponse(throttle_time_ms={self.throttle_time_ms!r}, responses={self.responses!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[AlterConfigsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[AlterConfigsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterConfigsRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 7 > end - o:
         too_many('resources', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AlterConfigsResource)
@@ -238,6 +244,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterConfigsRequest, int]:
         o += 4
         if n2 < 0 or n2 * 4 > end - o:
             too_many('resources[].configs', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(AlterableConfig)
@@ -260,17 +267,24 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterConfigsRequest, int]:
             else:
                 negative_length('resources[].configs[].value', n4)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.configs = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.resources = l0
     m.validate_only, = R_t(b, o)
     o += 1
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: AlterConfigsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: AlterConfigsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.resources
     if s0 is None:
@@ -301,10 +315,21 @@ def _write_request_0(m: AlterConfigsRequest, parts: list, chunks: list) -> None:
                 s7 = s6.encode()
                 add(W_h(len(s7)))
                 add(s7)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_t(m.validate_only))
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[AlterConfigsRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[AlterConfigsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterConfigsRequest)
     n0 = b[o]
@@ -314,6 +339,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterConfigsRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 4 > end - o:
         too_many('resources', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AlterConfigsResource)
@@ -336,6 +362,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterConfigsRequest, int]:
         n2 -= 1
         if n2 < 0 or n2 * 3 > end - o:
             too_many('resources[].configs', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(AlterableConfig)
@@ -370,6 +397,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterConfigsRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.configs = l1
         t1 = b[o]
         o += 1
@@ -378,6 +408,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterConfigsRequest, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.resources = l0
     m.validate_only, t2 = R_tB(b, o)
     o += 2
@@ -387,10 +420,11 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterConfigsRequest, int]:
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: AlterConfigsRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: AlterConfigsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.resources
     if s0 is None:
@@ -428,8 +462,17 @@ def _write_request_2(m: AlterConfigsRequest, parts: list, chunks: list) -> None:
                 add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'resources[].configs[].value'))
                 add(s7)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_tx(m.validate_only))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2,)
@@ -443,7 +486,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("AlterConfigsRequest", version, error) from error
 
@@ -455,7 +500,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> AlterConf
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("AlterConfigsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[AlterConfigsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(33, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("AlterConfigsRequest", version, error) from error
 
@@ -467,7 +526,8 @@ def write_request(version: int, request: AlterConfigsRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("AlterConfigsRequest", version, error) from error
     if parts:
@@ -475,13 +535,16 @@ def write_request(version: int, request: AlterConfigsRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[AlterConfigsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[AlterConfigsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterConfigsResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 7 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AlterConfigsResourceResponse)
@@ -504,13 +567,17 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterConfigsResponse, int]:
         else:
             negative_length('responses[].resource_name', n2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: AlterConfigsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: AlterConfigsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.responses
     if s0 is None:
@@ -531,9 +598,16 @@ def _write_response_0(m: AlterConfigsResponse, parts: list, chunks: list) -> Non
         s4 = s3.encode()
         add(W_h(len(s4)))
         add(s4)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[AlterConfigsResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[AlterConfigsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterConfigsResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -543,6 +617,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[AlterConfigsResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 6 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AlterConfigsResourceResponse)
@@ -577,6 +652,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[AlterConfigsResponse, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     t1 = b[o]
     o += 1
@@ -586,10 +664,11 @@ def _read_response_2(b: memoryview, o: int) -> tuple[AlterConfigsResponse, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: AlterConfigsResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: AlterConfigsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.responses
     if s0 is None:
@@ -616,7 +695,12 @@ def _write_response_2(m: AlterConfigsResponse, parts: list, chunks: list) -> Non
         add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'responses[].resource_name'))
         add(s4)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2,)
@@ -630,7 +714,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("AlterConfigsResponse", version, error) from error
 
@@ -642,7 +728,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> AlterCon
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("AlterConfigsResponse", version, error) from error
 
@@ -654,9 +742,25 @@ def write_response(version: int, response: AlterConfigsResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("AlterConfigsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: AlterConfigsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(33, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("AlterConfigsResponse", version, error) from error

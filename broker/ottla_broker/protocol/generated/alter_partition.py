@@ -31,9 +31,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -308,7 +313,9 @@ class AlterPartitionResponse:
         return f"AlterPartitionResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, topics={self.topics!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[AlterPartitionRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterPartitionRequest)
     m.broker_id, m.broker_epoch, n0 = R_iqB(b, o)
@@ -318,6 +325,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TopicData)
@@ -341,6 +349,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
         n2 -= 1
         if n2 < 0 or n2 * 14 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(PartitionData)
@@ -354,7 +363,12 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
             if n3 < INT32S_BELOW:
                 v1.new_isr = list(READ_INT32S[n3](b, o))
             else:
-                v1.new_isr = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.new_isr = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             v1.new_isr_with_epochs = []
             v1.leader_recovery_state = 0
@@ -365,6 +379,9 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t1 = b[o]
         o += 1
@@ -373,6 +390,9 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t2 = b[o]
     o += 1
@@ -382,10 +402,11 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: AlterPartitionRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: AlterPartitionRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -418,11 +439,22 @@ def _write_request_0(m: AlterPartitionRequest, parts: list, chunks: list) -> Non
             n3 = len(s4)
             add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             add(W_ix(v1.partition_epoch))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[AlterPartitionRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterPartitionRequest)
     m.broker_id, m.broker_epoch, n0 = R_iqB(b, o)
@@ -432,6 +464,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TopicData)
@@ -455,6 +488,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
         n2 -= 1
         if n2 < 0 or n2 * 15 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(PartitionData)
@@ -468,7 +502,12 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
             if n3 < INT32S_BELOW:
                 v1.new_isr = list(READ_INT32S[n3](b, o))
             else:
-                v1.new_isr = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.new_isr = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             v1.new_isr_with_epochs = []
             v1.leader_recovery_state, v1.partition_epoch, t0 = R_biB(b, o)
@@ -478,6 +517,9 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t1 = b[o]
         o += 1
@@ -486,6 +528,9 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t2 = b[o]
     o += 1
@@ -495,10 +540,11 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: AlterPartitionRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: AlterPartitionRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -529,11 +575,22 @@ def _write_request_1(m: AlterPartitionRequest, parts: list, chunks: list) -> Non
             n3 = len(s4)
             add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             add(W_bix(v1.leader_recovery_state, v1.partition_epoch))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[AlterPartitionRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterPartitionRequest)
     m.broker_id, m.broker_epoch, n0 = R_iqB(b, o)
@@ -543,6 +600,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 18 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TopicData)
@@ -554,6 +612,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
         n1 -= 1
         if n1 < 0 or n1 * 15 > end - o:
             too_many('topics[].partitions', n1, end - o)
+        k += n1
         l1 = []
         for _ in range(n1):
             v1 = new(PartitionData)
@@ -567,7 +626,12 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
             if n2 < INT32S_BELOW:
                 v1.new_isr = list(READ_INT32S[n2](b, o))
             else:
-                v1.new_isr = list(unpack_from(f">{n2}i", b, o))
+                k += n2 // NUMBERS_PER_ELEMENT
+                v1.new_isr = l2 = []
+                for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n2 * 4
             v1.new_isr_with_epochs = []
             v1.leader_recovery_state, v1.partition_epoch, t0 = R_biB(b, o)
@@ -577,6 +641,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t1 = b[o]
         o += 1
@@ -585,6 +652,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t2 = b[o]
     o += 1
@@ -594,10 +664,11 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: AlterPartitionRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: AlterPartitionRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -622,11 +693,22 @@ def _write_request_2(m: AlterPartitionRequest, parts: list, chunks: list) -> Non
             n2 = len(s2)
             add(COMPACT_INT32S[n2](n2 + 1, *s2) if n2 < INT32S_BELOW else write_int32s(s2, True))
             add(W_bix(v1.leader_recovery_state, v1.partition_epoch))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[AlterPartitionRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterPartitionRequest)
     m.broker_id, m.broker_epoch, n0 = R_iqB(b, o)
@@ -636,6 +718,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 18 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TopicData)
@@ -647,6 +730,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
         n1 -= 1
         if n1 < 0 or n1 * 15 > end - o:
             too_many('topics[].partitions', n1, end - o)
+        k += n1
         l1 = []
         for _ in range(n1):
             v1 = new(PartitionData)
@@ -658,16 +742,28 @@ def _read_request_3(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
             n2 -= 1
             if n2 < 0 or n2 * 13 > end - o:
                 too_many('topics[].partitions[].new_isr_with_epochs', n2, end - o)
+            k += n2
             l2 = []
-            for r0 in I_iqB(b[o : o + n2 * 13]):
-                v2 = new(BrokerState)
-                v2.broker_id, v2.broker_epoch, t0 = r0
-                if t0:
-                    l2.clear()
-                    break
-                l2.append(v2)
+            a0 = o
+            e0 = o + n2 * 13
+            while o < e0:
+                q0 = e0 if e0 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 13 * 13
+                for r0 in I_iqB(b[o:q0]):
+                    v2 = new(BrokerState)
+                    v2.broker_id, v2.broker_epoch, t0 = r0
+                    if t0:
+                        break
+                    l2.append(v2)
+                else:
+                    o = q0
+                    if o > y:
+                        y = o + BYTES_PER_SLICE
+                        yield k
+                    continue
+                l2.clear()
+                o = a0
+                break
             else:
-                o += n2 * 13
                 n2 = 0
             for _ in range(n2):
                 v3 = new(BrokerState)
@@ -678,6 +774,9 @@ def _read_request_3(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
                 if t1:
                     o = skip_tags(b, o, t1)
                 l2.append(v3)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.new_isr_with_epochs = l2
             v1.leader_recovery_state, v1.partition_epoch, t2 = R_biB(b, o)
             o += 6
@@ -686,6 +785,9 @@ def _read_request_3(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
             if t2:
                 o = skip_tags(b, o, t2)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t3 = b[o]
         o += 1
@@ -694,6 +796,9 @@ def _read_request_3(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
         if t3:
             o = skip_tags(b, o, t3)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t4 = b[o]
     o += 1
@@ -703,10 +808,11 @@ def _read_request_3(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
         o = skip_tags(b, o, t4)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: AlterPartitionRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: AlterPartitionRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -732,9 +838,22 @@ def _write_request_3(m: AlterPartitionRequest, parts: list, chunks: list) -> Non
             add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
             for v2 in s2:
                 add(W_iqx(v2.broker_id, v2.broker_epoch))
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             add(W_bix(v1.leader_recovery_state, v1.partition_epoch))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2, _read_request_3,)
@@ -748,7 +867,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("AlterPartitionRequest", version, error) from error
 
@@ -760,7 +881,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> AlterPart
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("AlterPartitionRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[AlterPartitionRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(56, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("AlterPartitionRequest", version, error) from error
 
@@ -772,7 +907,8 @@ def write_request(version: int, request: AlterPartitionRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("AlterPartitionRequest", version, error) from error
     if parts:
@@ -780,7 +916,9 @@ def write_request(version: int, request: AlterPartitionRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[AlterPartitionResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterPartitionResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -790,6 +928,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ResponseTopicData)
@@ -813,6 +952,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
         n2 -= 1
         if n2 < 0 or n2 * 20 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(ResponsePartitionData)
@@ -826,7 +966,12 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
             if n3 < INT32S_BELOW:
                 v1.isr = list(READ_INT32S[n3](b, o))
             else:
-                v1.isr = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.isr = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             v1.leader_recovery_state = 0
             v1.partition_epoch, t0 = R_iB(b, o)
@@ -836,6 +981,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t1 = b[o]
         o += 1
@@ -844,6 +992,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t2 = b[o]
     o += 1
@@ -853,10 +1004,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: AlterPartitionResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: AlterPartitionResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -885,11 +1037,22 @@ def _write_response_0(m: AlterPartitionResponse, parts: list, chunks: list) -> N
             n3 = len(s4)
             add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             add(W_ix(v1.partition_epoch))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[AlterPartitionResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterPartitionResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -899,6 +1062,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ResponseTopicData)
@@ -922,6 +1086,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
         n2 -= 1
         if n2 < 0 or n2 * 21 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(ResponsePartitionData)
@@ -935,7 +1100,12 @@ def _read_response_1(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
             if n3 < INT32S_BELOW:
                 v1.isr = list(READ_INT32S[n3](b, o))
             else:
-                v1.isr = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.isr = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             v1.leader_recovery_state, v1.partition_epoch, t0 = R_biB(b, o)
             o += 6
@@ -944,6 +1114,9 @@ def _read_response_1(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t1 = b[o]
         o += 1
@@ -952,6 +1125,9 @@ def _read_response_1(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t2 = b[o]
     o += 1
@@ -961,10 +1137,11 @@ def _read_response_1(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: AlterPartitionResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: AlterPartitionResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -993,11 +1170,22 @@ def _write_response_1(m: AlterPartitionResponse, parts: list, chunks: list) -> N
             n3 = len(s4)
             add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             add(W_bix(v1.leader_recovery_state, v1.partition_epoch))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[AlterPartitionResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterPartitionResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -1007,6 +1195,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
     n0 -= 1
     if n0 < 0 or n0 * 18 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ResponseTopicData)
@@ -1018,6 +1207,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
         n1 -= 1
         if n1 < 0 or n1 * 21 > end - o:
             too_many('topics[].partitions', n1, end - o)
+        k += n1
         l1 = []
         for _ in range(n1):
             v1 = new(ResponsePartitionData)
@@ -1031,7 +1221,12 @@ def _read_response_2(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
             if n2 < INT32S_BELOW:
                 v1.isr = list(READ_INT32S[n2](b, o))
             else:
-                v1.isr = list(unpack_from(f">{n2}i", b, o))
+                k += n2 // NUMBERS_PER_ELEMENT
+                v1.isr = l2 = []
+                for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n2 * 4
             v1.leader_recovery_state, v1.partition_epoch, t0 = R_biB(b, o)
             o += 6
@@ -1040,6 +1235,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t1 = b[o]
         o += 1
@@ -1048,6 +1246,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t2 = b[o]
     o += 1
@@ -1057,10 +1258,11 @@ def _read_response_2(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: AlterPartitionResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: AlterPartitionResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -1083,8 +1285,17 @@ def _write_response_2(m: AlterPartitionResponse, parts: list, chunks: list) -> N
             n2 = len(s2)
             add(COMPACT_INT32S[n2](n2 + 1, *s2) if n2 < INT32S_BELOW else write_int32s(s2, True))
             add(W_bix(v1.leader_recovery_state, v1.partition_epoch))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_2, _read_response_2,)
@@ -1098,7 +1309,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("AlterPartitionResponse", version, error) from error
 
@@ -1110,7 +1323,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> AlterPar
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("AlterPartitionResponse", version, error) from error
 
@@ -1122,9 +1337,25 @@ def write_response(version: int, response: AlterPartitionResponse) -> list[Chunk
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("AlterPartitionResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: AlterPartitionResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(56, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("AlterPartitionResponse", version, error) from error

@@ -21,9 +21,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -241,7 +246,9 @@ class AlterPartitionReassignmentsResponse:
         return f"AlterPartitionReassignmentsResponse(throttle_time_ms={self.throttle_time_ms!r}, allow_replication_factor_change={self.allow_replication_factor_change!r}, error_code={self.error_code!r}, error_message={self.error_message!r}, responses={self.responses!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[AlterPartitionReassignmentsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterPartitionReassignmentsRequest)
     m.allow_replication_factor_change = True
@@ -252,6 +259,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsR
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ReassignableTopic)
@@ -274,6 +282,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsR
         n2 -= 1
         if n2 < 0 or n2 * 6 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(ReassignablePartition)
@@ -290,7 +299,12 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsR
                 if n3 < INT32S_BELOW:
                     v1.replicas = list(READ_INT32S[n3](b, o))
                 else:
-                    v1.replicas = list(unpack_from(f">{n3}i", b, o))
+                    k += n3 // NUMBERS_PER_ELEMENT
+                    v1.replicas = l2 = []
+                    for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                        if a0:
+                            yield k
+                        l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
                 o += n3 * 4
             t0 = b[o]
             o += 1
@@ -299,6 +313,9 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsR
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t1 = b[o]
         o += 1
@@ -307,6 +324,9 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsR
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t2 = b[o]
     o += 1
@@ -316,10 +336,11 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsR
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: AlterPartitionReassignmentsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: AlterPartitionReassignmentsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if not m.allow_replication_factor_change:
         not_in_version('allow_replication_factor_change', m.allow_replication_factor_change)
@@ -351,11 +372,22 @@ def _write_request_0(m: AlterPartitionReassignmentsRequest, parts: list, chunks:
                 n3 = len(s4)
                 add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[AlterPartitionReassignmentsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterPartitionReassignmentsRequest)
     m.timeout_ms, m.allow_replication_factor_change, n0 = R_itB(b, o)
@@ -365,6 +397,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsR
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ReassignableTopic)
@@ -387,6 +420,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsR
         n2 -= 1
         if n2 < 0 or n2 * 6 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(ReassignablePartition)
@@ -403,7 +437,12 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsR
                 if n3 < INT32S_BELOW:
                     v1.replicas = list(READ_INT32S[n3](b, o))
                 else:
-                    v1.replicas = list(unpack_from(f">{n3}i", b, o))
+                    k += n3 // NUMBERS_PER_ELEMENT
+                    v1.replicas = l2 = []
+                    for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                        if a0:
+                            yield k
+                        l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
                 o += n3 * 4
             t0 = b[o]
             o += 1
@@ -412,6 +451,9 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsR
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t1 = b[o]
         o += 1
@@ -420,6 +462,9 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsR
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t2 = b[o]
     o += 1
@@ -429,10 +474,11 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsR
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: AlterPartitionReassignmentsRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: AlterPartitionReassignmentsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -462,8 +508,17 @@ def _write_request_1(m: AlterPartitionReassignmentsRequest, parts: list, chunks:
                 n3 = len(s4)
                 add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1,)
@@ -477,7 +532,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("AlterPartitionReassignmentsRequest", version, error) from error
 
@@ -489,7 +546,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> AlterPart
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("AlterPartitionReassignmentsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[AlterPartitionReassignmentsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(45, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("AlterPartitionReassignmentsRequest", version, error) from error
 
@@ -501,7 +572,8 @@ def write_request(version: int, request: AlterPartitionReassignmentsRequest) -> 
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("AlterPartitionReassignmentsRequest", version, error) from error
     if parts:
@@ -509,7 +581,9 @@ def write_request(version: int, request: AlterPartitionReassignmentsRequest) -> 
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[AlterPartitionReassignmentsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterPartitionReassignmentsResponse)
     m.allow_replication_factor_change = True
@@ -532,6 +606,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignments
     n1 -= 1
     if n1 < 0 or n1 * 3 > end - o:
         too_many('responses', n1, end - o)
+    k += n1
     l0 = []
     for _ in range(n1):
         v0 = new(ReassignableTopicResponse)
@@ -554,6 +629,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignments
         n3 -= 1
         if n3 < 0 or n3 * 8 > end - o:
             too_many('responses[].partitions', n3, end - o)
+        k += n3
         l1 = []
         for _ in range(n3):
             v1 = new(ReassignablePartitionResponse)
@@ -576,6 +652,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignments
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t1 = b[o]
         o += 1
@@ -584,6 +663,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignments
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     t2 = b[o]
     o += 1
@@ -593,10 +675,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignments
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: AlterPartitionReassignmentsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: AlterPartitionReassignmentsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.error_message
     if s0 is None:
@@ -636,11 +719,22 @@ def _write_response_0(m: AlterPartitionReassignmentsResponse, parts: list, chunk
                 add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'responses[].partitions[].error_message'))
                 add(s7)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[AlterPartitionReassignmentsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterPartitionReassignmentsResponse)
     m.throttle_time_ms, m.allow_replication_factor_change, m.error_code, n0 = R_ithB(b, o)
@@ -662,6 +756,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[AlterPartitionReassignments
     n1 -= 1
     if n1 < 0 or n1 * 3 > end - o:
         too_many('responses', n1, end - o)
+    k += n1
     l0 = []
     for _ in range(n1):
         v0 = new(ReassignableTopicResponse)
@@ -684,6 +779,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[AlterPartitionReassignments
         n3 -= 1
         if n3 < 0 or n3 * 8 > end - o:
             too_many('responses[].partitions', n3, end - o)
+        k += n3
         l1 = []
         for _ in range(n3):
             v1 = new(ReassignablePartitionResponse)
@@ -706,6 +802,9 @@ def _read_response_1(b: memoryview, o: int) -> tuple[AlterPartitionReassignments
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t1 = b[o]
         o += 1
@@ -714,6 +813,9 @@ def _read_response_1(b: memoryview, o: int) -> tuple[AlterPartitionReassignments
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     t2 = b[o]
     o += 1
@@ -723,10 +825,11 @@ def _read_response_1(b: memoryview, o: int) -> tuple[AlterPartitionReassignments
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: AlterPartitionReassignmentsResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: AlterPartitionReassignmentsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.error_message
     if s0 is None:
@@ -766,8 +869,17 @@ def _write_response_1(m: AlterPartitionReassignmentsResponse, parts: list, chunk
                 add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'responses[].partitions[].error_message'))
                 add(s7)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1,)
@@ -781,7 +893,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("AlterPartitionReassignmentsResponse", version, error) from error
 
@@ -793,7 +907,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> AlterPar
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("AlterPartitionReassignmentsResponse", version, error) from error
 
@@ -805,9 +921,25 @@ def write_response(version: int, response: AlterPartitionReassignmentsResponse) 
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("AlterPartitionReassignmentsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: AlterPartitionReassignmentsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(45, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("AlterPartitionReassignmentsResponse", version, error) from error

@@ -24,9 +24,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -227,13 +232,16 @@ class AlterReplicaLogDirsResponse:
         return f"AlterReplicaLogDirsResponse(throttle_time_ms={self.throttle_time_ms!r}, results={self.results!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[AlterReplicaLogDirsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[AlterReplicaLogDirsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterReplicaLogDirsRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 6 > end - o:
         too_many('dirs', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AlterReplicaLogDir)
@@ -249,6 +257,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterReplicaLogDirsRequest, 
         o += 4
         if n2 < 0 or n2 * 6 > end - o:
             too_many('dirs[].topics', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(AlterReplicaLogDirTopic)
@@ -267,18 +276,30 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterReplicaLogDirsRequest, 
             if n4 < INT32S_BELOW:
                 v1.partitions = list(READ_INT32S[n4](b, o))
             else:
-                v1.partitions = list(unpack_from(f">{n4}i", b, o))
+                k += n4 // NUMBERS_PER_ELEMENT
+                v1.partitions = l2 = []
+                for a0 in range(0, n4, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n4 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n4 * 4
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.topics = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.dirs = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: AlterReplicaLogDirsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: AlterReplicaLogDirsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.dirs
     if s0 is None:
@@ -307,9 +328,20 @@ def _write_request_0(m: AlterReplicaLogDirsRequest, parts: list, chunks: list) -
                 null_not_allowed('dirs[].topics[].partitions')
             n0 = len(s6)
             add(INT32S[n0](n0, *s6) if n0 < INT32S_BELOW else write_int32s(s6, False))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[AlterReplicaLogDirsRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[AlterReplicaLogDirsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterReplicaLogDirsRequest)
     n0 = b[o]
@@ -319,6 +351,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterReplicaLogDirsRequest, 
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('dirs', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AlterReplicaLogDir)
@@ -341,6 +374,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterReplicaLogDirsRequest, 
         n2 -= 1
         if n2 < 0 or n2 * 3 > end - o:
             too_many('dirs[].topics', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(AlterReplicaLogDirTopic)
@@ -366,7 +400,12 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterReplicaLogDirsRequest, 
             if n4 < INT32S_BELOW:
                 v1.partitions = list(READ_INT32S[n4](b, o))
             else:
-                v1.partitions = list(unpack_from(f">{n4}i", b, o))
+                k += n4 // NUMBERS_PER_ELEMENT
+                v1.partitions = l2 = []
+                for a0 in range(0, n4, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n4 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n4 * 4
             t0 = b[o]
             o += 1
@@ -375,6 +414,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterReplicaLogDirsRequest, 
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.topics = l1
         t1 = b[o]
         o += 1
@@ -383,6 +425,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterReplicaLogDirsRequest, 
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.dirs = l0
     t2 = b[o]
     o += 1
@@ -392,10 +437,11 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterReplicaLogDirsRequest, 
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: AlterReplicaLogDirsRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: AlterReplicaLogDirsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.dirs
     if s0 is None:
@@ -429,8 +475,17 @@ def _write_request_2(m: AlterReplicaLogDirsRequest, parts: list, chunks: list) -
             n4 = len(s6)
             add(COMPACT_INT32S[n4](n4 + 1, *s6) if n4 < INT32S_BELOW else write_int32s(s6, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2,)
@@ -444,7 +499,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("AlterReplicaLogDirsRequest", version, error) from error
 
@@ -456,7 +513,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> AlterRepl
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("AlterReplicaLogDirsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[AlterReplicaLogDirsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(34, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("AlterReplicaLogDirsRequest", version, error) from error
 
@@ -468,7 +539,8 @@ def write_request(version: int, request: AlterReplicaLogDirsRequest) -> list[Chu
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("AlterReplicaLogDirsRequest", version, error) from error
     if parts:
@@ -476,13 +548,16 @@ def write_request(version: int, request: AlterReplicaLogDirsRequest) -> list[Chu
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[AlterReplicaLogDirsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[AlterReplicaLogDirsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterReplicaLogDirsResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 6 > end - o:
         too_many('results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AlterReplicaLogDirTopicResult)
@@ -498,21 +573,32 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterReplicaLogDirsResponse
         o += 4
         if n2 < 0 or n2 * 6 > end - o:
             too_many('results[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_ih(b[o : o + n2 * 6]):
-            v1 = new(AlterReplicaLogDirPartitionResult)
-            v1.partition_index, v1.error_code = r0
-            l1.append(v1)
-        o += n2 * 6
+        e1 = o + n2 * 6
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 6 * 6
+            for r0 in I_ih(b[o:q0]):
+                v1 = new(AlterReplicaLogDirPartitionResult)
+                v1.partition_index, v1.error_code = r0
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: AlterReplicaLogDirsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: AlterReplicaLogDirsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.results
     if s0 is None:
@@ -531,9 +617,20 @@ def _write_response_0(m: AlterReplicaLogDirsResponse, parts: list, chunks: list)
         add(W_i(len(s3)))
         for v1 in s3:
             add(W_ih(v1.partition_index, v1.error_code))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[AlterReplicaLogDirsResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[AlterReplicaLogDirsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(AlterReplicaLogDirsResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -543,6 +640,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[AlterReplicaLogDirsResponse
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AlterReplicaLogDirTopicResult)
@@ -565,16 +663,28 @@ def _read_response_2(b: memoryview, o: int) -> tuple[AlterReplicaLogDirsResponse
         n2 -= 1
         if n2 < 0 or n2 * 7 > end - o:
             too_many('results[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_ihB(b[o : o + n2 * 7]):
-            v1 = new(AlterReplicaLogDirPartitionResult)
-            v1.partition_index, v1.error_code, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            l1.append(v1)
+        a0 = o
+        e1 = o + n2 * 7
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 7 * 7
+            for r0 in I_ihB(b[o:q0]):
+                v1 = new(AlterReplicaLogDirPartitionResult)
+                v1.partition_index, v1.error_code, t0 = r0
+                if t0:
+                    break
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n2 * 7
             n2 = 0
         for _ in range(n2):
             v2 = new(AlterReplicaLogDirPartitionResult)
@@ -585,6 +695,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[AlterReplicaLogDirsResponse
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t2 = b[o]
         o += 1
@@ -593,6 +706,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[AlterReplicaLogDirsResponse
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results = l0
     t3 = b[o]
     o += 1
@@ -602,10 +718,11 @@ def _read_response_2(b: memoryview, o: int) -> tuple[AlterReplicaLogDirsResponse
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: AlterReplicaLogDirsResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: AlterReplicaLogDirsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.results
     if s0 is None:
@@ -628,8 +745,17 @@ def _write_response_2(m: AlterReplicaLogDirsResponse, parts: list, chunks: list)
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         for v1 in s3:
             add(W_ihx(v1.partition_index, v1.error_code))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2,)
@@ -643,7 +769,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("AlterReplicaLogDirsResponse", version, error) from error
 
@@ -655,7 +783,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> AlterRep
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("AlterReplicaLogDirsResponse", version, error) from error
 
@@ -667,9 +797,25 @@ def write_response(version: int, response: AlterReplicaLogDirsResponse) -> list[
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("AlterReplicaLogDirsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: AlterReplicaLogDirsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(34, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("AlterReplicaLogDirsResponse", version, error) from error

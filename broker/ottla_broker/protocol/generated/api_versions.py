@@ -24,9 +24,13 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    TAG_LIMIT,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -44,6 +48,7 @@ from ottla_broker.protocol.primitives import (
     tagged,
     too_long,
     too_many,
+    too_many_tags,
     unwritable,
     write_string_length,
     write_uvarint,
@@ -231,21 +236,21 @@ class ApiVersionsResponse:
         return f"ApiVersionsResponse(error_code={self.error_code!r}, api_keys={self.api_keys!r}, throttle_time_ms={self.throttle_time_ms!r}, supported_features={self.supported_features!r}, finalized_features_epoch={self.finalized_features_epoch!r}, finalized_features={self.finalized_features!r}, zk_migration_ready={self.zk_migration_ready!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[ApiVersionsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[ApiVersionsRequest, int]]:
     end = len(b)
     m = new(ApiVersionsRequest)
     m.client_software_name = ''
     m.client_software_version = ''
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: ApiVersionsRequest, parts: list, chunks: list) -> None:
-    pass
+def _write_request_0(m: ApiVersionsRequest, parts: list, chunks: list) -> Iterator[None]:
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[ApiVersionsRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[ApiVersionsRequest, int]]:
     end = len(b)
     m = new(ApiVersionsRequest)
     n0 = b[o]
@@ -280,10 +285,10 @@ def _read_request_3(b: memoryview, o: int) -> tuple[ApiVersionsRequest, int]:
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: ApiVersionsRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: ApiVersionsRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.client_software_name
     if s0 is None:
@@ -300,6 +305,7 @@ def _write_request_3(m: ApiVersionsRequest, parts: list, chunks: list) -> None:
     add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'client_software_version'))
     add(s3)
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_0, _read_request_3, _read_request_3,)
@@ -313,7 +319,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ApiVersionsRequest", version, error) from error
 
@@ -325,7 +333,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> ApiVersio
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("ApiVersionsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[ApiVersionsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(18, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("ApiVersionsRequest", version, error) from error
 
@@ -337,7 +359,8 @@ def write_request(version: int, request: ApiVersionsRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ApiVersionsRequest", version, error) from error
     if parts:
@@ -345,19 +368,28 @@ def write_request(version: int, request: ApiVersionsRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[ApiVersionsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ApiVersionsResponse)
     m.error_code, n0 = R_hi(b, o)
     o += 6
     if n0 < 0 or n0 * 6 > end - o:
         too_many('api_keys', n0, end - o)
+    k += n0
     l0 = []
-    for r0 in I_hhh(b[o : o + n0 * 6]):
-        v0 = new(ApiVersion)
-        v0.api_key, v0.min_version, v0.max_version = r0
-        l0.append(v0)
-    o += n0 * 6
+    e0 = o + n0 * 6
+    while o < e0:
+        q0 = e0 if e0 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 6 * 6
+        for r0 in I_hhh(b[o:q0]):
+            v0 = new(ApiVersion)
+            v0.api_key, v0.min_version, v0.max_version = r0
+            l0.append(v0)
+        o = q0
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.api_keys = l0
     m.throttle_time_ms = 0
     m.supported_features = []
@@ -366,10 +398,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
     m.zk_migration_ready = False
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: ApiVersionsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: ApiVersionsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.api_keys
     if s0 is None:
@@ -377,21 +410,35 @@ def _write_response_0(m: ApiVersionsResponse, parts: list, chunks: list) -> None
     add(W_hi(m.error_code, len(s0)))
     for v0 in s0:
         add(W_hhh(v0.api_key, v0.min_version, v0.max_version))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[ApiVersionsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ApiVersionsResponse)
     m.error_code, n0 = R_hi(b, o)
     o += 6
     if n0 < 0 or n0 * 6 > end - o:
         too_many('api_keys', n0, end - o)
+    k += n0
     l0 = []
-    for r0 in I_hhh(b[o : o + n0 * 6]):
-        v0 = new(ApiVersion)
-        v0.api_key, v0.min_version, v0.max_version = r0
-        l0.append(v0)
-    o += n0 * 6
+    e0 = o + n0 * 6
+    while o < e0:
+        q0 = e0 if e0 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 6 * 6
+        for r0 in I_hhh(b[o:q0]):
+            v0 = new(ApiVersion)
+            v0.api_key, v0.min_version, v0.max_version = r0
+            l0.append(v0)
+        o = q0
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.api_keys = l0
     m.supported_features = []
     m.finalized_features_epoch = -1
@@ -401,10 +448,11 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
     o += 4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: ApiVersionsResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: ApiVersionsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.api_keys
     if s0 is None:
@@ -412,10 +460,17 @@ def _write_response_1(m: ApiVersionsResponse, parts: list, chunks: list) -> None
     add(W_hi(m.error_code, len(s0)))
     for v0 in s0:
         add(W_hhh(v0.api_key, v0.min_version, v0.max_version))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_i(m.throttle_time_ms))
+    yield
 
 
-def _read_response_3(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
+def _read_response_3(b: memoryview, o: int) -> Iterator[int | tuple[ApiVersionsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ApiVersionsResponse)
     m.error_code, n0 = R_hB(b, o)
@@ -425,16 +480,28 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 7 > end - o:
         too_many('api_keys', n0, end - o)
+    k += n0
     l0 = []
-    for r0 in I_hhhB(b[o : o + n0 * 7]):
-        v0 = new(ApiVersion)
-        v0.api_key, v0.min_version, v0.max_version, t0 = r0
-        if t0:
-            l0.clear()
-            break
-        l0.append(v0)
+    a0 = o
+    e0 = o + n0 * 7
+    while o < e0:
+        q0 = e0 if e0 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 7 * 7
+        for r0 in I_hhhB(b[o:q0]):
+            v0 = new(ApiVersion)
+            v0.api_key, v0.min_version, v0.max_version, t0 = r0
+            if t0:
+                break
+            l0.append(v0)
+        else:
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
+            continue
+        l0.clear()
+        o = a0
+        break
     else:
-        o += n0 * 7
         n0 = 0
     for _ in range(n0):
         v1 = new(ApiVersion)
@@ -445,6 +512,9 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.api_keys = l0
     m.supported_features = []
     m.finalized_features_epoch = -1
@@ -455,10 +525,12 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
     if t2 > 127:
         t2, o = read_uvarint_rest(b, o, t2)
     if t2:
+        if t2 > TAG_LIMIT:
+            too_many_tags(t2)
         for _ in range(t2):
             g0, o = read_uvarint(b, o)
             z0, o = read_uvarint(b, o)
-            e0 = o + z0
+            e1 = o + z0
             if g0 == 0:
                 n1 = b[o]
                 o += 1
@@ -467,6 +539,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
                 n1 -= 1
                 if n1 < 0 or n1 * 6 > end - o:
                     too_many('supported_features', n1, end - o)
+                k += n1
                 l1 = []
                 for _ in range(n1):
                     v2 = new(SupportedFeatureKey)
@@ -477,9 +550,9 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
                         if n2 > COMPACT_STRING_LIMIT:
                             too_long('supported_features[].name', n2 - 1)
                     if n2:
-                        e1 = o + n2 - 1
-                        v2.name = b[o:e1].tobytes().decode()
-                        o = e1
+                        e2 = o + n2 - 1
+                        v2.name = b[o:e2].tobytes().decode()
+                        o = e2
                     else:
                         negative_length('supported_features[].name', -1)
                     v2.min_version, v2.max_version, t3 = R_hhB(b, o)
@@ -489,13 +562,16 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
                     if t3:
                         o = skip_tags(b, o, t3)
                     l1.append(v2)
+                    if o > y:
+                        y = o + BYTES_PER_SLICE
+                        yield k
                 m.supported_features = l1
-                if o != e0:
+                if o != e1:
                     wrong_tag_size('supported_features')
             elif g0 == 1:
                 m.finalized_features_epoch, = R_q(b, o)
                 o += 8
-                if o != e0:
+                if o != e1:
                     wrong_tag_size('finalized_features_epoch')
             elif g0 == 2:
                 n3 = b[o]
@@ -505,6 +581,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
                 n3 -= 1
                 if n3 < 0 or n3 * 6 > end - o:
                     too_many('finalized_features', n3, end - o)
+                k += n3
                 l2 = []
                 for _ in range(n3):
                     v3 = new(FinalizedFeatureKey)
@@ -515,9 +592,9 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
                         if n4 > COMPACT_STRING_LIMIT:
                             too_long('finalized_features[].name', n4 - 1)
                     if n4:
-                        e2 = o + n4 - 1
-                        v3.name = b[o:e2].tobytes().decode()
-                        o = e2
+                        e3 = o + n4 - 1
+                        v3.name = b[o:e3].tobytes().decode()
+                        o = e3
                     else:
                         negative_length('finalized_features[].name', -1)
                     v3.max_version_level, v3.min_version_level, t4 = R_hhB(b, o)
@@ -527,22 +604,26 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
                     if t4:
                         o = skip_tags(b, o, t4)
                     l2.append(v3)
+                    if o > y:
+                        y = o + BYTES_PER_SLICE
+                        yield k
                 m.finalized_features = l2
-                if o != e0:
+                if o != e1:
                     wrong_tag_size('finalized_features')
             elif g0 == 3:
                 m.zk_migration_ready, = R_t(b, o)
                 o += 1
-                if o != e0:
+                if o != e1:
                     wrong_tag_size('zk_migration_ready')
             else:
-                o = e0
+                o = e1
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_3(m: ApiVersionsResponse, parts: list, chunks: list) -> None:
+def _write_response_3(m: ApiVersionsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.api_keys
     if s0 is None:
@@ -552,6 +633,10 @@ def _write_response_3(m: ApiVersionsResponse, parts: list, chunks: list) -> None
     add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
     for v0 in s0:
         add(W_hhhx(v0.api_key, v0.min_version, v0.max_version))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_i(m.throttle_time_ms))
     if m.supported_features or m.finalized_features_epoch != -1 or m.finalized_features or m.zk_migration_ready:
         t0 = []
@@ -571,6 +656,10 @@ def _write_response_3(m: ApiVersionsResponse, parts: list, chunks: list) -> None
                 p0.append(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'supported_features[].name'))
                 p0.append(s3)
                 p0.append(W_hhx(v1.min_version, v1.max_version))
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             t0.append(tagged(0, b"".join(p0)))
         if m.finalized_features_epoch != -1:
             p1 = []
@@ -592,6 +681,10 @@ def _write_response_3(m: ApiVersionsResponse, parts: list, chunks: list) -> None
                 p2.append(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'finalized_features[].name'))
                 p2.append(s6)
                 p2.append(W_hhx(v2.max_version_level, v2.min_version_level))
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             t0.append(tagged(2, b"".join(p2)))
         if m.zk_migration_ready:
             p3 = []
@@ -601,6 +694,7 @@ def _write_response_3(m: ApiVersionsResponse, parts: list, chunks: list) -> None
         add(b"".join(t0))
     else:
         add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_1, _read_response_3, _read_response_3,)
@@ -614,7 +708,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ApiVersionsResponse", version, error) from error
 
@@ -626,7 +722,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> ApiVersi
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ApiVersionsResponse", version, error) from error
 
@@ -638,9 +736,25 @@ def write_response(version: int, response: ApiVersionsResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ApiVersionsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: ApiVersionsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(18, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("ApiVersionsResponse", version, error) from error

@@ -22,9 +22,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -279,7 +284,9 @@ class ConsumerGroupDescribeResponse:
         return f"ConsumerGroupDescribeResponse(throttle_time_ms={self.throttle_time_ms!r}, groups={self.groups!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerGroupDescribeRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ConsumerGroupDescribeRequest)
     n0 = b[o]
@@ -289,6 +296,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRequest
     n0 -= 1
     if n0 < 0 or n0 > end - o:
         too_many('group_ids', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1 = b[o]
@@ -304,6 +312,9 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRequest
         else:
             negative_length('group_ids[]', -1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.group_ids = l0
     m.include_authorized_operations, t0 = R_tB(b, o)
     o += 2
@@ -313,10 +324,11 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRequest
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: ConsumerGroupDescribeRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: ConsumerGroupDescribeRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.group_ids
     if s0 is None:
@@ -331,7 +343,12 @@ def _write_request_0(m: ConsumerGroupDescribeRequest, parts: list, chunks: list)
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'group_ids[]'))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_tx(m.include_authorized_operations))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0,)
@@ -345,7 +362,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ConsumerGroupDescribeRequest", version, error) from error
 
@@ -357,7 +376,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> ConsumerG
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupDescribeRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[ConsumerGroupDescribeRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(69, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("ConsumerGroupDescribeRequest", version, error) from error
 
@@ -369,7 +402,8 @@ def write_request(version: int, request: ConsumerGroupDescribeRequest) -> list[C
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ConsumerGroupDescribeRequest", version, error) from error
     if parts:
@@ -377,7 +411,9 @@ def write_request(version: int, request: ConsumerGroupDescribeRequest) -> list[C
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerGroupDescribeResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ConsumerGroupDescribeResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -387,6 +423,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
     n0 -= 1
     if n0 < 0 or n0 * 20 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribedGroup)
@@ -445,6 +482,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
         n5 -= 1
         if n5 < 0 or n5 * 16 > end - o:
             too_many('groups[].members', n5, end - o)
+        k += n5
         l1 = []
         for _ in range(n5):
             v1 = new(Member)
@@ -515,6 +553,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
             n11 -= 1
             if n11 < 0 or n11 > end - o:
                 too_many('groups[].members[].subscribed_topic_names', n11, end - o)
+            k += n11
             l2 = []
             for _ in range(n11):
                 n12 = b[o]
@@ -530,6 +569,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
                 else:
                     negative_length('groups[].members[].subscribed_topic_names[]', -1)
                 l2.append(v2)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.subscribed_topic_names = l2
             n13 = b[o]
             o += 1
@@ -551,6 +593,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
             n14 -= 1
             if n14 < 0 or n14 * 19 > end - o:
                 too_many('groups[].members[].assignment.topic_partitions', n14, end - o)
+            k += n14
             l3 = []
             for _ in range(n14):
                 v4 = new(TopicPartitions)
@@ -576,7 +619,12 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
                 if n16 < INT32S_BELOW:
                     v4.partitions = list(READ_INT32S[n16](b, o))
                 else:
-                    v4.partitions = list(unpack_from(f">{n16}i", b, o))
+                    k += n16 // NUMBERS_PER_ELEMENT
+                    v4.partitions = l4 = []
+                    for a0 in range(0, n16, NUMBERS_PER_SLICE):
+                        if a0:
+                            yield k
+                        l4 += unpack_from(f">{min(n16 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
                 o += n16 * 4
                 t0 = b[o]
                 o += 1
@@ -585,6 +633,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
                 if t0:
                     o = skip_tags(b, o, t0)
                 l3.append(v4)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v3.topic_partitions = l3
             t1 = b[o]
             o += 1
@@ -601,7 +652,8 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
             n17 -= 1
             if n17 < 0 or n17 * 19 > end - o:
                 too_many('groups[].members[].target_assignment.topic_partitions', n17, end - o)
-            l4 = []
+            k += n17
+            l5 = []
             for _ in range(n17):
                 v6 = new(TopicPartitions)
                 v6.topic_id, n18 = R_uB(b, o)
@@ -626,7 +678,12 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
                 if n19 < INT32S_BELOW:
                     v6.partitions = list(READ_INT32S[n19](b, o))
                 else:
-                    v6.partitions = list(unpack_from(f">{n19}i", b, o))
+                    k += n19 // NUMBERS_PER_ELEMENT
+                    v6.partitions = l6 = []
+                    for a1 in range(0, n19, NUMBERS_PER_SLICE):
+                        if a1:
+                            yield k
+                        l6 += unpack_from(f">{min(n19 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
                 o += n19 * 4
                 t2 = b[o]
                 o += 1
@@ -634,8 +691,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
                     t2, o = read_uvarint_rest(b, o, t2)
                 if t2:
                     o = skip_tags(b, o, t2)
-                l4.append(v6)
-            v5.topic_partitions = l4
+                l5.append(v6)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+            v5.topic_partitions = l5
             t3 = b[o]
             o += 1
             if t3 > 127:
@@ -651,6 +711,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
             if t4:
                 o = skip_tags(b, o, t4)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.members = l1
         v0.authorized_operations, t5 = R_iB(b, o)
         o += 5
@@ -659,6 +722,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
         if t5:
             o = skip_tags(b, o, t5)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     t6 = b[o]
     o += 1
@@ -668,10 +734,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
         o = skip_tags(b, o, t6)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: ConsumerGroupDescribeResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: ConsumerGroupDescribeResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.groups
     if s0 is None:
@@ -768,6 +835,10 @@ def _write_response_0(m: ConsumerGroupDescribeResponse, parts: list, chunks: lis
                 n12 = len(s22) + 1
                 add(UVARINT[n12] if n12 < 128 else write_string_length(n12, 'groups[].members[].subscribed_topic_names[]'))
                 add(s22)
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             s23 = v1.subscribed_topic_regex
             if s23 is None:
                 add(b"\0")
@@ -796,6 +867,10 @@ def _write_response_0(m: ConsumerGroupDescribeResponse, parts: list, chunks: lis
                 n16 = len(s28)
                 add(COMPACT_INT32S[n16](n16 + 1, *s28) if n16 < INT32S_BELOW else write_int32s(s28, True))
                 add(b"\0")
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             s29 = v1.target_assignment.topic_partitions
             if s29 is None:
                 null_not_allowed('groups[].members[].target_assignment.topic_partitions')
@@ -817,12 +892,27 @@ def _write_response_0(m: ConsumerGroupDescribeResponse, parts: list, chunks: lis
                 n19 = len(s32)
                 add(COMPACT_INT32S[n19](n19 + 1, *s32) if n19 < INT32S_BELOW else write_int32s(s32, True))
                 add(b"\0")
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             add(b"\0\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_ix(v0.authorized_operations))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerGroupDescribeResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ConsumerGroupDescribeResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -832,6 +922,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
     n0 -= 1
     if n0 < 0 or n0 * 20 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribedGroup)
@@ -890,6 +981,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
         n5 -= 1
         if n5 < 0 or n5 * 17 > end - o:
             too_many('groups[].members', n5, end - o)
+        k += n5
         l1 = []
         for _ in range(n5):
             v1 = new(Member)
@@ -960,6 +1052,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
             n11 -= 1
             if n11 < 0 or n11 > end - o:
                 too_many('groups[].members[].subscribed_topic_names', n11, end - o)
+            k += n11
             l2 = []
             for _ in range(n11):
                 n12 = b[o]
@@ -975,6 +1068,9 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
                 else:
                     negative_length('groups[].members[].subscribed_topic_names[]', -1)
                 l2.append(v2)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.subscribed_topic_names = l2
             n13 = b[o]
             o += 1
@@ -996,6 +1092,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
             n14 -= 1
             if n14 < 0 or n14 * 19 > end - o:
                 too_many('groups[].members[].assignment.topic_partitions', n14, end - o)
+            k += n14
             l3 = []
             for _ in range(n14):
                 v4 = new(TopicPartitions)
@@ -1021,7 +1118,12 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
                 if n16 < INT32S_BELOW:
                     v4.partitions = list(READ_INT32S[n16](b, o))
                 else:
-                    v4.partitions = list(unpack_from(f">{n16}i", b, o))
+                    k += n16 // NUMBERS_PER_ELEMENT
+                    v4.partitions = l4 = []
+                    for a0 in range(0, n16, NUMBERS_PER_SLICE):
+                        if a0:
+                            yield k
+                        l4 += unpack_from(f">{min(n16 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
                 o += n16 * 4
                 t0 = b[o]
                 o += 1
@@ -1030,6 +1132,9 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
                 if t0:
                     o = skip_tags(b, o, t0)
                 l3.append(v4)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v3.topic_partitions = l3
             t1 = b[o]
             o += 1
@@ -1046,7 +1151,8 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
             n17 -= 1
             if n17 < 0 or n17 * 19 > end - o:
                 too_many('groups[].members[].target_assignment.topic_partitions', n17, end - o)
-            l4 = []
+            k += n17
+            l5 = []
             for _ in range(n17):
                 v6 = new(TopicPartitions)
                 v6.topic_id, n18 = R_uB(b, o)
@@ -1071,7 +1177,12 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
                 if n19 < INT32S_BELOW:
                     v6.partitions = list(READ_INT32S[n19](b, o))
                 else:
-                    v6.partitions = list(unpack_from(f">{n19}i", b, o))
+                    k += n19 // NUMBERS_PER_ELEMENT
+                    v6.partitions = l6 = []
+                    for a1 in range(0, n19, NUMBERS_PER_SLICE):
+                        if a1:
+                            yield k
+                        l6 += unpack_from(f">{min(n19 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
                 o += n19 * 4
                 t2 = b[o]
                 o += 1
@@ -1079,8 +1190,11 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
                     t2, o = read_uvarint_rest(b, o, t2)
                 if t2:
                     o = skip_tags(b, o, t2)
-                l4.append(v6)
-            v5.topic_partitions = l4
+                l5.append(v6)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+            v5.topic_partitions = l5
             t3 = b[o]
             o += 1
             if t3 > 127:
@@ -1095,6 +1209,9 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
             if t4:
                 o = skip_tags(b, o, t4)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.members = l1
         v0.authorized_operations, t5 = R_iB(b, o)
         o += 5
@@ -1103,6 +1220,9 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
         if t5:
             o = skip_tags(b, o, t5)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     t6 = b[o]
     o += 1
@@ -1112,10 +1232,11 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ConsumerGroupDescribeRespon
         o = skip_tags(b, o, t6)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: ConsumerGroupDescribeResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: ConsumerGroupDescribeResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.groups
     if s0 is None:
@@ -1212,6 +1333,10 @@ def _write_response_1(m: ConsumerGroupDescribeResponse, parts: list, chunks: lis
                 n12 = len(s22) + 1
                 add(UVARINT[n12] if n12 < 128 else write_string_length(n12, 'groups[].members[].subscribed_topic_names[]'))
                 add(s22)
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             s23 = v1.subscribed_topic_regex
             if s23 is None:
                 add(b"\0")
@@ -1240,6 +1365,10 @@ def _write_response_1(m: ConsumerGroupDescribeResponse, parts: list, chunks: lis
                 n16 = len(s28)
                 add(COMPACT_INT32S[n16](n16 + 1, *s28) if n16 < INT32S_BELOW else write_int32s(s28, True))
                 add(b"\0")
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             s29 = v1.target_assignment.topic_partitions
             if s29 is None:
                 null_not_allowed('groups[].members[].target_assignment.topic_partitions')
@@ -1261,9 +1390,22 @@ def _write_response_1(m: ConsumerGroupDescribeResponse, parts: list, chunks: lis
                 n19 = len(s32)
                 add(COMPACT_INT32S[n19](n19 + 1, *s32) if n19 < INT32S_BELOW else write_int32s(s32, True))
                 add(b"\0")
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             add(W_xbx(v1.member_type))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_ix(v0.authorized_operations))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1,)
@@ -1277,7 +1419,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ConsumerGroupDescribeResponse", version, error) from error
 
@@ -1289,7 +1433,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Consumer
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ConsumerGroupDescribeResponse", version, error) from error
 
@@ -1301,9 +1447,25 @@ def write_response(version: int, response: ConsumerGroupDescribeResponse) -> lis
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ConsumerGroupDescribeResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: ConsumerGroupDescribeResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(69, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("ConsumerGroupDescribeResponse", version, error) from error

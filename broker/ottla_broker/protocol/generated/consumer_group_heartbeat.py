@@ -32,9 +32,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -222,7 +227,9 @@ class ConsumerGroupHeartbeatResponse:
         return f"ConsumerGroupHeartbeatResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, error_message={self.error_message!r}, member_id={self.member_id!r}, member_epoch={self.member_epoch!r}, heartbeat_interval_ms={self.heartbeat_interval_ms!r}, assignment={self.assignment!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerGroupHeartbeatRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ConsumerGroupHeartbeatRequest)
     n0 = b[o]
@@ -283,6 +290,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatReques
     else:
         if n4 < 0 or n4 > end - o:
             too_many('subscribed_topic_names', n4, end - o)
+        k += n4
         l0 = []
         for _ in range(n4):
             n5 = b[o]
@@ -298,6 +306,9 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatReques
             else:
                 negative_length('subscribed_topic_names[]', -1)
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.subscribed_topic_names = l0
     m.subscribed_topic_regex = None
     n6 = b[o]
@@ -322,6 +333,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatReques
     else:
         if n7 < 0 or n7 * 18 > end - o:
             too_many('topic_partitions', n7, end - o)
+        k += n7
         l1 = []
         for _ in range(n7):
             v1 = new(TopicPartitions)
@@ -335,7 +347,12 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatReques
             if n8 < INT32S_BELOW:
                 v1.partitions = list(READ_INT32S[n8](b, o))
             else:
-                v1.partitions = list(unpack_from(f">{n8}i", b, o))
+                k += n8 // NUMBERS_PER_ELEMENT
+                v1.partitions = l2 = []
+                for a0 in range(0, n8, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n8 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n8 * 4
             t0 = b[o]
             o += 1
@@ -344,6 +361,9 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatReques
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.topic_partitions = l1
     t1 = b[o]
     o += 1
@@ -353,10 +373,11 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatReques
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: ConsumerGroupHeartbeatRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: ConsumerGroupHeartbeatRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.subscribed_topic_regex is not None:
         not_in_version('subscribed_topic_regex', m.subscribed_topic_regex)
@@ -406,6 +427,10 @@ def _write_request_0(m: ConsumerGroupHeartbeatRequest, parts: list, chunks: list
             n5 = len(s10) + 1
             add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'subscribed_topic_names[]'))
             add(s10)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
     s11 = m.server_assignor
     if s11 is None:
         add(b"\0")
@@ -428,10 +453,17 @@ def _write_request_0(m: ConsumerGroupHeartbeatRequest, parts: list, chunks: list
             n8 = len(s14)
             add(COMPACT_INT32S[n8](n8 + 1, *s14) if n8 < INT32S_BELOW else write_int32s(s14, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
     add(b"\0")
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerGroupHeartbeatRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ConsumerGroupHeartbeatRequest)
     n0 = b[o]
@@ -492,6 +524,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatReques
     else:
         if n4 < 0 or n4 > end - o:
             too_many('subscribed_topic_names', n4, end - o)
+        k += n4
         l0 = []
         for _ in range(n4):
             n5 = b[o]
@@ -507,6 +540,9 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatReques
             else:
                 negative_length('subscribed_topic_names[]', -1)
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.subscribed_topic_names = l0
     n6 = b[o]
     o += 1
@@ -542,6 +578,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatReques
     else:
         if n8 < 0 or n8 * 18 > end - o:
             too_many('topic_partitions', n8, end - o)
+        k += n8
         l1 = []
         for _ in range(n8):
             v1 = new(TopicPartitions)
@@ -555,7 +592,12 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatReques
             if n9 < INT32S_BELOW:
                 v1.partitions = list(READ_INT32S[n9](b, o))
             else:
-                v1.partitions = list(unpack_from(f">{n9}i", b, o))
+                k += n9 // NUMBERS_PER_ELEMENT
+                v1.partitions = l2 = []
+                for a0 in range(0, n9, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n9 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n9 * 4
             t0 = b[o]
             o += 1
@@ -564,6 +606,9 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatReques
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.topic_partitions = l1
     t1 = b[o]
     o += 1
@@ -573,10 +618,11 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatReques
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: ConsumerGroupHeartbeatRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: ConsumerGroupHeartbeatRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.group_id
     if s0 is None:
@@ -624,6 +670,10 @@ def _write_request_1(m: ConsumerGroupHeartbeatRequest, parts: list, chunks: list
             n5 = len(s10) + 1
             add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'subscribed_topic_names[]'))
             add(s10)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
     s11 = m.subscribed_topic_regex
     if s11 is None:
         add(b"\0")
@@ -654,7 +704,12 @@ def _write_request_1(m: ConsumerGroupHeartbeatRequest, parts: list, chunks: list
             n9 = len(s16)
             add(COMPACT_INT32S[n9](n9 + 1, *s16) if n9 < INT32S_BELOW else write_int32s(s16, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1,)
@@ -668,7 +723,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ConsumerGroupHeartbeatRequest", version, error) from error
 
@@ -680,7 +737,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> ConsumerG
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("ConsumerGroupHeartbeatRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[ConsumerGroupHeartbeatRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(68, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("ConsumerGroupHeartbeatRequest", version, error) from error
 
@@ -692,7 +763,8 @@ def write_request(version: int, request: ConsumerGroupHeartbeatRequest) -> list[
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ConsumerGroupHeartbeatRequest", version, error) from error
     if parts:
@@ -700,7 +772,9 @@ def write_request(version: int, request: ConsumerGroupHeartbeatRequest) -> list[
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerGroupHeartbeatResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ConsumerGroupHeartbeatResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -740,6 +814,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatRespo
         n3 -= 1
         if n3 < 0 or n3 * 18 > end - o:
             too_many('assignment.topic_partitions', n3, end - o)
+        k += n3
         l0 = []
         for _ in range(n3):
             v1 = new(TopicPartitions)
@@ -753,7 +828,12 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatRespo
             if n4 < INT32S_BELOW:
                 v1.partitions = list(READ_INT32S[n4](b, o))
             else:
-                v1.partitions = list(unpack_from(f">{n4}i", b, o))
+                k += n4 // NUMBERS_PER_ELEMENT
+                v1.partitions = l1 = []
+                for a0 in range(0, n4, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l1 += unpack_from(f">{min(n4 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n4 * 4
             t0 = b[o]
             o += 1
@@ -762,6 +842,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatRespo
             if t0:
                 o = skip_tags(b, o, t0)
             l0.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.topic_partitions = l0
         t1 = b[o]
         o += 1
@@ -778,10 +861,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ConsumerGroupHeartbeatRespo
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: ConsumerGroupHeartbeatResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: ConsumerGroupHeartbeatResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.error_message
     if s0 is None:
@@ -819,8 +903,13 @@ def _write_response_0(m: ConsumerGroupHeartbeatResponse, parts: list, chunks: li
             n3 = len(s6)
             add(COMPACT_INT32S[n3](n3 + 1, *s6) if n3 < INT32S_BELOW else write_int32s(s6, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0,)
@@ -834,7 +923,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ConsumerGroupHeartbeatResponse", version, error) from error
 
@@ -846,7 +937,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Consumer
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ConsumerGroupHeartbeatResponse", version, error) from error
 
@@ -858,9 +951,25 @@ def write_response(version: int, response: ConsumerGroupHeartbeatResponse) -> li
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ConsumerGroupHeartbeatResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: ConsumerGroupHeartbeatResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(68, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("ConsumerGroupHeartbeatResponse", version, error) from error

@@ -12,9 +12,14 @@ Subscription versions: 0 topics and user data; 1 owned partitions, for cooperati
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     Chunk,
@@ -159,13 +164,16 @@ class ConsumerProtocolAssignment:
         return f"ConsumerProtocolAssignment(assigned_partitions={self.assigned_partitions!r}, user_data={self.user_data!r})"
 
 
-def _read_consumer_protocol_subscription_0(b: memoryview, o: int) -> tuple[ConsumerProtocolSubscription, int]:
+def _read_consumer_protocol_subscription_0(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerProtocolSubscription, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ConsumerProtocolSubscription)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 2 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1, = R_h(b, o)
@@ -177,6 +185,9 @@ def _read_consumer_protocol_subscription_0(b: memoryview, o: int) -> tuple[Consu
         else:
             negative_length('topics[]', n1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     n2, = R_i(b, o)
     o += 4
@@ -193,10 +204,11 @@ def _read_consumer_protocol_subscription_0(b: memoryview, o: int) -> tuple[Consu
     m.rack_id = None
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_consumer_protocol_subscription_0(m: ConsumerProtocolSubscription, parts: list, chunks: list) -> None:
+def _write_consumer_protocol_subscription_0(m: ConsumerProtocolSubscription, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -209,21 +221,29 @@ def _write_consumer_protocol_subscription_0(m: ConsumerProtocolSubscription, par
         s2 = s1.encode()
         add(W_h(len(s2)))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s3 = m.user_data
     if s3 is None:
         add(W_i(-1))
     else:
         add(W_i(len(s3)))
         add(s3)
+    yield
 
 
-def _read_consumer_protocol_subscription_1(b: memoryview, o: int) -> tuple[ConsumerProtocolSubscription, int]:
+def _read_consumer_protocol_subscription_1(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerProtocolSubscription, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ConsumerProtocolSubscription)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 2 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1, = R_h(b, o)
@@ -235,6 +255,9 @@ def _read_consumer_protocol_subscription_1(b: memoryview, o: int) -> tuple[Consu
         else:
             negative_length('topics[]', n1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     n2, = R_i(b, o)
     o += 4
@@ -250,6 +273,7 @@ def _read_consumer_protocol_subscription_1(b: memoryview, o: int) -> tuple[Consu
     o += 4
     if n3 < 0 or n3 * 6 > end - o:
         too_many('owned_partitions', n3, end - o)
+    k += n3
     l1 = []
     for _ in range(n3):
         v1 = new(TopicPartition)
@@ -268,18 +292,27 @@ def _read_consumer_protocol_subscription_1(b: memoryview, o: int) -> tuple[Consu
         if n5 < INT32S_BELOW:
             v1.partitions = list(READ_INT32S[n5](b, o))
         else:
-            v1.partitions = list(unpack_from(f">{n5}i", b, o))
+            k += n5 // NUMBERS_PER_ELEMENT
+            v1.partitions = l2 = []
+            for a0 in range(0, n5, NUMBERS_PER_SLICE):
+                if a0:
+                    yield k
+                l2 += unpack_from(f">{min(n5 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
         o += n5 * 4
         l1.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.owned_partitions = l1
     m.generation_id = -1
     m.rack_id = None
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_consumer_protocol_subscription_1(m: ConsumerProtocolSubscription, parts: list, chunks: list) -> None:
+def _write_consumer_protocol_subscription_1(m: ConsumerProtocolSubscription, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -292,6 +325,10 @@ def _write_consumer_protocol_subscription_1(m: ConsumerProtocolSubscription, par
         s2 = s1.encode()
         add(W_h(len(s2)))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s3 = m.user_data
     if s3 is None:
         add(W_i(-1))
@@ -314,15 +351,23 @@ def _write_consumer_protocol_subscription_1(m: ConsumerProtocolSubscription, par
             null_not_allowed('owned_partitions[].partitions')
         n0 = len(s7)
         add(INT32S[n0](n0, *s7) if n0 < INT32S_BELOW else write_int32s(s7, False))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_consumer_protocol_subscription_2(b: memoryview, o: int) -> tuple[ConsumerProtocolSubscription, int]:
+def _read_consumer_protocol_subscription_2(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerProtocolSubscription, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ConsumerProtocolSubscription)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 2 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1, = R_h(b, o)
@@ -334,6 +379,9 @@ def _read_consumer_protocol_subscription_2(b: memoryview, o: int) -> tuple[Consu
         else:
             negative_length('topics[]', n1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     n2, = R_i(b, o)
     o += 4
@@ -349,6 +397,7 @@ def _read_consumer_protocol_subscription_2(b: memoryview, o: int) -> tuple[Consu
     o += 4
     if n3 < 0 or n3 * 6 > end - o:
         too_many('owned_partitions', n3, end - o)
+    k += n3
     l1 = []
     for _ in range(n3):
         v1 = new(TopicPartition)
@@ -367,19 +416,28 @@ def _read_consumer_protocol_subscription_2(b: memoryview, o: int) -> tuple[Consu
         if n5 < INT32S_BELOW:
             v1.partitions = list(READ_INT32S[n5](b, o))
         else:
-            v1.partitions = list(unpack_from(f">{n5}i", b, o))
+            k += n5 // NUMBERS_PER_ELEMENT
+            v1.partitions = l2 = []
+            for a0 in range(0, n5, NUMBERS_PER_SLICE):
+                if a0:
+                    yield k
+                l2 += unpack_from(f">{min(n5 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
         o += n5 * 4
         l1.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.owned_partitions = l1
     m.rack_id = None
     m.generation_id, = R_i(b, o)
     o += 4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_consumer_protocol_subscription_2(m: ConsumerProtocolSubscription, parts: list, chunks: list) -> None:
+def _write_consumer_protocol_subscription_2(m: ConsumerProtocolSubscription, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -392,6 +450,10 @@ def _write_consumer_protocol_subscription_2(m: ConsumerProtocolSubscription, par
         s2 = s1.encode()
         add(W_h(len(s2)))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s3 = m.user_data
     if s3 is None:
         add(W_i(-1))
@@ -414,16 +476,24 @@ def _write_consumer_protocol_subscription_2(m: ConsumerProtocolSubscription, par
             null_not_allowed('owned_partitions[].partitions')
         n0 = len(s7)
         add(INT32S[n0](n0, *s7) if n0 < INT32S_BELOW else write_int32s(s7, False))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_i(m.generation_id))
+    yield
 
 
-def _read_consumer_protocol_subscription_3(b: memoryview, o: int) -> tuple[ConsumerProtocolSubscription, int]:
+def _read_consumer_protocol_subscription_3(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerProtocolSubscription, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ConsumerProtocolSubscription)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 2 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1, = R_h(b, o)
@@ -435,6 +505,9 @@ def _read_consumer_protocol_subscription_3(b: memoryview, o: int) -> tuple[Consu
         else:
             negative_length('topics[]', n1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     n2, = R_i(b, o)
     o += 4
@@ -450,6 +523,7 @@ def _read_consumer_protocol_subscription_3(b: memoryview, o: int) -> tuple[Consu
     o += 4
     if n3 < 0 or n3 * 6 > end - o:
         too_many('owned_partitions', n3, end - o)
+    k += n3
     l1 = []
     for _ in range(n3):
         v1 = new(TopicPartition)
@@ -468,9 +542,17 @@ def _read_consumer_protocol_subscription_3(b: memoryview, o: int) -> tuple[Consu
         if n5 < INT32S_BELOW:
             v1.partitions = list(READ_INT32S[n5](b, o))
         else:
-            v1.partitions = list(unpack_from(f">{n5}i", b, o))
+            k += n5 // NUMBERS_PER_ELEMENT
+            v1.partitions = l2 = []
+            for a0 in range(0, n5, NUMBERS_PER_SLICE):
+                if a0:
+                    yield k
+                l2 += unpack_from(f">{min(n5 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
         o += n5 * 4
         l1.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.owned_partitions = l1
     m.generation_id, n6 = R_ih(b, o)
     o += 6
@@ -484,10 +566,11 @@ def _read_consumer_protocol_subscription_3(b: memoryview, o: int) -> tuple[Consu
         negative_length('rack_id', n6)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_consumer_protocol_subscription_3(m: ConsumerProtocolSubscription, parts: list, chunks: list) -> None:
+def _write_consumer_protocol_subscription_3(m: ConsumerProtocolSubscription, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -500,6 +583,10 @@ def _write_consumer_protocol_subscription_3(m: ConsumerProtocolSubscription, par
         s2 = s1.encode()
         add(W_h(len(s2)))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s3 = m.user_data
     if s3 is None:
         add(W_i(-1))
@@ -522,6 +609,10 @@ def _write_consumer_protocol_subscription_3(m: ConsumerProtocolSubscription, par
             null_not_allowed('owned_partitions[].partitions')
         n0 = len(s7)
         add(INT32S[n0](n0, *s7) if n0 < INT32S_BELOW else write_int32s(s7, False))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s8 = m.rack_id
     if s8 is None:
         add(W_ih(m.generation_id, -1))
@@ -529,6 +620,7 @@ def _write_consumer_protocol_subscription_3(m: ConsumerProtocolSubscription, par
         s9 = s8.encode()
         add(W_ih(m.generation_id, len(s9)))
         add(s9)
+    yield
 
 
 _CONSUMER_PROTOCOL_SUBSCRIPTION_READERS = (_read_consumer_protocol_subscription_0, _read_consumer_protocol_subscription_1, _read_consumer_protocol_subscription_2, _read_consumer_protocol_subscription_3,)
@@ -542,7 +634,9 @@ def read_consumer_protocol_subscription_at(version: int, buffer: memoryview, off
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_PROTOCOL_SUBSCRIPTION_READERS[version](buffer, offset)
+        for found in _CONSUMER_PROTOCOL_SUBSCRIPTION_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ConsumerProtocolSubscription", version, error) from error
 
@@ -554,7 +648,9 @@ def read_consumer_protocol_subscription(version: int, buffer: memoryview, offset
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_PROTOCOL_SUBSCRIPTION_READERS[version](buffer, offset)[0]
+        for found in _CONSUMER_PROTOCOL_SUBSCRIPTION_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ConsumerProtocolSubscription", version, error) from error
 
@@ -566,7 +662,8 @@ def write_consumer_protocol_subscription(version: int, value: ConsumerProtocolSu
     parts: list = []
     chunks: list = []
     try:
-        _CONSUMER_PROTOCOL_SUBSCRIPTION_WRITERS[version](value, parts, chunks)
+        for _ in _CONSUMER_PROTOCOL_SUBSCRIPTION_WRITERS[version](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ConsumerProtocolSubscription", version, error) from error
     if parts:
@@ -574,13 +671,16 @@ def write_consumer_protocol_subscription(version: int, value: ConsumerProtocolSu
     return chunks
 
 
-def _read_consumer_protocol_assignment_0(b: memoryview, o: int) -> tuple[ConsumerProtocolAssignment, int]:
+def _read_consumer_protocol_assignment_0(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerProtocolAssignment, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ConsumerProtocolAssignment)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 6 > end - o:
         too_many('assigned_partitions', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ConsumerProtocolAssignmentTopicPartition)
@@ -599,9 +699,17 @@ def _read_consumer_protocol_assignment_0(b: memoryview, o: int) -> tuple[Consume
         if n2 < INT32S_BELOW:
             v0.partitions = list(READ_INT32S[n2](b, o))
         else:
-            v0.partitions = list(unpack_from(f">{n2}i", b, o))
+            k += n2 // NUMBERS_PER_ELEMENT
+            v0.partitions = l1 = []
+            for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                if a0:
+                    yield k
+                l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
         o += n2 * 4
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.assigned_partitions = l0
     n3, = R_i(b, o)
     o += 4
@@ -615,10 +723,11 @@ def _read_consumer_protocol_assignment_0(b: memoryview, o: int) -> tuple[Consume
         negative_length('user_data', n3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_consumer_protocol_assignment_0(m: ConsumerProtocolAssignment, parts: list, chunks: list) -> None:
+def _write_consumer_protocol_assignment_0(m: ConsumerProtocolAssignment, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.assigned_partitions
     if s0 is None:
@@ -636,12 +745,17 @@ def _write_consumer_protocol_assignment_0(m: ConsumerProtocolAssignment, parts: 
             null_not_allowed('assigned_partitions[].partitions')
         n0 = len(s3)
         add(INT32S[n0](n0, *s3) if n0 < INT32S_BELOW else write_int32s(s3, False))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s4 = m.user_data
     if s4 is None:
         add(W_i(-1))
     else:
         add(W_i(len(s4)))
         add(s4)
+    yield
 
 
 _CONSUMER_PROTOCOL_ASSIGNMENT_READERS = (_read_consumer_protocol_assignment_0, _read_consumer_protocol_assignment_0, _read_consumer_protocol_assignment_0, _read_consumer_protocol_assignment_0,)
@@ -655,7 +769,9 @@ def read_consumer_protocol_assignment_at(version: int, buffer: memoryview, offse
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_PROTOCOL_ASSIGNMENT_READERS[version](buffer, offset)
+        for found in _CONSUMER_PROTOCOL_ASSIGNMENT_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ConsumerProtocolAssignment", version, error) from error
 
@@ -667,7 +783,9 @@ def read_consumer_protocol_assignment(version: int, buffer: memoryview, offset: 
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_PROTOCOL_ASSIGNMENT_READERS[version](buffer, offset)[0]
+        for found in _CONSUMER_PROTOCOL_ASSIGNMENT_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ConsumerProtocolAssignment", version, error) from error
 
@@ -679,7 +797,8 @@ def write_consumer_protocol_assignment(version: int, value: ConsumerProtocolAssi
     parts: list = []
     chunks: list = []
     try:
-        _CONSUMER_PROTOCOL_ASSIGNMENT_WRITERS[version](value, parts, chunks)
+        for _ in _CONSUMER_PROTOCOL_ASSIGNMENT_WRITERS[version](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ConsumerProtocolAssignment", version, error) from error
     if parts:

@@ -23,9 +23,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -144,7 +147,7 @@ class ControlledShutdownResponse:
         return f"ControlledShutdownResponse(error_code={self.error_code!r}, remaining_partitions={self.remaining_partitions!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[ControlledShutdownRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[ControlledShutdownRequest, int]]:
     end = len(b)
     m = new(ControlledShutdownRequest)
     m.broker_epoch = -1
@@ -152,30 +155,32 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ControlledShutdownRequest, i
     o += 4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: ControlledShutdownRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: ControlledShutdownRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_i(m.broker_id))
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[ControlledShutdownRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[ControlledShutdownRequest, int]]:
     end = len(b)
     m = new(ControlledShutdownRequest)
     m.broker_id, m.broker_epoch = R_iq(b, o)
     o += 12
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: ControlledShutdownRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: ControlledShutdownRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_iq(m.broker_id, m.broker_epoch))
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[ControlledShutdownRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[ControlledShutdownRequest, int]]:
     end = len(b)
     m = new(ControlledShutdownRequest)
     m.broker_id, m.broker_epoch, t0 = R_iqB(b, o)
@@ -186,12 +191,13 @@ def _read_request_3(b: memoryview, o: int) -> tuple[ControlledShutdownRequest, i
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: ControlledShutdownRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: ControlledShutdownRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_iqx(m.broker_id, m.broker_epoch))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2, _read_request_3,)
@@ -205,7 +211,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ControlledShutdownRequest", version, error) from error
 
@@ -217,7 +225,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> Controlle
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("ControlledShutdownRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[ControlledShutdownRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(7, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("ControlledShutdownRequest", version, error) from error
 
@@ -229,7 +251,8 @@ def write_request(version: int, request: ControlledShutdownRequest) -> list[Chun
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ControlledShutdownRequest", version, error) from error
     if parts:
@@ -237,13 +260,16 @@ def write_request(version: int, request: ControlledShutdownRequest) -> list[Chun
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[ControlledShutdownResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[ControlledShutdownResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ControlledShutdownResponse)
     m.error_code, n0 = R_hi(b, o)
     o += 6
     if n0 < 0 or n0 * 6 > end - o:
         too_many('remaining_partitions', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(RemainingPartition)
@@ -258,13 +284,17 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ControlledShutdownResponse,
         v0.partition_index, = R_i(b, o)
         o += 4
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.remaining_partitions = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: ControlledShutdownResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: ControlledShutdownResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.remaining_partitions
     if s0 is None:
@@ -278,9 +308,16 @@ def _write_response_0(m: ControlledShutdownResponse, parts: list, chunks: list) 
         add(W_h(len(s2)))
         add(s2)
         add(W_i(v0.partition_index))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_3(b: memoryview, o: int) -> tuple[ControlledShutdownResponse, int]:
+def _read_response_3(b: memoryview, o: int) -> Iterator[int | tuple[ControlledShutdownResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ControlledShutdownResponse)
     m.error_code, n0 = R_hB(b, o)
@@ -290,6 +327,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ControlledShutdownResponse,
     n0 -= 1
     if n0 < 0 or n0 * 6 > end - o:
         too_many('remaining_partitions', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(RemainingPartition)
@@ -312,6 +350,9 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ControlledShutdownResponse,
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.remaining_partitions = l0
     t1 = b[o]
     o += 1
@@ -321,10 +362,11 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ControlledShutdownResponse,
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_3(m: ControlledShutdownResponse, parts: list, chunks: list) -> None:
+def _write_response_3(m: ControlledShutdownResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.remaining_partitions
     if s0 is None:
@@ -341,7 +383,12 @@ def _write_response_3(m: ControlledShutdownResponse, parts: list, chunks: list) 
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'remaining_partitions[].topic_name'))
         add(s2)
         add(W_ix(v0.partition_index))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_0, _read_response_3,)
@@ -355,7 +402,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ControlledShutdownResponse", version, error) from error
 
@@ -367,7 +416,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Controll
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ControlledShutdownResponse", version, error) from error
 
@@ -379,9 +430,25 @@ def write_response(version: int, response: ControlledShutdownResponse) -> list[C
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ControlledShutdownResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: ControlledShutdownResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(7, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("ControlledShutdownResponse", version, error) from error

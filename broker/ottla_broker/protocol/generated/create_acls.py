@@ -19,9 +19,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -186,13 +189,16 @@ class CreateAclsResponse:
         return f"CreateAclsResponse(throttle_time_ms={self.throttle_time_ms!r}, results={self.results!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[CreateAclsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[CreateAclsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(CreateAclsRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 9 > end - o:
         too_many('creations', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AclCreation)
@@ -224,13 +230,17 @@ def _read_request_0(b: memoryview, o: int) -> tuple[CreateAclsRequest, int]:
         v0.operation, v0.permission_type = R_bb(b, o)
         o += 2
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.creations = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: CreateAclsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: CreateAclsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.creations
     if s0 is None:
@@ -258,15 +268,23 @@ def _write_request_0(m: CreateAclsRequest, parts: list, chunks: list) -> None:
         add(W_h(len(s6)))
         add(s6)
         add(W_bb(v0.operation, v0.permission_type))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[CreateAclsRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[CreateAclsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(CreateAclsRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 10 > end - o:
         too_many('creations', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AclCreation)
@@ -297,13 +315,17 @@ def _read_request_1(b: memoryview, o: int) -> tuple[CreateAclsRequest, int]:
         v0.operation, v0.permission_type = R_bb(b, o)
         o += 2
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.creations = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: CreateAclsRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: CreateAclsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.creations
     if s0 is None:
@@ -329,9 +351,16 @@ def _write_request_1(m: CreateAclsRequest, parts: list, chunks: list) -> None:
         add(W_h(len(s6)))
         add(s6)
         add(W_bb(v0.operation, v0.permission_type))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[CreateAclsRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[CreateAclsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(CreateAclsRequest)
     n0 = b[o]
@@ -341,6 +370,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[CreateAclsRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 8 > end - o:
         too_many('creations', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AclCreation)
@@ -387,6 +417,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[CreateAclsRequest, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.creations = l0
     t1 = b[o]
     o += 1
@@ -396,10 +429,11 @@ def _read_request_2(b: memoryview, o: int) -> tuple[CreateAclsRequest, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: CreateAclsRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: CreateAclsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.creations
     if s0 is None:
@@ -431,7 +465,12 @@ def _write_request_2(m: CreateAclsRequest, parts: list, chunks: list) -> None:
         add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'creations[].host'))
         add(s6)
         add(W_bbx(v0.operation, v0.permission_type))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2, _read_request_2,)
@@ -445,7 +484,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("CreateAclsRequest", version, error) from error
 
@@ -457,7 +498,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> CreateAcl
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("CreateAclsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[CreateAclsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(30, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("CreateAclsRequest", version, error) from error
 
@@ -469,7 +524,8 @@ def write_request(version: int, request: CreateAclsRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("CreateAclsRequest", version, error) from error
     if parts:
@@ -477,13 +533,16 @@ def write_request(version: int, request: CreateAclsRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[CreateAclsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[CreateAclsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(CreateAclsResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 4 > end - o:
         too_many('results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AclCreationResult)
@@ -498,13 +557,17 @@ def _read_response_0(b: memoryview, o: int) -> tuple[CreateAclsResponse, int]:
         else:
             negative_length('results[].error_message', n1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: CreateAclsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: CreateAclsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.results
     if s0 is None:
@@ -518,9 +581,16 @@ def _write_response_0(m: CreateAclsResponse, parts: list, chunks: list) -> None:
             s2 = s1.encode()
             add(W_hh(v0.error_code, len(s2)))
             add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[CreateAclsResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[CreateAclsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(CreateAclsResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -530,6 +600,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[CreateAclsResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 4 > end - o:
         too_many('results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AclCreationResult)
@@ -552,6 +623,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[CreateAclsResponse, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results = l0
     t1 = b[o]
     o += 1
@@ -561,10 +635,11 @@ def _read_response_2(b: memoryview, o: int) -> tuple[CreateAclsResponse, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: CreateAclsResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: CreateAclsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.results
     if s0 is None:
@@ -583,7 +658,12 @@ def _write_response_2(m: CreateAclsResponse, parts: list, chunks: list) -> None:
             add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'results[].error_message'))
             add(s2)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2, _read_response_2,)
@@ -597,7 +677,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("CreateAclsResponse", version, error) from error
 
@@ -609,7 +691,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> CreateAc
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("CreateAclsResponse", version, error) from error
 
@@ -621,9 +705,25 @@ def write_response(version: int, response: CreateAclsResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("CreateAclsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: CreateAclsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(30, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("CreateAclsResponse", version, error) from error

@@ -18,9 +18,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -177,7 +180,9 @@ class CreateDelegationTokenResponse:
         return f"CreateDelegationTokenResponse(error_code={self.error_code!r}, principal_type={self.principal_type!r}, principal_name={self.principal_name!r}, token_requester_principal_type={self.token_requester_principal_type!r}, token_requester_principal_name={self.token_requester_principal_name!r}, issue_timestamp_ms={self.issue_timestamp_ms!r}, expiry_timestamp_ms={self.expiry_timestamp_ms!r}, max_timestamp_ms={self.max_timestamp_ms!r}, token_id={self.token_id!r}, hmac={self.hmac!r}, throttle_time_ms={self.throttle_time_ms!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[CreateDelegationTokenRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[CreateDelegationTokenRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(CreateDelegationTokenRequest)
     m.owner_principal_type = ''
@@ -186,6 +191,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[CreateDelegationTokenRequest
     o += 4
     if n0 < 0 or n0 * 4 > end - o:
         too_many('renewers', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(CreatableRenewers)
@@ -206,15 +212,19 @@ def _read_request_0(b: memoryview, o: int) -> tuple[CreateDelegationTokenRequest
         else:
             negative_length('renewers[].principal_name', n2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.renewers = l0
     m.max_lifetime_ms, = R_q(b, o)
     o += 8
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: CreateDelegationTokenRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: CreateDelegationTokenRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.owner_principal_type is None or m.owner_principal_type:
         not_in_version('owner_principal_type', m.owner_principal_type)
@@ -237,10 +247,17 @@ def _write_request_0(m: CreateDelegationTokenRequest, parts: list, chunks: list)
         s4 = s3.encode()
         add(W_h(len(s4)))
         add(s4)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_q(m.max_lifetime_ms))
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[CreateDelegationTokenRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[CreateDelegationTokenRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(CreateDelegationTokenRequest)
     m.owner_principal_type = ''
@@ -252,6 +269,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[CreateDelegationTokenRequest
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('renewers', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(CreatableRenewers)
@@ -286,6 +304,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[CreateDelegationTokenRequest
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.renewers = l0
     m.max_lifetime_ms, t1 = R_qB(b, o)
     o += 9
@@ -295,10 +316,11 @@ def _read_request_2(b: memoryview, o: int) -> tuple[CreateDelegationTokenRequest
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: CreateDelegationTokenRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: CreateDelegationTokenRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.owner_principal_type is None or m.owner_principal_type:
         not_in_version('owner_principal_type', m.owner_principal_type)
@@ -325,10 +347,17 @@ def _write_request_2(m: CreateDelegationTokenRequest, parts: list, chunks: list)
         add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'renewers[].principal_name'))
         add(s4)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_qx(m.max_lifetime_ms))
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[CreateDelegationTokenRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[CreateDelegationTokenRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(CreateDelegationTokenRequest)
     n0 = b[o]
@@ -362,6 +391,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[CreateDelegationTokenRequest
     n2 -= 1
     if n2 < 0 or n2 * 3 > end - o:
         too_many('renewers', n2, end - o)
+    k += n2
     l0 = []
     for _ in range(n2):
         v0 = new(CreatableRenewers)
@@ -396,6 +426,9 @@ def _read_request_3(b: memoryview, o: int) -> tuple[CreateDelegationTokenRequest
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.renewers = l0
     m.max_lifetime_ms, t1 = R_qB(b, o)
     o += 9
@@ -405,10 +438,11 @@ def _read_request_3(b: memoryview, o: int) -> tuple[CreateDelegationTokenRequest
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: CreateDelegationTokenRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: CreateDelegationTokenRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.owner_principal_type
     if s0 is None:
@@ -447,7 +481,12 @@ def _write_request_3(m: CreateDelegationTokenRequest, parts: list, chunks: list)
         add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'renewers[].principal_name'))
         add(s8)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_qx(m.max_lifetime_ms))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2, _read_request_3,)
@@ -461,7 +500,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("CreateDelegationTokenRequest", version, error) from error
 
@@ -473,7 +514,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> CreateDel
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("CreateDelegationTokenRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[CreateDelegationTokenRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(38, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("CreateDelegationTokenRequest", version, error) from error
 
@@ -485,7 +540,8 @@ def write_request(version: int, request: CreateDelegationTokenRequest) -> list[C
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("CreateDelegationTokenRequest", version, error) from error
     if parts:
@@ -493,7 +549,7 @@ def write_request(version: int, request: CreateDelegationTokenRequest) -> list[C
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[CreateDelegationTokenResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[CreateDelegationTokenResponse, int]]:
     end = len(b)
     m = new(CreateDelegationTokenResponse)
     m.error_code, n0 = R_hh(b, o)
@@ -534,10 +590,10 @@ def _read_response_0(b: memoryview, o: int) -> tuple[CreateDelegationTokenRespon
     o += 4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: CreateDelegationTokenResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: CreateDelegationTokenResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.token_requester_principal_type:
         not_in_version('token_requester_principal_type', m.token_requester_principal_type)
@@ -567,9 +623,10 @@ def _write_response_0(m: CreateDelegationTokenResponse, parts: list, chunks: lis
     add(W_i(len(s6)))
     add(s6)
     add(W_i(m.throttle_time_ms))
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[CreateDelegationTokenResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[CreateDelegationTokenResponse, int]]:
     end = len(b)
     m = new(CreateDelegationTokenResponse)
     m.error_code, n0 = R_hB(b, o)
@@ -628,10 +685,10 @@ def _read_response_2(b: memoryview, o: int) -> tuple[CreateDelegationTokenRespon
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: CreateDelegationTokenResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: CreateDelegationTokenResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.token_requester_principal_type:
         not_in_version('token_requester_principal_type', m.token_requester_principal_type)
@@ -667,9 +724,10 @@ def _write_response_2(m: CreateDelegationTokenResponse, parts: list, chunks: lis
     add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
     add(s6)
     add(W_ix(m.throttle_time_ms))
+    yield
 
 
-def _read_response_3(b: memoryview, o: int) -> tuple[CreateDelegationTokenResponse, int]:
+def _read_response_3(b: memoryview, o: int) -> Iterator[int | tuple[CreateDelegationTokenResponse, int]]:
     end = len(b)
     m = new(CreateDelegationTokenResponse)
     m.error_code, n0 = R_hB(b, o)
@@ -750,10 +808,10 @@ def _read_response_3(b: memoryview, o: int) -> tuple[CreateDelegationTokenRespon
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_3(m: CreateDelegationTokenResponse, parts: list, chunks: list) -> None:
+def _write_response_3(m: CreateDelegationTokenResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.principal_type
     if s0 is None:
@@ -799,6 +857,7 @@ def _write_response_3(m: CreateDelegationTokenResponse, parts: list, chunks: lis
     add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
     add(s10)
     add(W_ix(m.throttle_time_ms))
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2, _read_response_3,)
@@ -812,7 +871,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("CreateDelegationTokenResponse", version, error) from error
 
@@ -824,7 +885,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> CreateDe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("CreateDelegationTokenResponse", version, error) from error
 
@@ -836,9 +899,25 @@ def write_response(version: int, response: CreateDelegationTokenResponse) -> lis
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("CreateDelegationTokenResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: CreateDelegationTokenResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(38, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("CreateDelegationTokenResponse", version, error) from error

@@ -27,9 +27,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -216,13 +221,16 @@ class CreatePartitionsResponse:
         return f"CreatePartitionsResponse(throttle_time_ms={self.throttle_time_ms!r}, results={self.results!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[CreatePartitionsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[CreatePartitionsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(CreatePartitionsRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 10 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(CreatePartitionsTopic)
@@ -241,6 +249,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[CreatePartitionsRequest, int
         else:
             if n2 < 0 or n2 * 4 > end - o:
                 too_many('topics[].assignments', n2, end - o)
+            k += n2
             l1 = []
             for _ in range(n2):
                 v1 = new(CreatePartitionsAssignment)
@@ -251,20 +260,32 @@ def _read_request_0(b: memoryview, o: int) -> tuple[CreatePartitionsRequest, int
                 if n3 < INT32S_BELOW:
                     v1.broker_ids = list(READ_INT32S[n3](b, o))
                 else:
-                    v1.broker_ids = list(unpack_from(f">{n3}i", b, o))
+                    k += n3 // NUMBERS_PER_ELEMENT
+                    v1.broker_ids = l2 = []
+                    for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                        if a0:
+                            yield k
+                        l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
                 o += n3 * 4
                 l1.append(v1)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v0.assignments = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.timeout_ms, m.validate_only = R_it(b, o)
     o += 5
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: CreatePartitionsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: CreatePartitionsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -288,10 +309,21 @@ def _write_request_0(m: CreatePartitionsRequest, parts: list, chunks: list) -> N
                     null_not_allowed('topics[].assignments[].broker_ids')
                 n0 = len(s4)
                 add(INT32S[n0](n0, *s4) if n0 < INT32S_BELOW else write_int32s(s4, False))
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_it(m.timeout_ms, m.validate_only))
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[CreatePartitionsRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[CreatePartitionsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(CreatePartitionsRequest)
     n0 = b[o]
@@ -301,6 +333,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[CreatePartitionsRequest, int
     n0 -= 1
     if n0 < 0 or n0 * 7 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(CreatePartitionsTopic)
@@ -326,6 +359,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[CreatePartitionsRequest, int
         else:
             if n2 < 0 or n2 * 2 > end - o:
                 too_many('topics[].assignments', n2, end - o)
+            k += n2
             l1 = []
             for _ in range(n2):
                 v1 = new(CreatePartitionsAssignment)
@@ -339,7 +373,12 @@ def _read_request_2(b: memoryview, o: int) -> tuple[CreatePartitionsRequest, int
                 if n3 < INT32S_BELOW:
                     v1.broker_ids = list(READ_INT32S[n3](b, o))
                 else:
-                    v1.broker_ids = list(unpack_from(f">{n3}i", b, o))
+                    k += n3 // NUMBERS_PER_ELEMENT
+                    v1.broker_ids = l2 = []
+                    for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                        if a0:
+                            yield k
+                        l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
                 o += n3 * 4
                 t0 = b[o]
                 o += 1
@@ -348,6 +387,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[CreatePartitionsRequest, int
                 if t0:
                     o = skip_tags(b, o, t0)
                 l1.append(v1)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v0.assignments = l1
         t1 = b[o]
         o += 1
@@ -356,6 +398,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[CreatePartitionsRequest, int
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.timeout_ms, m.validate_only, t2 = R_itB(b, o)
     o += 6
@@ -365,10 +410,11 @@ def _read_request_2(b: memoryview, o: int) -> tuple[CreatePartitionsRequest, int
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: CreatePartitionsRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: CreatePartitionsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -397,8 +443,17 @@ def _write_request_2(m: CreatePartitionsRequest, parts: list, chunks: list) -> N
                 n3 = len(s4)
                 add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
                 add(b"\0")
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_itx(m.timeout_ms, m.validate_only))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2, _read_request_2,)
@@ -412,7 +467,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("CreatePartitionsRequest", version, error) from error
 
@@ -424,7 +481,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> CreatePar
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("CreatePartitionsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[CreatePartitionsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(37, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("CreatePartitionsRequest", version, error) from error
 
@@ -436,7 +507,8 @@ def write_request(version: int, request: CreatePartitionsRequest) -> list[Chunk]
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("CreatePartitionsRequest", version, error) from error
     if parts:
@@ -444,13 +516,16 @@ def write_request(version: int, request: CreatePartitionsRequest) -> list[Chunk]
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[CreatePartitionsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[CreatePartitionsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(CreatePartitionsResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 6 > end - o:
         too_many('results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(CreatePartitionsTopicResult)
@@ -473,13 +548,17 @@ def _read_response_0(b: memoryview, o: int) -> tuple[CreatePartitionsResponse, i
         else:
             negative_length('results[].error_message', n2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: CreatePartitionsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: CreatePartitionsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.results
     if s0 is None:
@@ -499,9 +578,16 @@ def _write_response_0(m: CreatePartitionsResponse, parts: list, chunks: list) ->
             s4 = s3.encode()
             add(W_hh(v0.error_code, len(s4)))
             add(s4)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[CreatePartitionsResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[CreatePartitionsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(CreatePartitionsResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -511,6 +597,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[CreatePartitionsResponse, i
     n0 -= 1
     if n0 < 0 or n0 * 5 > end - o:
         too_many('results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(CreatePartitionsTopicResult)
@@ -545,6 +632,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[CreatePartitionsResponse, i
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results = l0
     t1 = b[o]
     o += 1
@@ -554,10 +644,11 @@ def _read_response_2(b: memoryview, o: int) -> tuple[CreatePartitionsResponse, i
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: CreatePartitionsResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: CreatePartitionsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.results
     if s0 is None:
@@ -583,7 +674,12 @@ def _write_response_2(m: CreatePartitionsResponse, parts: list, chunks: list) ->
             add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'results[].error_message'))
             add(s4)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2, _read_response_2,)
@@ -597,7 +693,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("CreatePartitionsResponse", version, error) from error
 
@@ -609,7 +707,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> CreatePa
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("CreatePartitionsResponse", version, error) from error
 
@@ -621,9 +721,25 @@ def write_response(version: int, response: CreatePartitionsResponse) -> list[Chu
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("CreatePartitionsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: CreatePartitionsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(37, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("CreatePartitionsResponse", version, error) from error

@@ -38,9 +38,15 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
+    TAG_LIMIT,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -64,6 +70,7 @@ from ottla_broker.protocol.primitives import (
     tagged,
     too_long,
     too_many,
+    too_many_tags,
     unwritable,
     write_int32s,
     write_string_length,
@@ -328,13 +335,16 @@ class CreateTopicsResponse:
         return f"CreateTopicsResponse(throttle_time_ms={self.throttle_time_ms!r}, topics={self.topics!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[CreateTopicsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(CreateTopicsRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 16 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(CreatableTopic)
@@ -350,6 +360,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
         o += 10
         if n2 < 0 or n2 * 8 > end - o:
             too_many('topics[].assignments', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(CreatableReplicaAssignment)
@@ -360,15 +371,24 @@ def _read_request_0(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
             if n3 < INT32S_BELOW:
                 v1.broker_ids = list(READ_INT32S[n3](b, o))
             else:
-                v1.broker_ids = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.broker_ids = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.assignments = l1
         n4, = R_i(b, o)
         o += 4
         if n4 < 0 or n4 * 4 > end - o:
             too_many('topics[].configs', n4, end - o)
-        l2 = []
+        k += n4
+        l3 = []
         for _ in range(n4):
             v2 = new(CreatableTopicConfig)
             n5, = R_h(b, o)
@@ -389,19 +409,26 @@ def _read_request_0(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
                 v2.value = None
             else:
                 negative_length('topics[].configs[].value', n6)
-            l2.append(v2)
-        v0.configs = l2
+            l3.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
+        v0.configs = l3
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.validate_only = False
     m.timeout_ms, = R_i(b, o)
     o += 4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: CreateTopicsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: CreateTopicsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.validate_only:
         not_in_version('validate_only', m.validate_only)
@@ -427,6 +454,10 @@ def _write_request_0(m: CreateTopicsRequest, parts: list, chunks: list) -> None:
             add(W_i(v1.partition_index))
             n0 = len(s4)
             add(INT32S[n0](n0, *s4) if n0 < INT32S_BELOW else write_int32s(s4, False))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         s5 = v0.configs
         if s5 is None:
             null_not_allowed('topics[].configs')
@@ -445,16 +476,28 @@ def _write_request_0(m: CreateTopicsRequest, parts: list, chunks: list) -> None:
                 s9 = s8.encode()
                 add(W_h(len(s9)))
                 add(s9)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_i(m.timeout_ms))
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[CreateTopicsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(CreateTopicsRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 16 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(CreatableTopic)
@@ -470,6 +513,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
         o += 10
         if n2 < 0 or n2 * 8 > end - o:
             too_many('topics[].assignments', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(CreatableReplicaAssignment)
@@ -480,15 +524,24 @@ def _read_request_1(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
             if n3 < INT32S_BELOW:
                 v1.broker_ids = list(READ_INT32S[n3](b, o))
             else:
-                v1.broker_ids = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.broker_ids = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.assignments = l1
         n4, = R_i(b, o)
         o += 4
         if n4 < 0 or n4 * 4 > end - o:
             too_many('topics[].configs', n4, end - o)
-        l2 = []
+        k += n4
+        l3 = []
         for _ in range(n4):
             v2 = new(CreatableTopicConfig)
             n5, = R_h(b, o)
@@ -509,18 +562,25 @@ def _read_request_1(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
                 v2.value = None
             else:
                 negative_length('topics[].configs[].value', n6)
-            l2.append(v2)
-        v0.configs = l2
+            l3.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
+        v0.configs = l3
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.timeout_ms, m.validate_only = R_it(b, o)
     o += 5
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: CreateTopicsRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: CreateTopicsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -544,6 +604,10 @@ def _write_request_1(m: CreateTopicsRequest, parts: list, chunks: list) -> None:
             add(W_i(v1.partition_index))
             n0 = len(s4)
             add(INT32S[n0](n0, *s4) if n0 < INT32S_BELOW else write_int32s(s4, False))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         s5 = v0.configs
         if s5 is None:
             null_not_allowed('topics[].configs')
@@ -562,10 +626,21 @@ def _write_request_1(m: CreateTopicsRequest, parts: list, chunks: list) -> None:
                 s9 = s8.encode()
                 add(W_h(len(s9)))
                 add(s9)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_it(m.timeout_ms, m.validate_only))
+    yield
 
 
-def _read_request_5(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
+def _read_request_5(b: memoryview, o: int) -> Iterator[int | tuple[CreateTopicsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(CreateTopicsRequest)
     n0 = b[o]
@@ -575,6 +650,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 10 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(CreatableTopic)
@@ -597,6 +673,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
         n2 -= 1
         if n2 < 0 or n2 * 6 > end - o:
             too_many('topics[].assignments', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(CreatableReplicaAssignment)
@@ -610,7 +687,12 @@ def _read_request_5(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
             if n3 < INT32S_BELOW:
                 v1.broker_ids = list(READ_INT32S[n3](b, o))
             else:
-                v1.broker_ids = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.broker_ids = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             t0 = b[o]
             o += 1
@@ -619,6 +701,9 @@ def _read_request_5(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.assignments = l1
         n4 = b[o]
         o += 1
@@ -627,7 +712,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
         n4 -= 1
         if n4 < 0 or n4 * 3 > end - o:
             too_many('topics[].configs', n4, end - o)
-        l2 = []
+        k += n4
+        l3 = []
         for _ in range(n4):
             v2 = new(CreatableTopicConfig)
             n5 = b[o]
@@ -660,8 +746,11 @@ def _read_request_5(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
                 t1, o = read_uvarint_rest(b, o, t1)
             if t1:
                 o = skip_tags(b, o, t1)
-            l2.append(v2)
-        v0.configs = l2
+            l3.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
+        v0.configs = l3
         t2 = b[o]
         o += 1
         if t2 > 127:
@@ -669,6 +758,9 @@ def _read_request_5(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.timeout_ms, m.validate_only, t3 = R_itB(b, o)
     o += 6
@@ -678,10 +770,11 @@ def _read_request_5(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_5(m: CreateTopicsRequest, parts: list, chunks: list) -> None:
+def _write_request_5(m: CreateTopicsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -710,6 +803,10 @@ def _write_request_5(m: CreateTopicsRequest, parts: list, chunks: list) -> None:
             n3 = len(s4)
             add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         s5 = v0.configs
         if s5 is None:
             null_not_allowed('topics[].configs')
@@ -732,8 +829,17 @@ def _write_request_5(m: CreateTopicsRequest, parts: list, chunks: list) -> None:
                 add(UVARINT[n6] if n6 < 128 else write_string_length(n6, 'topics[].configs[].value'))
                 add(s9)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_itx(m.timeout_ms, m.validate_only))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_1, _read_request_1, _read_request_1, _read_request_5, _read_request_5, _read_request_5,)
@@ -747,7 +853,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("CreateTopicsRequest", version, error) from error
 
@@ -759,7 +867,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> CreateTop
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("CreateTopicsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[CreateTopicsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 7:
+        raise UnsupportedVersionError(19, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("CreateTopicsRequest", version, error) from error
 
@@ -771,7 +893,8 @@ def write_request(version: int, request: CreateTopicsRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("CreateTopicsRequest", version, error) from error
     if parts:
@@ -779,7 +902,9 @@ def write_request(version: int, request: CreateTopicsRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[CreateTopicsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(CreateTopicsResponse)
     m.throttle_time_ms = 0
@@ -787,6 +912,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
     o += 4
     if n0 < 0 or n0 * 4 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(CreatableTopicResult)
@@ -807,13 +933,17 @@ def _read_response_0(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
         v0.error_code, = R_h(b, o)
         o += 2
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: CreateTopicsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: CreateTopicsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -827,9 +957,16 @@ def _write_response_0(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
         add(W_h(len(s2)))
         add(s2)
         add(W_h(v0.error_code))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[CreateTopicsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(CreateTopicsResponse)
     m.throttle_time_ms = 0
@@ -837,6 +974,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
     o += 4
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(CreatableTopicResult)
@@ -864,13 +1002,17 @@ def _read_response_1(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
         v0.replication_factor = -1
         v0.configs = []
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: CreateTopicsResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: CreateTopicsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -890,15 +1032,23 @@ def _write_response_1(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
             s4 = s3.encode()
             add(W_hh(v0.error_code, len(s4)))
             add(s4)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[CreateTopicsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(CreateTopicsResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(CreatableTopicResult)
@@ -926,13 +1076,17 @@ def _read_response_2(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
         v0.replication_factor = -1
         v0.configs = []
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: CreateTopicsResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: CreateTopicsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -952,9 +1106,16 @@ def _write_response_2(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
             s4 = s3.encode()
             add(W_hh(v0.error_code, len(s4)))
             add(s4)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_5(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
+def _read_response_5(b: memoryview, o: int) -> Iterator[int | tuple[CreateTopicsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(CreateTopicsResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -964,6 +1125,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 12 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(CreatableTopicResult)
@@ -1003,6 +1165,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
         else:
             if n3 < 0 or n3 * 6 > end - o:
                 too_many('topics[].configs', n3, end - o)
+            k += n3
             l1 = []
             for _ in range(n3):
                 v1 = new(CreatableTopicConfigs)
@@ -1037,12 +1200,17 @@ def _read_response_5(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
                 if t0:
                     o = skip_tags(b, o, t0)
                 l1.append(v1)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v0.configs = l1
         t1 = b[o]
         o += 1
         if t1 > 127:
             t1, o = read_uvarint_rest(b, o, t1)
         if t1:
+            if t1 > TAG_LIMIT:
+                too_many_tags(t1)
             for _ in range(t1):
                 g0, o = read_uvarint(b, o)
                 z0, o = read_uvarint(b, o)
@@ -1055,6 +1223,9 @@ def _read_response_5(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
                 else:
                     o = e4
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t2 = b[o]
     o += 1
@@ -1064,10 +1235,11 @@ def _read_response_5(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_5(m: CreateTopicsResponse, parts: list, chunks: list) -> None:
+def _write_response_5(m: CreateTopicsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -1117,6 +1289,10 @@ def _write_response_5(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
                     add(s9)
                     add(W_tbt(v1.read_only, v1.config_source, v1.is_sensitive))
                 add(b"\0")
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
         if v0.topic_config_error_code:
             t0 = []
             if v0.topic_config_error_code:
@@ -1127,10 +1303,17 @@ def _write_response_5(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
             add(b"".join(t0))
         else:
             add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_7(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
+def _read_response_7(b: memoryview, o: int) -> Iterator[int | tuple[CreateTopicsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(CreateTopicsResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -1140,6 +1323,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 28 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(CreatableTopicResult)
@@ -1178,6 +1362,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
         else:
             if n3 < 0 or n3 * 6 > end - o:
                 too_many('topics[].configs', n3, end - o)
+            k += n3
             l1 = []
             for _ in range(n3):
                 v1 = new(CreatableTopicConfigs)
@@ -1212,12 +1397,17 @@ def _read_response_7(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
                 if t0:
                     o = skip_tags(b, o, t0)
                 l1.append(v1)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v0.configs = l1
         t1 = b[o]
         o += 1
         if t1 > 127:
             t1, o = read_uvarint_rest(b, o, t1)
         if t1:
+            if t1 > TAG_LIMIT:
+                too_many_tags(t1)
             for _ in range(t1):
                 g0, o = read_uvarint(b, o)
                 z0, o = read_uvarint(b, o)
@@ -1230,6 +1420,9 @@ def _read_response_7(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
                 else:
                     o = e4
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t2 = b[o]
     o += 1
@@ -1239,10 +1432,11 @@ def _read_response_7(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_7(m: CreateTopicsResponse, parts: list, chunks: list) -> None:
+def _write_response_7(m: CreateTopicsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -1292,6 +1486,10 @@ def _write_response_7(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
                     add(s9)
                     add(W_tbt(v1.read_only, v1.config_source, v1.is_sensitive))
                 add(b"\0")
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
         if v0.topic_config_error_code:
             t0 = []
             if v0.topic_config_error_code:
@@ -1302,7 +1500,12 @@ def _write_response_7(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
             add(b"".join(t0))
         else:
             add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_2, _read_response_2, _read_response_2, _read_response_5, _read_response_5, _read_response_7,)
@@ -1316,7 +1519,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("CreateTopicsResponse", version, error) from error
 
@@ -1328,7 +1533,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> CreateTo
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("CreateTopicsResponse", version, error) from error
 
@@ -1340,9 +1547,25 @@ def write_response(version: int, response: CreateTopicsResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("CreateTopicsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: CreateTopicsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 7:
+        raise UnsupportedVersionError(19, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("CreateTopicsResponse", version, error) from error

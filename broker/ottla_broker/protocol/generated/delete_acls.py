@@ -19,9 +19,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -243,13 +246,16 @@ class DeleteAclsResponse:
         return f"DeleteAclsResponse(throttle_time_ms={self.throttle_time_ms!r}, filter_results={self.filter_results!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[DeleteAclsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[DeleteAclsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteAclsRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 9 > end - o:
         too_many('filters', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DeleteAclsFilter)
@@ -287,13 +293,17 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DeleteAclsRequest, int]:
         v0.operation, v0.permission_type = R_bb(b, o)
         o += 2
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.filters = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: DeleteAclsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: DeleteAclsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.filters
     if s0 is None:
@@ -324,15 +334,23 @@ def _write_request_0(m: DeleteAclsRequest, parts: list, chunks: list) -> None:
             add(W_h(len(s6)))
             add(s6)
             add(W_bb(v0.operation, v0.permission_type))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[DeleteAclsRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[DeleteAclsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteAclsRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 10 > end - o:
         too_many('filters', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DeleteAclsFilter)
@@ -369,13 +387,17 @@ def _read_request_1(b: memoryview, o: int) -> tuple[DeleteAclsRequest, int]:
         v0.operation, v0.permission_type = R_bb(b, o)
         o += 2
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.filters = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: DeleteAclsRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: DeleteAclsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.filters
     if s0 is None:
@@ -405,9 +427,16 @@ def _write_request_1(m: DeleteAclsRequest, parts: list, chunks: list) -> None:
             add(W_h(len(s6)))
             add(s6)
             add(W_bb(v0.operation, v0.permission_type))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[DeleteAclsRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[DeleteAclsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteAclsRequest)
     n0 = b[o]
@@ -417,6 +446,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DeleteAclsRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 8 > end - o:
         too_many('filters', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DeleteAclsFilter)
@@ -463,6 +493,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DeleteAclsRequest, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.filters = l0
     t1 = b[o]
     o += 1
@@ -472,10 +505,11 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DeleteAclsRequest, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: DeleteAclsRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: DeleteAclsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.filters
     if s0 is None:
@@ -511,7 +545,12 @@ def _write_request_2(m: DeleteAclsRequest, parts: list, chunks: list) -> None:
             add(s6)
             add(W_bb(v0.operation, v0.permission_type))
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2, _read_request_2,)
@@ -525,7 +564,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DeleteAclsRequest", version, error) from error
 
@@ -537,7 +578,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> DeleteAcl
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("DeleteAclsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[DeleteAclsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(31, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("DeleteAclsRequest", version, error) from error
 
@@ -549,7 +604,8 @@ def write_request(version: int, request: DeleteAclsRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DeleteAclsRequest", version, error) from error
     if parts:
@@ -557,13 +613,16 @@ def write_request(version: int, request: DeleteAclsRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[DeleteAclsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[DeleteAclsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteAclsResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 8 > end - o:
         too_many('filter_results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DeleteAclsFilterResult)
@@ -581,6 +640,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DeleteAclsResponse, int]:
         o += 4
         if n2 < 0 or n2 * 13 > end - o:
             too_many('filter_results[].matching_acls', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(DeleteAclsMatchingAcl)
@@ -622,15 +682,22 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DeleteAclsResponse, int]:
             v1.operation, v1.permission_type = R_bb(b, o)
             o += 2
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.matching_acls = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.filter_results = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: DeleteAclsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: DeleteAclsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.filter_results
     if s0 is None:
@@ -678,15 +745,27 @@ def _write_response_0(m: DeleteAclsResponse, parts: list, chunks: list) -> None:
             add(W_h(len(s11)))
             add(s11)
             add(W_bb(v1.operation, v1.permission_type))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[DeleteAclsResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[DeleteAclsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteAclsResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 8 > end - o:
         too_many('filter_results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DeleteAclsFilterResult)
@@ -704,6 +783,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DeleteAclsResponse, int]:
         o += 4
         if n2 < 0 or n2 * 14 > end - o:
             too_many('filter_results[].matching_acls', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(DeleteAclsMatchingAcl)
@@ -744,15 +824,22 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DeleteAclsResponse, int]:
             v1.operation, v1.permission_type = R_bb(b, o)
             o += 2
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.matching_acls = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.filter_results = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: DeleteAclsResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: DeleteAclsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.filter_results
     if s0 is None:
@@ -798,9 +885,20 @@ def _write_response_1(m: DeleteAclsResponse, parts: list, chunks: list) -> None:
             add(W_h(len(s11)))
             add(s11)
             add(W_bb(v1.operation, v1.permission_type))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[DeleteAclsResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[DeleteAclsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteAclsResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -810,6 +908,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DeleteAclsResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 5 > end - o:
         too_many('filter_results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DeleteAclsFilterResult)
@@ -832,6 +931,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DeleteAclsResponse, int]:
         n2 -= 1
         if n2 < 0 or n2 * 11 > end - o:
             too_many('filter_results[].matching_acls', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(DeleteAclsMatchingAcl)
@@ -890,6 +990,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DeleteAclsResponse, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.matching_acls = l1
         t1 = b[o]
         o += 1
@@ -898,6 +1001,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DeleteAclsResponse, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.filter_results = l0
     t2 = b[o]
     o += 1
@@ -907,10 +1013,11 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DeleteAclsResponse, int]:
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: DeleteAclsResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: DeleteAclsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.filter_results
     if s0 is None:
@@ -967,8 +1074,17 @@ def _write_response_2(m: DeleteAclsResponse, parts: list, chunks: list) -> None:
             add(UVARINT[n6] if n6 < 128 else write_string_length(n6, 'filter_results[].matching_acls[].host'))
             add(s11)
             add(W_bbx(v1.operation, v1.permission_type))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_2, _read_response_2,)
@@ -982,7 +1098,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DeleteAclsResponse", version, error) from error
 
@@ -994,7 +1112,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> DeleteAc
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("DeleteAclsResponse", version, error) from error
 
@@ -1006,9 +1126,25 @@ def write_response(version: int, response: DeleteAclsResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DeleteAclsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: DeleteAclsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(31, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("DeleteAclsResponse", version, error) from error

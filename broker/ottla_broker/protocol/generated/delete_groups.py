@@ -22,9 +22,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -136,13 +139,16 @@ class DeleteGroupsResponse:
         return f"DeleteGroupsResponse(throttle_time_ms={self.throttle_time_ms!r}, results={self.results!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[DeleteGroupsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[DeleteGroupsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteGroupsRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 2 > end - o:
         too_many('groups_names', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1, = R_h(b, o)
@@ -154,13 +160,17 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DeleteGroupsRequest, int]:
         else:
             negative_length('groups_names[]', n1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups_names = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: DeleteGroupsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: DeleteGroupsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.groups_names
     if s0 is None:
@@ -173,9 +183,16 @@ def _write_request_0(m: DeleteGroupsRequest, parts: list, chunks: list) -> None:
         s2 = s1.encode()
         add(W_h(len(s2)))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[DeleteGroupsRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[DeleteGroupsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteGroupsRequest)
     n0 = b[o]
@@ -185,6 +202,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DeleteGroupsRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 > end - o:
         too_many('groups_names', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1 = b[o]
@@ -200,6 +218,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DeleteGroupsRequest, int]:
         else:
             negative_length('groups_names[]', -1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups_names = l0
     t0 = b[o]
     o += 1
@@ -209,10 +230,11 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DeleteGroupsRequest, int]:
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: DeleteGroupsRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: DeleteGroupsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.groups_names
     if s0 is None:
@@ -227,7 +249,12 @@ def _write_request_2(m: DeleteGroupsRequest, parts: list, chunks: list) -> None:
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'groups_names[]'))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2,)
@@ -241,7 +268,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DeleteGroupsRequest", version, error) from error
 
@@ -253,7 +282,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> DeleteGro
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("DeleteGroupsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[DeleteGroupsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(42, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("DeleteGroupsRequest", version, error) from error
 
@@ -265,7 +308,8 @@ def write_request(version: int, request: DeleteGroupsRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DeleteGroupsRequest", version, error) from error
     if parts:
@@ -273,13 +317,16 @@ def write_request(version: int, request: DeleteGroupsRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[DeleteGroupsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[DeleteGroupsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteGroupsResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 4 > end - o:
         too_many('results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DeletableGroupResult)
@@ -294,13 +341,17 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DeleteGroupsResponse, int]:
         v0.error_code, = R_h(b, o)
         o += 2
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: DeleteGroupsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: DeleteGroupsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.results
     if s0 is None:
@@ -314,9 +365,16 @@ def _write_response_0(m: DeleteGroupsResponse, parts: list, chunks: list) -> Non
         add(W_h(len(s2)))
         add(s2)
         add(W_h(v0.error_code))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[DeleteGroupsResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[DeleteGroupsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteGroupsResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -326,6 +384,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DeleteGroupsResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 4 > end - o:
         too_many('results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DeletableGroupResult)
@@ -348,6 +407,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DeleteGroupsResponse, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results = l0
     t1 = b[o]
     o += 1
@@ -357,10 +419,11 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DeleteGroupsResponse, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: DeleteGroupsResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: DeleteGroupsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.results
     if s0 is None:
@@ -377,7 +440,12 @@ def _write_response_2(m: DeleteGroupsResponse, parts: list, chunks: list) -> Non
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'results[].group_id'))
         add(s2)
         add(W_hx(v0.error_code))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2,)
@@ -391,7 +459,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DeleteGroupsResponse", version, error) from error
 
@@ -403,7 +473,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> DeleteGr
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("DeleteGroupsResponse", version, error) from error
 
@@ -415,9 +487,25 @@ def write_response(version: int, response: DeleteGroupsResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DeleteGroupsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: DeleteGroupsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(42, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("DeleteGroupsResponse", version, error) from error

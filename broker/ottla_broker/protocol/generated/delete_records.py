@@ -24,9 +24,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -234,13 +237,16 @@ class DeleteRecordsResponse:
         return f"DeleteRecordsResponse(throttle_time_ms={self.throttle_time_ms!r}, topics={self.topics!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[DeleteRecordsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[DeleteRecordsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteRecordsRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DeleteRecordsTopic)
@@ -256,23 +262,34 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DeleteRecordsRequest, int]:
         o += 4
         if n2 < 0 or n2 * 12 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iq(b[o : o + n2 * 12]):
-            v1 = new(DeleteRecordsPartition)
-            v1.partition_index, v1.offset = r0
-            l1.append(v1)
-        o += n2 * 12
+        e1 = o + n2 * 12
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 12 * 12
+            for r0 in I_iq(b[o:q0]):
+                v1 = new(DeleteRecordsPartition)
+                v1.partition_index, v1.offset = r0
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.timeout_ms, = R_i(b, o)
     o += 4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: DeleteRecordsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: DeleteRecordsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -291,10 +308,21 @@ def _write_request_0(m: DeleteRecordsRequest, parts: list, chunks: list) -> None
         add(W_i(len(s3)))
         for v1 in s3:
             add(W_iq(v1.partition_index, v1.offset))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_i(m.timeout_ms))
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[DeleteRecordsRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[DeleteRecordsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteRecordsRequest)
     n0 = b[o]
@@ -304,6 +332,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DeleteRecordsRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DeleteRecordsTopic)
@@ -326,16 +355,28 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DeleteRecordsRequest, int]:
         n2 -= 1
         if n2 < 0 or n2 * 13 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iqB(b[o : o + n2 * 13]):
-            v1 = new(DeleteRecordsPartition)
-            v1.partition_index, v1.offset, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            l1.append(v1)
+        a0 = o
+        e1 = o + n2 * 13
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 13 * 13
+            for r0 in I_iqB(b[o:q0]):
+                v1 = new(DeleteRecordsPartition)
+                v1.partition_index, v1.offset, t0 = r0
+                if t0:
+                    break
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n2 * 13
             n2 = 0
         for _ in range(n2):
             v2 = new(DeleteRecordsPartition)
@@ -346,6 +387,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DeleteRecordsRequest, int]:
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t2 = b[o]
         o += 1
@@ -354,6 +398,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DeleteRecordsRequest, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.timeout_ms, t3 = R_iB(b, o)
     o += 5
@@ -363,10 +410,11 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DeleteRecordsRequest, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: DeleteRecordsRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: DeleteRecordsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -388,8 +436,17 @@ def _write_request_2(m: DeleteRecordsRequest, parts: list, chunks: list) -> None
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         for v1 in s3:
             add(W_iqx(v1.partition_index, v1.offset))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_ix(m.timeout_ms))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2,)
@@ -403,7 +460,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DeleteRecordsRequest", version, error) from error
 
@@ -415,7 +474,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> DeleteRec
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("DeleteRecordsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[DeleteRecordsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(21, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("DeleteRecordsRequest", version, error) from error
 
@@ -427,7 +500,8 @@ def write_request(version: int, request: DeleteRecordsRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DeleteRecordsRequest", version, error) from error
     if parts:
@@ -435,13 +509,16 @@ def write_request(version: int, request: DeleteRecordsRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[DeleteRecordsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[DeleteRecordsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteRecordsResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DeleteRecordsTopicResult)
@@ -457,21 +534,32 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DeleteRecordsResponse, int]
         o += 4
         if n2 < 0 or n2 * 14 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iqh(b[o : o + n2 * 14]):
-            v1 = new(DeleteRecordsPartitionResult)
-            v1.partition_index, v1.low_watermark, v1.error_code = r0
-            l1.append(v1)
-        o += n2 * 14
+        e1 = o + n2 * 14
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 14 * 14
+            for r0 in I_iqh(b[o:q0]):
+                v1 = new(DeleteRecordsPartitionResult)
+                v1.partition_index, v1.low_watermark, v1.error_code = r0
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: DeleteRecordsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: DeleteRecordsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -490,9 +578,20 @@ def _write_response_0(m: DeleteRecordsResponse, parts: list, chunks: list) -> No
         add(W_i(len(s3)))
         for v1 in s3:
             add(W_iqh(v1.partition_index, v1.low_watermark, v1.error_code))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[DeleteRecordsResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[DeleteRecordsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteRecordsResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -502,6 +601,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DeleteRecordsResponse, int]
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DeleteRecordsTopicResult)
@@ -524,16 +624,28 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DeleteRecordsResponse, int]
         n2 -= 1
         if n2 < 0 or n2 * 15 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iqhB(b[o : o + n2 * 15]):
-            v1 = new(DeleteRecordsPartitionResult)
-            v1.partition_index, v1.low_watermark, v1.error_code, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            l1.append(v1)
+        a0 = o
+        e1 = o + n2 * 15
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 15 * 15
+            for r0 in I_iqhB(b[o:q0]):
+                v1 = new(DeleteRecordsPartitionResult)
+                v1.partition_index, v1.low_watermark, v1.error_code, t0 = r0
+                if t0:
+                    break
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n2 * 15
             n2 = 0
         for _ in range(n2):
             v2 = new(DeleteRecordsPartitionResult)
@@ -544,6 +656,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DeleteRecordsResponse, int]
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t2 = b[o]
         o += 1
@@ -552,6 +667,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DeleteRecordsResponse, int]
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t3 = b[o]
     o += 1
@@ -561,10 +679,11 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DeleteRecordsResponse, int]
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: DeleteRecordsResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: DeleteRecordsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -587,8 +706,17 @@ def _write_response_2(m: DeleteRecordsResponse, parts: list, chunks: list) -> No
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         for v1 in s3:
             add(W_iqhx(v1.partition_index, v1.low_watermark, v1.error_code))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2,)
@@ -602,7 +730,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DeleteRecordsResponse", version, error) from error
 
@@ -614,7 +744,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> DeleteRe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("DeleteRecordsResponse", version, error) from error
 
@@ -626,9 +758,25 @@ def write_response(version: int, response: DeleteRecordsResponse) -> list[Chunk]
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DeleteRecordsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: DeleteRecordsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(21, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("DeleteRecordsResponse", version, error) from error

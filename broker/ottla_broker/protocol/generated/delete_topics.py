@@ -30,9 +30,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -192,7 +195,9 @@ class DeleteTopicsResponse:
         return f"DeleteTopicsResponse(throttle_time_ms={self.throttle_time_ms!r}, responses={self.responses!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[DeleteTopicsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[DeleteTopicsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteTopicsRequest)
     m.topics = []
@@ -200,6 +205,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DeleteTopicsRequest, int]:
     o += 4
     if n0 < 0 or n0 * 2 > end - o:
         too_many('topic_names', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1, = R_h(b, o)
@@ -211,15 +217,19 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DeleteTopicsRequest, int]:
         else:
             negative_length('topic_names[]', n1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topic_names = l0
     m.timeout_ms, = R_i(b, o)
     o += 4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: DeleteTopicsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: DeleteTopicsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.topics:
         not_in_version('topics', m.topics)
@@ -234,10 +244,17 @@ def _write_request_0(m: DeleteTopicsRequest, parts: list, chunks: list) -> None:
         s2 = s1.encode()
         add(W_h(len(s2)))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_i(m.timeout_ms))
+    yield
 
 
-def _read_request_4(b: memoryview, o: int) -> tuple[DeleteTopicsRequest, int]:
+def _read_request_4(b: memoryview, o: int) -> Iterator[int | tuple[DeleteTopicsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteTopicsRequest)
     m.topics = []
@@ -248,6 +265,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[DeleteTopicsRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 > end - o:
         too_many('topic_names', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1 = b[o]
@@ -263,6 +281,9 @@ def _read_request_4(b: memoryview, o: int) -> tuple[DeleteTopicsRequest, int]:
         else:
             negative_length('topic_names[]', -1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topic_names = l0
     m.timeout_ms, t0 = R_iB(b, o)
     o += 5
@@ -272,10 +293,11 @@ def _read_request_4(b: memoryview, o: int) -> tuple[DeleteTopicsRequest, int]:
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_4(m: DeleteTopicsRequest, parts: list, chunks: list) -> None:
+def _write_request_4(m: DeleteTopicsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.topics:
         not_in_version('topics', m.topics)
@@ -292,10 +314,17 @@ def _write_request_4(m: DeleteTopicsRequest, parts: list, chunks: list) -> None:
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topic_names[]'))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_ix(m.timeout_ms))
+    yield
 
 
-def _read_request_6(b: memoryview, o: int) -> tuple[DeleteTopicsRequest, int]:
+def _read_request_6(b: memoryview, o: int) -> Iterator[int | tuple[DeleteTopicsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteTopicsRequest)
     n0 = b[o]
@@ -305,6 +334,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[DeleteTopicsRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 18 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DeleteTopicState)
@@ -327,6 +357,9 @@ def _read_request_6(b: memoryview, o: int) -> tuple[DeleteTopicsRequest, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.topic_names = []
     m.timeout_ms, t1 = R_iB(b, o)
@@ -337,10 +370,11 @@ def _read_request_6(b: memoryview, o: int) -> tuple[DeleteTopicsRequest, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_6(m: DeleteTopicsRequest, parts: list, chunks: list) -> None:
+def _write_request_6(m: DeleteTopicsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -358,7 +392,12 @@ def _write_request_6(m: DeleteTopicsRequest, parts: list, chunks: list) -> None:
             add(s2)
             add(W_u(v0.topic_id))
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_ix(m.timeout_ms))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_0, _read_request_0, _read_request_4, _read_request_4, _read_request_6,)
@@ -372,7 +411,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DeleteTopicsRequest", version, error) from error
 
@@ -384,7 +425,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> DeleteTop
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("DeleteTopicsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[DeleteTopicsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 6:
+        raise UnsupportedVersionError(20, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("DeleteTopicsRequest", version, error) from error
 
@@ -396,7 +451,8 @@ def write_request(version: int, request: DeleteTopicsRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DeleteTopicsRequest", version, error) from error
     if parts:
@@ -404,7 +460,9 @@ def write_request(version: int, request: DeleteTopicsRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[DeleteTopicsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteTopicsResponse)
     m.throttle_time_ms = 0
@@ -412,6 +470,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
     o += 4
     if n0 < 0 or n0 * 4 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DeletableTopicResult)
@@ -428,13 +487,17 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
         v0.error_code, = R_h(b, o)
         o += 2
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: DeleteTopicsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: DeleteTopicsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.responses
     if s0 is None:
@@ -448,15 +511,23 @@ def _write_response_0(m: DeleteTopicsResponse, parts: list, chunks: list) -> Non
         add(W_h(len(s2)))
         add(s2)
         add(W_h(v0.error_code))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[DeleteTopicsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteTopicsResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 4 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DeletableTopicResult)
@@ -473,13 +544,17 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
         v0.error_code, = R_h(b, o)
         o += 2
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: DeleteTopicsResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: DeleteTopicsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.responses
     if s0 is None:
@@ -493,9 +568,16 @@ def _write_response_1(m: DeleteTopicsResponse, parts: list, chunks: list) -> Non
         add(W_h(len(s2)))
         add(s2)
         add(W_h(v0.error_code))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_4(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
+def _read_response_4(b: memoryview, o: int) -> Iterator[int | tuple[DeleteTopicsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteTopicsResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -505,6 +587,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 4 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DeletableTopicResult)
@@ -529,6 +612,9 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     t1 = b[o]
     o += 1
@@ -538,10 +624,11 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_4(m: DeleteTopicsResponse, parts: list, chunks: list) -> None:
+def _write_response_4(m: DeleteTopicsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.responses
     if s0 is None:
@@ -558,10 +645,17 @@ def _write_response_4(m: DeleteTopicsResponse, parts: list, chunks: list) -> Non
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'responses[].name'))
         add(s2)
         add(W_hx(v0.error_code))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_5(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
+def _read_response_5(b: memoryview, o: int) -> Iterator[int | tuple[DeleteTopicsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteTopicsResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -571,6 +665,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 5 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DeletableTopicResult)
@@ -606,6 +701,9 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     t1 = b[o]
     o += 1
@@ -615,10 +713,11 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_5(m: DeleteTopicsResponse, parts: list, chunks: list) -> None:
+def _write_response_5(m: DeleteTopicsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.responses
     if s0 is None:
@@ -644,10 +743,17 @@ def _write_response_5(m: DeleteTopicsResponse, parts: list, chunks: list) -> Non
             add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'responses[].error_message'))
             add(s4)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_6(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
+def _read_response_6(b: memoryview, o: int) -> Iterator[int | tuple[DeleteTopicsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DeleteTopicsResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -657,6 +763,7 @@ def _read_response_6(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 21 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DeletableTopicResult)
@@ -691,6 +798,9 @@ def _read_response_6(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     t1 = b[o]
     o += 1
@@ -700,10 +810,11 @@ def _read_response_6(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_6(m: DeleteTopicsResponse, parts: list, chunks: list) -> None:
+def _write_response_6(m: DeleteTopicsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.responses
     if s0 is None:
@@ -730,7 +841,12 @@ def _write_response_6(m: DeleteTopicsResponse, parts: list, chunks: list) -> Non
             add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'responses[].error_message'))
             add(s4)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_1, _read_response_1, _read_response_4, _read_response_5, _read_response_6,)
@@ -744,7 +860,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DeleteTopicsResponse", version, error) from error
 
@@ -756,7 +874,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> DeleteTo
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("DeleteTopicsResponse", version, error) from error
 
@@ -768,9 +888,25 @@ def write_response(version: int, response: DeleteTopicsResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DeleteTopicsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: DeleteTopicsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 6:
+        raise UnsupportedVersionError(20, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("DeleteTopicsResponse", version, error) from error

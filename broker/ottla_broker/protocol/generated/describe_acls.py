@@ -19,9 +19,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -211,7 +214,7 @@ class DescribeAclsResponse:
         return f"DescribeAclsResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, error_message={self.error_message!r}, resources={self.resources!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[DescribeAclsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeAclsRequest, int]]:
     end = len(b)
     m = new(DescribeAclsRequest)
     m.resource_type_filter, n0 = R_bh(b, o)
@@ -249,10 +252,10 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeAclsRequest, int]:
     o += 2
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: DescribeAclsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: DescribeAclsRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.pattern_type_filter != 3:
         not_in_version('pattern_type_filter', m.pattern_type_filter)
@@ -278,9 +281,10 @@ def _write_request_0(m: DescribeAclsRequest, parts: list, chunks: list) -> None:
         add(W_h(len(s5)))
         add(s5)
         add(W_bb(m.operation, m.permission_type))
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[DescribeAclsRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[DescribeAclsRequest, int]]:
     end = len(b)
     m = new(DescribeAclsRequest)
     m.resource_type_filter, n0 = R_bh(b, o)
@@ -317,10 +321,10 @@ def _read_request_1(b: memoryview, o: int) -> tuple[DescribeAclsRequest, int]:
     o += 2
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: DescribeAclsRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: DescribeAclsRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.resource_name_filter
     if s0 is None:
@@ -345,9 +349,10 @@ def _write_request_1(m: DescribeAclsRequest, parts: list, chunks: list) -> None:
         add(W_h(len(s5)))
         add(s5)
         add(W_bb(m.operation, m.permission_type))
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[DescribeAclsRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[DescribeAclsRequest, int]]:
     end = len(b)
     m = new(DescribeAclsRequest)
     m.resource_type_filter, n0 = R_bB(b, o)
@@ -394,10 +399,10 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DescribeAclsRequest, int]:
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: DescribeAclsRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: DescribeAclsRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.resource_name_filter
     if s0 is None:
@@ -427,6 +432,7 @@ def _write_request_2(m: DescribeAclsRequest, parts: list, chunks: list) -> None:
         add(s5)
         add(W_bb(m.operation, m.permission_type))
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2, _read_request_2,)
@@ -440,7 +446,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeAclsRequest", version, error) from error
 
@@ -452,7 +460,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeA
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("DescribeAclsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[DescribeAclsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(29, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("DescribeAclsRequest", version, error) from error
 
@@ -464,7 +486,8 @@ def write_request(version: int, request: DescribeAclsRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeAclsRequest", version, error) from error
     if parts:
@@ -472,7 +495,9 @@ def write_request(version: int, request: DescribeAclsRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[DescribeAclsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeAclsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeAclsResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihh(b, o)
@@ -489,6 +514,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeAclsResponse, int]:
     o += 4
     if n1 < 0 or n1 * 7 > end - o:
         too_many('resources', n1, end - o)
+    k += n1
     l0 = []
     for _ in range(n1):
         v0 = new(DescribeAclsResource)
@@ -505,6 +531,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeAclsResponse, int]:
         o += 4
         if n3 < 0 or n3 * 6 > end - o:
             too_many('resources[].acls', n3, end - o)
+        k += n3
         l1 = []
         for _ in range(n3):
             v1 = new(AclDescription)
@@ -527,15 +554,22 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeAclsResponse, int]:
             v1.operation, v1.permission_type = R_bb(b, o)
             o += 2
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.acls = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.resources = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: DescribeAclsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: DescribeAclsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.error_message
     if s0 is None:
@@ -575,9 +609,20 @@ def _write_response_0(m: DescribeAclsResponse, parts: list, chunks: list) -> Non
             add(W_h(len(s9)))
             add(s9)
             add(W_bb(v1.operation, v1.permission_type))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[DescribeAclsResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[DescribeAclsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeAclsResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihh(b, o)
@@ -594,6 +639,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeAclsResponse, int]:
     o += 4
     if n1 < 0 or n1 * 8 > end - o:
         too_many('resources', n1, end - o)
+    k += n1
     l0 = []
     for _ in range(n1):
         v0 = new(DescribeAclsResource)
@@ -609,6 +655,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeAclsResponse, int]:
         o += 5
         if n3 < 0 or n3 * 6 > end - o:
             too_many('resources[].acls', n3, end - o)
+        k += n3
         l1 = []
         for _ in range(n3):
             v1 = new(AclDescription)
@@ -631,15 +678,22 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeAclsResponse, int]:
             v1.operation, v1.permission_type = R_bb(b, o)
             o += 2
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.acls = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.resources = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: DescribeAclsResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: DescribeAclsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.error_message
     if s0 is None:
@@ -677,9 +731,20 @@ def _write_response_1(m: DescribeAclsResponse, parts: list, chunks: list) -> Non
             add(W_h(len(s9)))
             add(s9)
             add(W_bb(v1.operation, v1.permission_type))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[DescribeAclsResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[DescribeAclsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeAclsResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -701,6 +766,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeAclsResponse, int]:
     n1 -= 1
     if n1 < 0 or n1 * 5 > end - o:
         too_many('resources', n1, end - o)
+    k += n1
     l0 = []
     for _ in range(n1):
         v0 = new(DescribeAclsResource)
@@ -723,6 +789,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeAclsResponse, int]:
         n3 -= 1
         if n3 < 0 or n3 * 5 > end - o:
             too_many('resources[].acls', n3, end - o)
+        k += n3
         l1 = []
         for _ in range(n3):
             v1 = new(AclDescription)
@@ -757,6 +824,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeAclsResponse, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.acls = l1
         t1 = b[o]
         o += 1
@@ -765,6 +835,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeAclsResponse, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.resources = l0
     t2 = b[o]
     o += 1
@@ -774,10 +847,11 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeAclsResponse, int]:
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: DescribeAclsResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: DescribeAclsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.error_message
     if s0 is None:
@@ -824,8 +898,17 @@ def _write_response_2(m: DescribeAclsResponse, parts: list, chunks: list) -> Non
             add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'resources[].acls[].host'))
             add(s9)
             add(W_bbx(v1.operation, v1.permission_type))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_2, _read_response_2,)
@@ -839,7 +922,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeAclsResponse", version, error) from error
 
@@ -851,7 +936,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Describe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("DescribeAclsResponse", version, error) from error
 
@@ -863,9 +950,25 @@ def write_response(version: int, response: DescribeAclsResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeAclsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: DescribeAclsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(29, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("DescribeAclsResponse", version, error) from error

@@ -18,9 +18,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -238,13 +241,16 @@ class DescribeClientQuotasResponse:
         return f"DescribeClientQuotasResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, error_message={self.error_message!r}, entries={self.entries!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[DescribeClientQuotasRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeClientQuotasRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeClientQuotasRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 5 > end - o:
         too_many('components', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ComponentData)
@@ -267,15 +273,19 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeClientQuotasRequest,
         else:
             negative_length('components[].match', n2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.components = l0
     m.strict, = R_t(b, o)
     o += 1
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: DescribeClientQuotasRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: DescribeClientQuotasRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.components
     if s0 is None:
@@ -295,10 +305,17 @@ def _write_request_0(m: DescribeClientQuotasRequest, parts: list, chunks: list) 
             s4 = s3.encode()
             add(W_bh(v0.match_type, len(s4)))
             add(s4)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_t(m.strict))
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[DescribeClientQuotasRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[DescribeClientQuotasRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeClientQuotasRequest)
     n0 = b[o]
@@ -308,6 +325,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[DescribeClientQuotasRequest,
     n0 -= 1
     if n0 < 0 or n0 * 4 > end - o:
         too_many('components', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ComponentData)
@@ -342,6 +360,9 @@ def _read_request_1(b: memoryview, o: int) -> tuple[DescribeClientQuotasRequest,
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.components = l0
     m.strict, t1 = R_tB(b, o)
     o += 2
@@ -351,10 +372,11 @@ def _read_request_1(b: memoryview, o: int) -> tuple[DescribeClientQuotasRequest,
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: DescribeClientQuotasRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: DescribeClientQuotasRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.components
     if s0 is None:
@@ -379,7 +401,12 @@ def _write_request_1(m: DescribeClientQuotasRequest, parts: list, chunks: list) 
             add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'components[].match'))
             add(s4)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_tx(m.strict))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1,)
@@ -393,7 +420,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeClientQuotasRequest", version, error) from error
 
@@ -405,7 +434,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeC
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("DescribeClientQuotasRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[DescribeClientQuotasRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(48, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("DescribeClientQuotasRequest", version, error) from error
 
@@ -417,7 +460,8 @@ def write_request(version: int, request: DescribeClientQuotasRequest) -> list[Ch
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeClientQuotasRequest", version, error) from error
     if parts:
@@ -425,7 +469,9 @@ def write_request(version: int, request: DescribeClientQuotasRequest) -> list[Ch
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[DescribeClientQuotasResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeClientQuotasResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeClientQuotasResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihh(b, o)
@@ -445,6 +491,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeClientQuotasRespons
     else:
         if n1 < 0 or n1 * 8 > end - o:
             too_many('entries', n1, end - o)
+        k += n1
         l0 = []
         for _ in range(n1):
             v0 = new(EntryData)
@@ -452,6 +499,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeClientQuotasRespons
             o += 4
             if n2 < 0 or n2 * 4 > end - o:
                 too_many('entries[].entity', n2, end - o)
+            k += n2
             l1 = []
             for _ in range(n2):
                 v1 = new(EntityData)
@@ -474,11 +522,15 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeClientQuotasRespons
                 else:
                     negative_length('entries[].entity[].entity_name', n4)
                 l1.append(v1)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v0.entity = l1
             n5, = R_i(b, o)
             o += 4
             if n5 < 0 or n5 * 10 > end - o:
                 too_many('entries[].values', n5, end - o)
+            k += n5
             l2 = []
             for _ in range(n5):
                 v2 = new(ValueData)
@@ -493,15 +545,22 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeClientQuotasRespons
                 v2.value, = R_d(b, o)
                 o += 8
                 l2.append(v2)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v0.values = l2
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.entries = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: DescribeClientQuotasResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: DescribeClientQuotasResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.error_message
     if s0 is None:
@@ -534,6 +593,10 @@ def _write_response_0(m: DescribeClientQuotasResponse, parts: list, chunks: list
                     s7 = s6.encode()
                     add(W_h(len(s7)))
                     add(s7)
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             s8 = v0.values
             if s8 is None:
                 null_not_allowed('entries[].values')
@@ -546,9 +609,20 @@ def _write_response_0(m: DescribeClientQuotasResponse, parts: list, chunks: list
                 add(W_h(len(s10)))
                 add(s10)
                 add(W_d(v2.value))
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClientQuotasResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[DescribeClientQuotasResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeClientQuotasResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -573,6 +647,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClientQuotasRespons
     else:
         if n1 < 0 or n1 * 3 > end - o:
             too_many('entries', n1, end - o)
+        k += n1
         l0 = []
         for _ in range(n1):
             v0 = new(EntryData)
@@ -583,6 +658,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClientQuotasRespons
             n2 -= 1
             if n2 < 0 or n2 * 3 > end - o:
                 too_many('entries[].entity', n2, end - o)
+            k += n2
             l1 = []
             for _ in range(n2):
                 v1 = new(EntityData)
@@ -617,6 +693,9 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClientQuotasRespons
                 if t0:
                     o = skip_tags(b, o, t0)
                 l1.append(v1)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v0.entity = l1
             n5 = b[o]
             o += 1
@@ -625,6 +704,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClientQuotasRespons
             n5 -= 1
             if n5 < 0 or n5 * 10 > end - o:
                 too_many('entries[].values', n5, end - o)
+            k += n5
             l2 = []
             for _ in range(n5):
                 v2 = new(ValueData)
@@ -647,6 +727,9 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClientQuotasRespons
                 if t1:
                     o = skip_tags(b, o, t1)
                 l2.append(v2)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v0.values = l2
             t2 = b[o]
             o += 1
@@ -655,6 +738,9 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClientQuotasRespons
             if t2:
                 o = skip_tags(b, o, t2)
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.entries = l0
     t3 = b[o]
     o += 1
@@ -664,10 +750,11 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClientQuotasRespons
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: DescribeClientQuotasResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: DescribeClientQuotasResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.error_message
     if s0 is None:
@@ -707,6 +794,10 @@ def _write_response_1(m: DescribeClientQuotasResponse, parts: list, chunks: list
                     add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'entries[].entity[].entity_name'))
                     add(s7)
                 add(b"\0")
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             s8 = v0.values
             if s8 is None:
                 null_not_allowed('entries[].values')
@@ -721,8 +812,17 @@ def _write_response_1(m: DescribeClientQuotasResponse, parts: list, chunks: list
                 add(UVARINT[n6] if n6 < 128 else write_string_length(n6, 'entries[].values[].key'))
                 add(s10)
                 add(W_dx(v2.value))
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1,)
@@ -736,7 +836,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeClientQuotasResponse", version, error) from error
 
@@ -748,7 +850,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Describe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("DescribeClientQuotasResponse", version, error) from error
 
@@ -760,9 +864,25 @@ def write_response(version: int, response: DescribeClientQuotasResponse) -> list
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeClientQuotasResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: DescribeClientQuotasResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(48, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("DescribeClientQuotasResponse", version, error) from error

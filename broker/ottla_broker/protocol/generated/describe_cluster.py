@@ -19,9 +19,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -175,7 +178,7 @@ class DescribeClusterResponse:
         return f"DescribeClusterResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, error_message={self.error_message!r}, endpoint_type={self.endpoint_type!r}, cluster_id={self.cluster_id!r}, controller_id={self.controller_id!r}, brokers={self.brokers!r}, cluster_authorized_operations={self.cluster_authorized_operations!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[DescribeClusterRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeClusterRequest, int]]:
     end = len(b)
     m = new(DescribeClusterRequest)
     m.endpoint_type = 1
@@ -188,19 +191,20 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeClusterRequest, int]
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: DescribeClusterRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: DescribeClusterRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.endpoint_type != 1:
         not_in_version('endpoint_type', m.endpoint_type)
     if m.include_fenced_brokers:
         not_in_version('include_fenced_brokers', m.include_fenced_brokers)
     add(W_tx(m.include_cluster_authorized_operations))
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[DescribeClusterRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[DescribeClusterRequest, int]]:
     end = len(b)
     m = new(DescribeClusterRequest)
     m.include_fenced_brokers = False
@@ -212,17 +216,18 @@ def _read_request_1(b: memoryview, o: int) -> tuple[DescribeClusterRequest, int]
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: DescribeClusterRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: DescribeClusterRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.include_fenced_brokers:
         not_in_version('include_fenced_brokers', m.include_fenced_brokers)
     add(W_tbx(m.include_cluster_authorized_operations, m.endpoint_type))
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[DescribeClusterRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[DescribeClusterRequest, int]]:
     end = len(b)
     m = new(DescribeClusterRequest)
     m.include_cluster_authorized_operations, m.endpoint_type, m.include_fenced_brokers, t0 = R_tbtB(b, o)
@@ -233,12 +238,13 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DescribeClusterRequest, int]
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: DescribeClusterRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: DescribeClusterRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_tbtx(m.include_cluster_authorized_operations, m.endpoint_type, m.include_fenced_brokers))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2,)
@@ -252,7 +258,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeClusterRequest", version, error) from error
 
@@ -264,7 +272,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeC
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("DescribeClusterRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[DescribeClusterRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(60, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("DescribeClusterRequest", version, error) from error
 
@@ -276,7 +298,8 @@ def write_request(version: int, request: DescribeClusterRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeClusterRequest", version, error) from error
     if parts:
@@ -284,7 +307,9 @@ def write_request(version: int, request: DescribeClusterRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[DescribeClusterResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeClusterResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeClusterResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -319,6 +344,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
     n2 -= 1
     if n2 < 0 or n2 * 11 > end - o:
         too_many('brokers', n2, end - o)
+    k += n2
     l0 = []
     for _ in range(n2):
         v0 = new(DescribeClusterBroker)
@@ -354,6 +380,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.brokers = l0
     m.cluster_authorized_operations, t1 = R_iB(b, o)
     o += 5
@@ -363,10 +392,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: DescribeClusterResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: DescribeClusterResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.endpoint_type != 1:
         not_in_version('endpoint_type', m.endpoint_type)
@@ -413,10 +443,17 @@ def _write_response_0(m: DescribeClusterResponse, parts: list, chunks: list) -> 
             add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'brokers[].rack'))
             add(s8)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_ix(m.cluster_authorized_operations))
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClusterResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[DescribeClusterResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeClusterResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -450,6 +487,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
     n2 -= 1
     if n2 < 0 or n2 * 11 > end - o:
         too_many('brokers', n2, end - o)
+    k += n2
     l0 = []
     for _ in range(n2):
         v0 = new(DescribeClusterBroker)
@@ -485,6 +523,9 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.brokers = l0
     m.cluster_authorized_operations, t1 = R_iB(b, o)
     o += 5
@@ -494,10 +535,11 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: DescribeClusterResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: DescribeClusterResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.error_message
     if s0 is None:
@@ -543,10 +585,17 @@ def _write_response_1(m: DescribeClusterResponse, parts: list, chunks: list) -> 
             add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'brokers[].rack'))
             add(s8)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_ix(m.cluster_authorized_operations))
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[DescribeClusterResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[DescribeClusterResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeClusterResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -580,6 +629,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
     n2 -= 1
     if n2 < 0 or n2 * 12 > end - o:
         too_many('brokers', n2, end - o)
+    k += n2
     l0 = []
     for _ in range(n2):
         v0 = new(DescribeClusterBroker)
@@ -614,6 +664,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.brokers = l0
     m.cluster_authorized_operations, t1 = R_iB(b, o)
     o += 5
@@ -623,10 +676,11 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: DescribeClusterResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: DescribeClusterResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.error_message
     if s0 is None:
@@ -671,7 +725,12 @@ def _write_response_2(m: DescribeClusterResponse, parts: list, chunks: list) -> 
             add(s8)
             add(W_t(v0.is_fenced))
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_ix(m.cluster_authorized_operations))
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_2,)
@@ -685,7 +744,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeClusterResponse", version, error) from error
 
@@ -697,7 +758,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Describe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("DescribeClusterResponse", version, error) from error
 
@@ -709,9 +772,25 @@ def write_response(version: int, response: DescribeClusterResponse) -> list[Chun
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeClusterResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: DescribeClusterResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(60, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("DescribeClusterResponse", version, error) from error

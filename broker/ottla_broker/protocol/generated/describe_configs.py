@@ -26,9 +26,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -289,13 +292,16 @@ class DescribeConfigsResponse:
         return f"DescribeConfigsResponse(throttle_time_ms={self.throttle_time_ms!r}, results={self.results!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeConfigsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeConfigsRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 7 > end - o:
         too_many('resources', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribeConfigsResource)
@@ -314,6 +320,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
         else:
             if n2 < 0 or n2 * 2 > end - o:
                 too_many('resources[].configuration_keys', n2, end - o)
+            k += n2
             l1 = []
             for _ in range(n2):
                 n3, = R_h(b, o)
@@ -325,17 +332,24 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
                 else:
                     negative_length('resources[].configuration_keys[]', n3)
                 l1.append(v1)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v0.configuration_keys = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.resources = l0
     m.include_synonyms = False
     m.include_documentation = False
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: DescribeConfigsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: DescribeConfigsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.include_synonyms:
         not_in_version('include_synonyms', m.include_synonyms)
@@ -364,15 +378,27 @@ def _write_request_0(m: DescribeConfigsRequest, parts: list, chunks: list) -> No
                 s5 = s4.encode()
                 add(W_h(len(s5)))
                 add(s5)
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[DescribeConfigsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeConfigsRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 7 > end - o:
         too_many('resources', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribeConfigsResource)
@@ -391,6 +417,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
         else:
             if n2 < 0 or n2 * 2 > end - o:
                 too_many('resources[].configuration_keys', n2, end - o)
+            k += n2
             l1 = []
             for _ in range(n2):
                 n3, = R_h(b, o)
@@ -402,18 +429,25 @@ def _read_request_1(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
                 else:
                     negative_length('resources[].configuration_keys[]', n3)
                 l1.append(v1)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v0.configuration_keys = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.resources = l0
     m.include_documentation = False
     m.include_synonyms, = R_t(b, o)
     o += 1
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: DescribeConfigsRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: DescribeConfigsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.include_documentation:
         not_in_version('include_documentation', m.include_documentation)
@@ -440,16 +474,28 @@ def _write_request_1(m: DescribeConfigsRequest, parts: list, chunks: list) -> No
                 s5 = s4.encode()
                 add(W_h(len(s5)))
                 add(s5)
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_t(m.include_synonyms))
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[DescribeConfigsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeConfigsRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 7 > end - o:
         too_many('resources', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribeConfigsResource)
@@ -468,6 +514,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
         else:
             if n2 < 0 or n2 * 2 > end - o:
                 too_many('resources[].configuration_keys', n2, end - o)
+            k += n2
             l1 = []
             for _ in range(n2):
                 n3, = R_h(b, o)
@@ -479,17 +526,24 @@ def _read_request_3(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
                 else:
                     negative_length('resources[].configuration_keys[]', n3)
                 l1.append(v1)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v0.configuration_keys = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.resources = l0
     m.include_synonyms, m.include_documentation = R_tt(b, o)
     o += 2
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: DescribeConfigsRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: DescribeConfigsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.resources
     if s0 is None:
@@ -514,10 +568,21 @@ def _write_request_3(m: DescribeConfigsRequest, parts: list, chunks: list) -> No
                 s5 = s4.encode()
                 add(W_h(len(s5)))
                 add(s5)
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_tt(m.include_synonyms, m.include_documentation))
+    yield
 
 
-def _read_request_4(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]:
+def _read_request_4(b: memoryview, o: int) -> Iterator[int | tuple[DescribeConfigsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeConfigsRequest)
     n0 = b[o]
@@ -527,6 +592,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
     n0 -= 1
     if n0 < 0 or n0 * 4 > end - o:
         too_many('resources', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribeConfigsResource)
@@ -552,6 +618,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
         else:
             if n2 < 0 or n2 > end - o:
                 too_many('resources[].configuration_keys', n2, end - o)
+            k += n2
             l1 = []
             for _ in range(n2):
                 n3 = b[o]
@@ -567,6 +634,9 @@ def _read_request_4(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
                 else:
                     negative_length('resources[].configuration_keys[]', -1)
                 l1.append(v1)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v0.configuration_keys = l1
         t0 = b[o]
         o += 1
@@ -575,6 +645,9 @@ def _read_request_4(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.resources = l0
     m.include_synonyms, m.include_documentation, t1 = R_ttB(b, o)
     o += 3
@@ -584,10 +657,11 @@ def _read_request_4(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_4(m: DescribeConfigsRequest, parts: list, chunks: list) -> None:
+def _write_request_4(m: DescribeConfigsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.resources
     if s0 is None:
@@ -617,8 +691,17 @@ def _write_request_4(m: DescribeConfigsRequest, parts: list, chunks: list) -> No
                 n3 = len(s5) + 1
                 add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'resources[].configuration_keys[]'))
                 add(s5)
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_ttx(m.include_synonyms, m.include_documentation))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_1, _read_request_3, _read_request_4,)
@@ -632,7 +715,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeConfigsRequest", version, error) from error
 
@@ -644,7 +729,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeC
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("DescribeConfigsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[DescribeConfigsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(32, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("DescribeConfigsRequest", version, error) from error
 
@@ -656,7 +755,8 @@ def write_request(version: int, request: DescribeConfigsRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeConfigsRequest", version, error) from error
     if parts:
@@ -664,13 +764,16 @@ def write_request(version: int, request: DescribeConfigsRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeConfigsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeConfigsResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 11 > end - o:
         too_many('results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribeConfigsResult)
@@ -696,6 +799,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
         o += 4
         if n3 < 0 or n3 * 7 > end - o:
             too_many('results[].configs', n3, end - o)
+        k += n3
         l1 = []
         for _ in range(n3):
             v1 = new(DescribeConfigsResourceResult)
@@ -724,15 +828,22 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
             v1.read_only, v1.is_default, v1.is_sensitive = R_ttt(b, o)
             o += 3
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.configs = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: DescribeConfigsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: DescribeConfigsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.results
     if s0 is None:
@@ -772,15 +883,27 @@ def _write_response_0(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
                 add(W_h(len(s9)))
                 add(s9)
                 add(W_ttt(v1.read_only, v1.is_default, v1.is_sensitive))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[DescribeConfigsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeConfigsResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 11 > end - o:
         too_many('results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribeConfigsResult)
@@ -806,6 +929,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
         o += 4
         if n3 < 0 or n3 * 11 > end - o:
             too_many('results[].configs', n3, end - o)
+        k += n3
         l1 = []
         for _ in range(n3):
             v1 = new(DescribeConfigsResourceResult)
@@ -832,6 +956,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
             o += 7
             if n6 < 0 or n6 * 5 > end - o:
                 too_many('results[].configs[].synonyms', n6, end - o)
+            k += n6
             l2 = []
             for _ in range(n6):
                 v2 = new(DescribeConfigsSynonym)
@@ -856,19 +981,29 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
                 v2.source, = R_b(b, o)
                 o += 1
                 l2.append(v2)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.synonyms = l2
             v1.config_type = 0
             v1.documentation = ''
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.configs = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: DescribeConfigsResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: DescribeConfigsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.results
     if s0 is None:
@@ -929,15 +1064,31 @@ def _write_response_1(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
                     add(W_h(len(s14)))
                     add(s14)
                     add(W_b(v2.source))
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_3(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, int]:
+def _read_response_3(b: memoryview, o: int) -> Iterator[int | tuple[DescribeConfigsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeConfigsResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 11 > end - o:
         too_many('results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribeConfigsResult)
@@ -963,6 +1114,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
         o += 4
         if n3 < 0 or n3 * 14 > end - o:
             too_many('results[].configs', n3, end - o)
+        k += n3
         l1 = []
         for _ in range(n3):
             v1 = new(DescribeConfigsResourceResult)
@@ -989,6 +1141,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
             o += 7
             if n6 < 0 or n6 * 5 > end - o:
                 too_many('results[].configs[].synonyms', n6, end - o)
+            k += n6
             l2 = []
             for _ in range(n6):
                 v2 = new(DescribeConfigsSynonym)
@@ -1013,6 +1166,9 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
                 v2.source, = R_b(b, o)
                 o += 1
                 l2.append(v2)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.synonyms = l2
             v1.config_type, n9 = R_bh(b, o)
             o += 3
@@ -1025,15 +1181,22 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
             else:
                 negative_length('results[].configs[].documentation', n9)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.configs = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_3(m: DescribeConfigsResponse, parts: list, chunks: list) -> None:
+def _write_response_3(m: DescribeConfigsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.results
     if s0 is None:
@@ -1094,6 +1257,10 @@ def _write_response_3(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
                     add(W_h(len(s14)))
                     add(s14)
                     add(W_b(v2.source))
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             s15 = v1.documentation
             if s15 is None:
                 add(W_bh(v1.config_type, -1))
@@ -1101,9 +1268,20 @@ def _write_response_3(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
                 s16 = s15.encode()
                 add(W_bh(v1.config_type, len(s16)))
                 add(s16)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, int]:
+def _read_response_4(b: memoryview, o: int) -> Iterator[int | tuple[DescribeConfigsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeConfigsResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -1113,6 +1291,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
     n0 -= 1
     if n0 < 0 or n0 * 7 > end - o:
         too_many('results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribeConfigsResult)
@@ -1147,6 +1326,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
         n3 -= 1
         if n3 < 0 or n3 * 9 > end - o:
             too_many('results[].configs', n3, end - o)
+        k += n3
         l1 = []
         for _ in range(n3):
             v1 = new(DescribeConfigsResourceResult)
@@ -1182,6 +1362,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
             n6 -= 1
             if n6 < 0 or n6 * 4 > end - o:
                 too_many('results[].configs[].synonyms', n6, end - o)
+            k += n6
             l2 = []
             for _ in range(n6):
                 v2 = new(DescribeConfigsSynonym)
@@ -1216,6 +1397,9 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
                 if t0:
                     o = skip_tags(b, o, t0)
                 l2.append(v2)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.synonyms = l2
             v1.config_type, n9 = R_bB(b, o)
             o += 2
@@ -1236,6 +1420,9 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.configs = l1
         t2 = b[o]
         o += 1
@@ -1244,6 +1431,9 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results = l0
     t3 = b[o]
     o += 1
@@ -1253,10 +1443,11 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_4(m: DescribeConfigsResponse, parts: list, chunks: list) -> None:
+def _write_response_4(m: DescribeConfigsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.results
     if s0 is None:
@@ -1329,6 +1520,10 @@ def _write_response_4(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
                     add(s14)
                     add(W_b(v2.source))
                 add(b"\0")
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             s15 = v1.documentation
             if s15 is None:
                 add(W_bx(v1.config_type))
@@ -1339,8 +1534,17 @@ def _write_response_4(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
                 add(UVARINT[n9] if n9 < 128 else write_string_length(n9, 'results[].configs[].documentation'))
                 add(s16)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_1, _read_response_3, _read_response_4,)
@@ -1354,7 +1558,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeConfigsResponse", version, error) from error
 
@@ -1366,7 +1572,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Describe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("DescribeConfigsResponse", version, error) from error
 
@@ -1378,9 +1586,25 @@ def write_response(version: int, response: DescribeConfigsResponse) -> list[Chun
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeConfigsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: DescribeConfigsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(32, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("DescribeConfigsResponse", version, error) from error

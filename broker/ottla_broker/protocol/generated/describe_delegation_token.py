@@ -18,9 +18,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -218,7 +221,9 @@ class DescribeDelegationTokenResponse:
         return f"DescribeDelegationTokenResponse(error_code={self.error_code!r}, tokens={self.tokens!r}, throttle_time_ms={self.throttle_time_ms!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[DescribeDelegationTokenRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeDelegationTokenRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeDelegationTokenRequest)
     n0, = R_i(b, o)
@@ -228,6 +233,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeDelegationTokenReque
     else:
         if n0 < 0 or n0 * 4 > end - o:
             too_many('owners', n0, end - o)
+        k += n0
         l0 = []
         for _ in range(n0):
             v0 = new(DescribeDelegationTokenOwner)
@@ -248,13 +254,17 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeDelegationTokenReque
             else:
                 negative_length('owners[].principal_name', n2)
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.owners = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: DescribeDelegationTokenRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: DescribeDelegationTokenRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.owners
     if s0 is None:
@@ -274,9 +284,16 @@ def _write_request_0(m: DescribeDelegationTokenRequest, parts: list, chunks: lis
             s4 = s3.encode()
             add(W_h(len(s4)))
             add(s4)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[DescribeDelegationTokenRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[DescribeDelegationTokenRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeDelegationTokenRequest)
     n0 = b[o]
@@ -289,6 +306,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DescribeDelegationTokenReque
     else:
         if n0 < 0 or n0 * 3 > end - o:
             too_many('owners', n0, end - o)
+        k += n0
         l0 = []
         for _ in range(n0):
             v0 = new(DescribeDelegationTokenOwner)
@@ -323,6 +341,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DescribeDelegationTokenReque
             if t0:
                 o = skip_tags(b, o, t0)
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.owners = l0
     t1 = b[o]
     o += 1
@@ -332,10 +353,11 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DescribeDelegationTokenReque
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: DescribeDelegationTokenRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: DescribeDelegationTokenRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.owners
     if s0 is None:
@@ -359,7 +381,12 @@ def _write_request_2(m: DescribeDelegationTokenRequest, parts: list, chunks: lis
             add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'owners[].principal_name'))
             add(s4)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2, _read_request_2,)
@@ -373,7 +400,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeDelegationTokenRequest", version, error) from error
 
@@ -385,7 +414,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeD
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("DescribeDelegationTokenRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[DescribeDelegationTokenRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(41, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("DescribeDelegationTokenRequest", version, error) from error
 
@@ -397,7 +440,8 @@ def write_request(version: int, request: DescribeDelegationTokenRequest) -> list
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeDelegationTokenRequest", version, error) from error
     if parts:
@@ -405,13 +449,16 @@ def write_request(version: int, request: DescribeDelegationTokenRequest) -> list
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[DescribeDelegationTokenResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeDelegationTokenResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeDelegationTokenResponse)
     m.error_code, n0 = R_hi(b, o)
     o += 6
     if n0 < 0 or n0 * 38 > end - o:
         too_many('tokens', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribedDelegationToken)
@@ -453,6 +500,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeDelegationTokenResp
         o += 4
         if n5 < 0 or n5 * 4 > end - o:
             too_many('tokens[].renewers', n5, end - o)
+        k += n5
         l1 = []
         for _ in range(n5):
             v1 = new(DescribedDelegationTokenRenewer)
@@ -473,17 +521,24 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeDelegationTokenResp
             else:
                 negative_length('tokens[].renewers[].principal_name', n7)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.renewers = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.tokens = l0
     m.throttle_time_ms, = R_i(b, o)
     o += 4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: DescribeDelegationTokenResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: DescribeDelegationTokenResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.tokens
     if s0 is None:
@@ -534,10 +589,21 @@ def _write_response_0(m: DescribeDelegationTokenResponse, parts: list, chunks: l
             s12 = s11.encode()
             add(W_h(len(s12)))
             add(s12)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_i(m.throttle_time_ms))
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[DescribeDelegationTokenResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[DescribeDelegationTokenResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeDelegationTokenResponse)
     m.error_code, n0 = R_hB(b, o)
@@ -547,6 +613,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeDelegationTokenResp
     n0 -= 1
     if n0 < 0 or n0 * 30 > end - o:
         too_many('tokens', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribedDelegationToken)
@@ -605,6 +672,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeDelegationTokenResp
         n5 -= 1
         if n5 < 0 or n5 * 3 > end - o:
             too_many('tokens[].renewers', n5, end - o)
+        k += n5
         l1 = []
         for _ in range(n5):
             v1 = new(DescribedDelegationTokenRenewer)
@@ -639,6 +707,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeDelegationTokenResp
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.renewers = l1
         t1 = b[o]
         o += 1
@@ -647,6 +718,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeDelegationTokenResp
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.tokens = l0
     m.throttle_time_ms, t2 = R_iB(b, o)
     o += 5
@@ -656,10 +730,11 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeDelegationTokenResp
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: DescribeDelegationTokenResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: DescribeDelegationTokenResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.tokens
     if s0 is None:
@@ -721,11 +796,22 @@ def _write_response_2(m: DescribeDelegationTokenResponse, parts: list, chunks: l
             add(UVARINT[n7] if n7 < 128 else write_string_length(n7, 'tokens[].renewers[].principal_name'))
             add(s12)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_ix(m.throttle_time_ms))
+    yield
 
 
-def _read_response_3(b: memoryview, o: int) -> tuple[DescribeDelegationTokenResponse, int]:
+def _read_response_3(b: memoryview, o: int) -> Iterator[int | tuple[DescribeDelegationTokenResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeDelegationTokenResponse)
     m.error_code, n0 = R_hB(b, o)
@@ -735,6 +821,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeDelegationTokenResp
     n0 -= 1
     if n0 < 0 or n0 * 32 > end - o:
         too_many('tokens', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribedDelegationToken)
@@ -815,6 +902,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeDelegationTokenResp
         n7 -= 1
         if n7 < 0 or n7 * 3 > end - o:
             too_many('tokens[].renewers', n7, end - o)
+        k += n7
         l1 = []
         for _ in range(n7):
             v1 = new(DescribedDelegationTokenRenewer)
@@ -849,6 +937,9 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeDelegationTokenResp
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.renewers = l1
         t1 = b[o]
         o += 1
@@ -857,6 +948,9 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeDelegationTokenResp
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.tokens = l0
     m.throttle_time_ms, t2 = R_iB(b, o)
     o += 5
@@ -866,10 +960,11 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeDelegationTokenResp
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_3(m: DescribeDelegationTokenResponse, parts: list, chunks: list) -> None:
+def _write_response_3(m: DescribeDelegationTokenResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.tokens
     if s0 is None:
@@ -941,8 +1036,17 @@ def _write_response_3(m: DescribeDelegationTokenResponse, parts: list, chunks: l
             add(UVARINT[n9] if n9 < 128 else write_string_length(n9, 'tokens[].renewers[].principal_name'))
             add(s16)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_ix(m.throttle_time_ms))
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2, _read_response_3,)
@@ -956,7 +1060,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeDelegationTokenResponse", version, error) from error
 
@@ -968,7 +1074,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Describe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("DescribeDelegationTokenResponse", version, error) from error
 
@@ -980,9 +1088,25 @@ def write_response(version: int, response: DescribeDelegationTokenResponse) -> l
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeDelegationTokenResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: DescribeDelegationTokenResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(41, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("DescribeDelegationTokenResponse", version, error) from error

@@ -27,9 +27,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -209,13 +212,16 @@ class DescribeGroupsResponse:
         return f"DescribeGroupsResponse(throttle_time_ms={self.throttle_time_ms!r}, groups={self.groups!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[DescribeGroupsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeGroupsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeGroupsRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 2 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1, = R_h(b, o)
@@ -227,14 +233,18 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeGroupsRequest, int]:
         else:
             negative_length('groups[]', n1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     m.include_authorized_operations = False
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: DescribeGroupsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: DescribeGroupsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.include_authorized_operations:
         not_in_version('include_authorized_operations', m.include_authorized_operations)
@@ -249,15 +259,23 @@ def _write_request_0(m: DescribeGroupsRequest, parts: list, chunks: list) -> Non
         s2 = s1.encode()
         add(W_h(len(s2)))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[DescribeGroupsRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[DescribeGroupsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeGroupsRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 2 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1, = R_h(b, o)
@@ -269,15 +287,19 @@ def _read_request_3(b: memoryview, o: int) -> tuple[DescribeGroupsRequest, int]:
         else:
             negative_length('groups[]', n1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     m.include_authorized_operations, = R_t(b, o)
     o += 1
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: DescribeGroupsRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: DescribeGroupsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.groups
     if s0 is None:
@@ -290,10 +312,17 @@ def _write_request_3(m: DescribeGroupsRequest, parts: list, chunks: list) -> Non
         s2 = s1.encode()
         add(W_h(len(s2)))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_t(m.include_authorized_operations))
+    yield
 
 
-def _read_request_5(b: memoryview, o: int) -> tuple[DescribeGroupsRequest, int]:
+def _read_request_5(b: memoryview, o: int) -> Iterator[int | tuple[DescribeGroupsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeGroupsRequest)
     n0 = b[o]
@@ -303,6 +332,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[DescribeGroupsRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1 = b[o]
@@ -318,6 +348,9 @@ def _read_request_5(b: memoryview, o: int) -> tuple[DescribeGroupsRequest, int]:
         else:
             negative_length('groups[]', -1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     m.include_authorized_operations, t0 = R_tB(b, o)
     o += 2
@@ -327,10 +360,11 @@ def _read_request_5(b: memoryview, o: int) -> tuple[DescribeGroupsRequest, int]:
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_5(m: DescribeGroupsRequest, parts: list, chunks: list) -> None:
+def _write_request_5(m: DescribeGroupsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.groups
     if s0 is None:
@@ -345,7 +379,12 @@ def _write_request_5(m: DescribeGroupsRequest, parts: list, chunks: list) -> Non
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'groups[]'))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_tx(m.include_authorized_operations))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_0, _read_request_3, _read_request_3, _read_request_5, _read_request_5,)
@@ -359,7 +398,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeGroupsRequest", version, error) from error
 
@@ -371,7 +412,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeG
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("DescribeGroupsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[DescribeGroupsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 6:
+        raise UnsupportedVersionError(15, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("DescribeGroupsRequest", version, error) from error
 
@@ -383,7 +438,8 @@ def write_request(version: int, request: DescribeGroupsRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeGroupsRequest", version, error) from error
     if parts:
@@ -391,7 +447,9 @@ def write_request(version: int, request: DescribeGroupsRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeGroupsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeGroupsResponse)
     m.throttle_time_ms = 0
@@ -399,6 +457,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
     o += 4
     if n0 < 0 or n0 * 14 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribedGroup)
@@ -439,6 +498,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 4
         if n5 < 0 or n5 * 14 > end - o:
             too_many('groups[].members', n5, end - o)
+        k += n5
         l1 = []
         for _ in range(n5):
             v1 = new(DescribedGroupMember)
@@ -484,16 +544,23 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             else:
                 negative_length('groups[].members[].member_assignment', n10)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.members = l1
         v0.authorized_operations = -2147483648
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: DescribeGroupsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: DescribeGroupsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.groups
     if s0 is None:
@@ -561,15 +628,27 @@ def _write_response_0(m: DescribeGroupsResponse, parts: list, chunks: list) -> N
                 null_not_allowed('groups[].members[].member_assignment')
             add(W_i(len(s17)))
             add(s17)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[DescribeGroupsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeGroupsResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 14 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribedGroup)
@@ -610,6 +689,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 4
         if n5 < 0 or n5 * 14 > end - o:
             too_many('groups[].members', n5, end - o)
+        k += n5
         l1 = []
         for _ in range(n5):
             v1 = new(DescribedGroupMember)
@@ -655,16 +735,23 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             else:
                 negative_length('groups[].members[].member_assignment', n10)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.members = l1
         v0.authorized_operations = -2147483648
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: DescribeGroupsResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: DescribeGroupsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.groups
     if s0 is None:
@@ -732,15 +819,27 @@ def _write_response_1(m: DescribeGroupsResponse, parts: list, chunks: list) -> N
                 null_not_allowed('groups[].members[].member_assignment')
             add(W_i(len(s17)))
             add(s17)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_3(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int]:
+def _read_response_3(b: memoryview, o: int) -> Iterator[int | tuple[DescribeGroupsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeGroupsResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 18 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribedGroup)
@@ -781,6 +880,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 4
         if n5 < 0 or n5 * 14 > end - o:
             too_many('groups[].members', n5, end - o)
+        k += n5
         l1 = []
         for _ in range(n5):
             v1 = new(DescribedGroupMember)
@@ -826,17 +926,24 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             else:
                 negative_length('groups[].members[].member_assignment', n10)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.members = l1
         v0.authorized_operations, = R_i(b, o)
         o += 4
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_3(m: DescribeGroupsResponse, parts: list, chunks: list) -> None:
+def _write_response_3(m: DescribeGroupsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.groups
     if s0 is None:
@@ -902,16 +1009,28 @@ def _write_response_3(m: DescribeGroupsResponse, parts: list, chunks: list) -> N
                 null_not_allowed('groups[].members[].member_assignment')
             add(W_i(len(s17)))
             add(s17)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_i(v0.authorized_operations))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_4(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int]:
+def _read_response_4(b: memoryview, o: int) -> Iterator[int | tuple[DescribeGroupsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeGroupsResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 18 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribedGroup)
@@ -952,6 +1071,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 4
         if n5 < 0 or n5 * 16 > end - o:
             too_many('groups[].members', n5, end - o)
+        k += n5
         l1 = []
         for _ in range(n5):
             v1 = new(DescribedGroupMember)
@@ -1006,17 +1126,24 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             else:
                 negative_length('groups[].members[].member_assignment', n11)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.members = l1
         v0.authorized_operations, = R_i(b, o)
         o += 4
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_4(m: DescribeGroupsResponse, parts: list, chunks: list) -> None:
+def _write_response_4(m: DescribeGroupsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.groups
     if s0 is None:
@@ -1089,10 +1216,21 @@ def _write_response_4(m: DescribeGroupsResponse, parts: list, chunks: list) -> N
                 null_not_allowed('groups[].members[].member_assignment')
             add(W_i(len(s19)))
             add(s19)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_i(v0.authorized_operations))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int]:
+def _read_response_5(b: memoryview, o: int) -> Iterator[int | tuple[DescribeGroupsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeGroupsResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -1102,6 +1240,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
     n0 -= 1
     if n0 < 0 or n0 * 12 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribedGroup)
@@ -1161,6 +1300,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         n5 -= 1
         if n5 < 0 or n5 * 7 > end - o:
             too_many('groups[].members', n5, end - o)
+        k += n5
         l1 = []
         for _ in range(n5):
             v1 = new(DescribedGroupMember)
@@ -1239,6 +1379,9 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.members = l1
         v0.authorized_operations, t1 = R_iB(b, o)
         o += 5
@@ -1247,6 +1390,9 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     t2 = b[o]
     o += 1
@@ -1256,10 +1402,11 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_5(m: DescribeGroupsResponse, parts: list, chunks: list) -> None:
+def _write_response_5(m: DescribeGroupsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.groups
     if s0 is None:
@@ -1347,11 +1494,22 @@ def _write_response_5(m: DescribeGroupsResponse, parts: list, chunks: list) -> N
             add(UVARINT[n11] if n11 < 128 else write_uvarint(n11))
             add(s19)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_ix(v0.authorized_operations))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_6(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int]:
+def _read_response_6(b: memoryview, o: int) -> Iterator[int | tuple[DescribeGroupsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeGroupsResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -1361,6 +1519,7 @@ def _read_response_6(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
     n0 -= 1
     if n0 < 0 or n0 * 13 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribedGroup)
@@ -1431,6 +1590,7 @@ def _read_response_6(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         n6 -= 1
         if n6 < 0 or n6 * 7 > end - o:
             too_many('groups[].members', n6, end - o)
+        k += n6
         l1 = []
         for _ in range(n6):
             v1 = new(DescribedGroupMember)
@@ -1509,6 +1669,9 @@ def _read_response_6(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.members = l1
         v0.authorized_operations, t1 = R_iB(b, o)
         o += 5
@@ -1517,6 +1680,9 @@ def _read_response_6(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     t2 = b[o]
     o += 1
@@ -1526,10 +1692,11 @@ def _read_response_6(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_6(m: DescribeGroupsResponse, parts: list, chunks: list) -> None:
+def _write_response_6(m: DescribeGroupsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.groups
     if s0 is None:
@@ -1623,8 +1790,17 @@ def _write_response_6(m: DescribeGroupsResponse, parts: list, chunks: list) -> N
             add(UVARINT[n12] if n12 < 128 else write_uvarint(n12))
             add(s21)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_ix(v0.authorized_operations))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_1, _read_response_3, _read_response_4, _read_response_5, _read_response_6,)
@@ -1638,7 +1814,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeGroupsResponse", version, error) from error
 
@@ -1650,7 +1828,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Describe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("DescribeGroupsResponse", version, error) from error
 
@@ -1662,9 +1842,25 @@ def write_response(version: int, response: DescribeGroupsResponse) -> list[Chunk
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeGroupsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: DescribeGroupsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 6:
+        raise UnsupportedVersionError(15, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("DescribeGroupsResponse", version, error) from error

@@ -22,9 +22,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -255,7 +260,9 @@ class DescribeLogDirsResponse:
         return f"DescribeLogDirsResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, results={self.results!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[DescribeLogDirsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeLogDirsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeLogDirsRequest)
     n0, = R_i(b, o)
@@ -265,6 +272,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeLogDirsRequest, int]
     else:
         if n0 < 0 or n0 * 6 > end - o:
             too_many('topics', n0, end - o)
+        k += n0
         l0 = []
         for _ in range(n0):
             v0 = new(DescribableLogDirTopic)
@@ -283,16 +291,25 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeLogDirsRequest, int]
             if n2 < INT32S_BELOW:
                 v0.partitions = list(READ_INT32S[n2](b, o))
             else:
-                v0.partitions = list(unpack_from(f">{n2}i", b, o))
+                k += n2 // NUMBERS_PER_ELEMENT
+                v0.partitions = l1 = []
+                for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n2 * 4
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: DescribeLogDirsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: DescribeLogDirsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -311,9 +328,16 @@ def _write_request_0(m: DescribeLogDirsRequest, parts: list, chunks: list) -> No
                 null_not_allowed('topics[].partitions')
             n0 = len(s3)
             add(INT32S[n0](n0, *s3) if n0 < INT32S_BELOW else write_int32s(s3, False))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[DescribeLogDirsRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[DescribeLogDirsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeLogDirsRequest)
     n0 = b[o]
@@ -326,6 +350,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DescribeLogDirsRequest, int]
     else:
         if n0 < 0 or n0 * 3 > end - o:
             too_many('topics', n0, end - o)
+        k += n0
         l0 = []
         for _ in range(n0):
             v0 = new(DescribableLogDirTopic)
@@ -351,7 +376,12 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DescribeLogDirsRequest, int]
             if n2 < INT32S_BELOW:
                 v0.partitions = list(READ_INT32S[n2](b, o))
             else:
-                v0.partitions = list(unpack_from(f">{n2}i", b, o))
+                k += n2 // NUMBERS_PER_ELEMENT
+                v0.partitions = l1 = []
+                for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n2 * 4
             t0 = b[o]
             o += 1
@@ -360,6 +390,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DescribeLogDirsRequest, int]
             if t0:
                 o = skip_tags(b, o, t0)
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.topics = l0
     t1 = b[o]
     o += 1
@@ -369,10 +402,11 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DescribeLogDirsRequest, int]
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: DescribeLogDirsRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: DescribeLogDirsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -394,7 +428,12 @@ def _write_request_2(m: DescribeLogDirsRequest, parts: list, chunks: list) -> No
             n2 = len(s3)
             add(COMPACT_INT32S[n2](n2 + 1, *s3) if n2 < INT32S_BELOW else write_int32s(s3, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2, _read_request_2, _read_request_2, _read_request_2,)
@@ -408,7 +447,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeLogDirsRequest", version, error) from error
 
@@ -420,7 +461,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeL
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("DescribeLogDirsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[DescribeLogDirsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(35, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("DescribeLogDirsRequest", version, error) from error
 
@@ -432,7 +487,8 @@ def write_request(version: int, request: DescribeLogDirsRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeLogDirsRequest", version, error) from error
     if parts:
@@ -440,7 +496,9 @@ def write_request(version: int, request: DescribeLogDirsRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeLogDirsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeLogDirsResponse)
     m.error_code = 0
@@ -448,6 +506,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
     o += 8
     if n0 < 0 or n0 * 8 > end - o:
         too_many('results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribeLogDirsResult)
@@ -463,6 +522,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
         o += 4
         if n2 < 0 or n2 * 6 > end - o:
             too_many('results[].topics', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(DescribeLogDirsTopic)
@@ -478,26 +538,40 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
             o += 4
             if n4 < 0 or n4 * 21 > end - o:
                 too_many('results[].topics[].partitions', n4, end - o)
+            k += n4
             l2 = []
-            for r0 in I_iqqt(b[o : o + n4 * 21]):
-                v2 = new(DescribeLogDirsPartition)
-                v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key = r0
-                l2.append(v2)
-            o += n4 * 21
+            e2 = o + n4 * 21
+            while o < e2:
+                q0 = e2 if e2 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 21 * 21
+                for r0 in I_iqqt(b[o:q0]):
+                    v2 = new(DescribeLogDirsPartition)
+                    v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key = r0
+                    l2.append(v2)
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.partitions = l2
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.topics = l1
         v0.total_bytes = -1
         v0.usable_bytes = -1
         v0.is_cordoned = False
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: DescribeLogDirsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: DescribeLogDirsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.results
     if s0 is None:
@@ -527,9 +601,24 @@ def _write_response_0(m: DescribeLogDirsResponse, parts: list, chunks: list) -> 
             add(W_i(len(s6)))
             for v2 in s6:
                 add(W_iqqt(v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key))
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[DescribeLogDirsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeLogDirsResponse)
     m.error_code = 0
@@ -540,6 +629,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
     n0 -= 1
     if n0 < 0 or n0 * 5 > end - o:
         too_many('results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribeLogDirsResult)
@@ -562,6 +652,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
         n2 -= 1
         if n2 < 0 or n2 * 3 > end - o:
             too_many('results[].topics', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(DescribeLogDirsTopic)
@@ -584,16 +675,28 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
             n4 -= 1
             if n4 < 0 or n4 * 22 > end - o:
                 too_many('results[].topics[].partitions', n4, end - o)
+            k += n4
             l2 = []
-            for r0 in I_iqqtB(b[o : o + n4 * 22]):
-                v2 = new(DescribeLogDirsPartition)
-                v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key, t0 = r0
-                if t0:
-                    l2.clear()
-                    break
-                l2.append(v2)
+            a0 = o
+            e2 = o + n4 * 22
+            while o < e2:
+                q0 = e2 if e2 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 22 * 22
+                for r0 in I_iqqtB(b[o:q0]):
+                    v2 = new(DescribeLogDirsPartition)
+                    v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key, t0 = r0
+                    if t0:
+                        break
+                    l2.append(v2)
+                else:
+                    o = q0
+                    if o > y:
+                        y = o + BYTES_PER_SLICE
+                        yield k
+                    continue
+                l2.clear()
+                o = a0
+                break
             else:
-                o += n4 * 22
                 n4 = 0
             for _ in range(n4):
                 v3 = new(DescribeLogDirsPartition)
@@ -604,6 +707,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
                 if t1:
                     o = skip_tags(b, o, t1)
                 l2.append(v3)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.partitions = l2
             t2 = b[o]
             o += 1
@@ -612,6 +718,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
             if t2:
                 o = skip_tags(b, o, t2)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.topics = l1
         v0.total_bytes = -1
         v0.usable_bytes = -1
@@ -623,6 +732,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
         if t3:
             o = skip_tags(b, o, t3)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results = l0
     t4 = b[o]
     o += 1
@@ -632,10 +744,11 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
         o = skip_tags(b, o, t4)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: DescribeLogDirsResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: DescribeLogDirsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.results
     if s0 is None:
@@ -672,12 +785,27 @@ def _write_response_2(m: DescribeLogDirsResponse, parts: list, chunks: list) -> 
             add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
             for v2 in s6:
                 add(W_iqqtx(v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key))
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_3(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, int]:
+def _read_response_3(b: memoryview, o: int) -> Iterator[int | tuple[DescribeLogDirsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeLogDirsResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -687,6 +815,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
     n0 -= 1
     if n0 < 0 or n0 * 5 > end - o:
         too_many('results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribeLogDirsResult)
@@ -709,6 +838,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
         n2 -= 1
         if n2 < 0 or n2 * 3 > end - o:
             too_many('results[].topics', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(DescribeLogDirsTopic)
@@ -731,16 +861,28 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
             n4 -= 1
             if n4 < 0 or n4 * 22 > end - o:
                 too_many('results[].topics[].partitions', n4, end - o)
+            k += n4
             l2 = []
-            for r0 in I_iqqtB(b[o : o + n4 * 22]):
-                v2 = new(DescribeLogDirsPartition)
-                v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key, t0 = r0
-                if t0:
-                    l2.clear()
-                    break
-                l2.append(v2)
+            a0 = o
+            e2 = o + n4 * 22
+            while o < e2:
+                q0 = e2 if e2 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 22 * 22
+                for r0 in I_iqqtB(b[o:q0]):
+                    v2 = new(DescribeLogDirsPartition)
+                    v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key, t0 = r0
+                    if t0:
+                        break
+                    l2.append(v2)
+                else:
+                    o = q0
+                    if o > y:
+                        y = o + BYTES_PER_SLICE
+                        yield k
+                    continue
+                l2.clear()
+                o = a0
+                break
             else:
-                o += n4 * 22
                 n4 = 0
             for _ in range(n4):
                 v3 = new(DescribeLogDirsPartition)
@@ -751,6 +893,9 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
                 if t1:
                     o = skip_tags(b, o, t1)
                 l2.append(v3)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.partitions = l2
             t2 = b[o]
             o += 1
@@ -759,6 +904,9 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
             if t2:
                 o = skip_tags(b, o, t2)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.topics = l1
         v0.total_bytes = -1
         v0.usable_bytes = -1
@@ -770,6 +918,9 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
         if t3:
             o = skip_tags(b, o, t3)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results = l0
     t4 = b[o]
     o += 1
@@ -779,10 +930,11 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
         o = skip_tags(b, o, t4)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_3(m: DescribeLogDirsResponse, parts: list, chunks: list) -> None:
+def _write_response_3(m: DescribeLogDirsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.results
     if s0 is None:
@@ -819,12 +971,27 @@ def _write_response_3(m: DescribeLogDirsResponse, parts: list, chunks: list) -> 
             add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
             for v2 in s6:
                 add(W_iqqtx(v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key))
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_4(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, int]:
+def _read_response_4(b: memoryview, o: int) -> Iterator[int | tuple[DescribeLogDirsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeLogDirsResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -834,6 +1001,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
     n0 -= 1
     if n0 < 0 or n0 * 21 > end - o:
         too_many('results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribeLogDirsResult)
@@ -856,6 +1024,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
         n2 -= 1
         if n2 < 0 or n2 * 3 > end - o:
             too_many('results[].topics', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(DescribeLogDirsTopic)
@@ -878,16 +1047,28 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
             n4 -= 1
             if n4 < 0 or n4 * 22 > end - o:
                 too_many('results[].topics[].partitions', n4, end - o)
+            k += n4
             l2 = []
-            for r0 in I_iqqtB(b[o : o + n4 * 22]):
-                v2 = new(DescribeLogDirsPartition)
-                v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key, t0 = r0
-                if t0:
-                    l2.clear()
-                    break
-                l2.append(v2)
+            a0 = o
+            e2 = o + n4 * 22
+            while o < e2:
+                q0 = e2 if e2 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 22 * 22
+                for r0 in I_iqqtB(b[o:q0]):
+                    v2 = new(DescribeLogDirsPartition)
+                    v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key, t0 = r0
+                    if t0:
+                        break
+                    l2.append(v2)
+                else:
+                    o = q0
+                    if o > y:
+                        y = o + BYTES_PER_SLICE
+                        yield k
+                    continue
+                l2.clear()
+                o = a0
+                break
             else:
-                o += n4 * 22
                 n4 = 0
             for _ in range(n4):
                 v3 = new(DescribeLogDirsPartition)
@@ -898,6 +1079,9 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
                 if t1:
                     o = skip_tags(b, o, t1)
                 l2.append(v3)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.partitions = l2
             t2 = b[o]
             o += 1
@@ -906,6 +1090,9 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
             if t2:
                 o = skip_tags(b, o, t2)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.topics = l1
         v0.is_cordoned = False
         v0.total_bytes, v0.usable_bytes, t3 = R_qqB(b, o)
@@ -915,6 +1102,9 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
         if t3:
             o = skip_tags(b, o, t3)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results = l0
     t4 = b[o]
     o += 1
@@ -924,10 +1114,11 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
         o = skip_tags(b, o, t4)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_4(m: DescribeLogDirsResponse, parts: list, chunks: list) -> None:
+def _write_response_4(m: DescribeLogDirsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.results
     if s0 is None:
@@ -964,12 +1155,27 @@ def _write_response_4(m: DescribeLogDirsResponse, parts: list, chunks: list) -> 
             add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
             for v2 in s6:
                 add(W_iqqtx(v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key))
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_qqx(v0.total_bytes, v0.usable_bytes))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_5(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, int]:
+def _read_response_5(b: memoryview, o: int) -> Iterator[int | tuple[DescribeLogDirsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeLogDirsResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -979,6 +1185,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
     n0 -= 1
     if n0 < 0 or n0 * 22 > end - o:
         too_many('results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribeLogDirsResult)
@@ -1001,6 +1208,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
         n2 -= 1
         if n2 < 0 or n2 * 3 > end - o:
             too_many('results[].topics', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(DescribeLogDirsTopic)
@@ -1023,16 +1231,28 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
             n4 -= 1
             if n4 < 0 or n4 * 22 > end - o:
                 too_many('results[].topics[].partitions', n4, end - o)
+            k += n4
             l2 = []
-            for r0 in I_iqqtB(b[o : o + n4 * 22]):
-                v2 = new(DescribeLogDirsPartition)
-                v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key, t0 = r0
-                if t0:
-                    l2.clear()
-                    break
-                l2.append(v2)
+            a0 = o
+            e2 = o + n4 * 22
+            while o < e2:
+                q0 = e2 if e2 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 22 * 22
+                for r0 in I_iqqtB(b[o:q0]):
+                    v2 = new(DescribeLogDirsPartition)
+                    v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key, t0 = r0
+                    if t0:
+                        break
+                    l2.append(v2)
+                else:
+                    o = q0
+                    if o > y:
+                        y = o + BYTES_PER_SLICE
+                        yield k
+                    continue
+                l2.clear()
+                o = a0
+                break
             else:
-                o += n4 * 22
                 n4 = 0
             for _ in range(n4):
                 v3 = new(DescribeLogDirsPartition)
@@ -1043,6 +1263,9 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
                 if t1:
                     o = skip_tags(b, o, t1)
                 l2.append(v3)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.partitions = l2
             t2 = b[o]
             o += 1
@@ -1051,6 +1274,9 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
             if t2:
                 o = skip_tags(b, o, t2)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.topics = l1
         v0.total_bytes, v0.usable_bytes, v0.is_cordoned, t3 = R_qqtB(b, o)
         o += 18
@@ -1059,6 +1285,9 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
         if t3:
             o = skip_tags(b, o, t3)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results = l0
     t4 = b[o]
     o += 1
@@ -1068,10 +1297,11 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
         o = skip_tags(b, o, t4)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_5(m: DescribeLogDirsResponse, parts: list, chunks: list) -> None:
+def _write_response_5(m: DescribeLogDirsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.results
     if s0 is None:
@@ -1108,9 +1338,22 @@ def _write_response_5(m: DescribeLogDirsResponse, parts: list, chunks: list) -> 
             add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
             for v2 in s6:
                 add(W_iqqtx(v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key))
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_qqtx(v0.total_bytes, v0.usable_bytes, v0.is_cordoned))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2, _read_response_3, _read_response_4, _read_response_5,)
@@ -1124,7 +1367,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeLogDirsResponse", version, error) from error
 
@@ -1136,7 +1381,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Describe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("DescribeLogDirsResponse", version, error) from error
 
@@ -1148,9 +1395,25 @@ def write_response(version: int, response: DescribeLogDirsResponse) -> list[Chun
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeLogDirsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: DescribeLogDirsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(35, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("DescribeLogDirsResponse", version, error) from error

@@ -18,9 +18,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -234,7 +239,9 @@ class DescribeProducersResponse:
         return f"DescribeProducersResponse(throttle_time_ms={self.throttle_time_ms!r}, topics={self.topics!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[DescribeProducersRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeProducersRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeProducersRequest)
     n0 = b[o]
@@ -244,6 +251,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeProducersRequest, in
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TopicRequest)
@@ -269,7 +277,12 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeProducersRequest, in
         if n2 < INT32S_BELOW:
             v0.partition_indexes = list(READ_INT32S[n2](b, o))
         else:
-            v0.partition_indexes = list(unpack_from(f">{n2}i", b, o))
+            k += n2 // NUMBERS_PER_ELEMENT
+            v0.partition_indexes = l1 = []
+            for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                if a0:
+                    yield k
+                l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
         o += n2 * 4
         t0 = b[o]
         o += 1
@@ -278,6 +291,9 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeProducersRequest, in
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t1 = b[o]
     o += 1
@@ -287,10 +303,11 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeProducersRequest, in
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: DescribeProducersRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: DescribeProducersRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -311,7 +328,12 @@ def _write_request_0(m: DescribeProducersRequest, parts: list, chunks: list) -> 
         n2 = len(s3)
         add(COMPACT_INT32S[n2](n2 + 1, *s3) if n2 < INT32S_BELOW else write_int32s(s3, True))
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0,)
@@ -325,7 +347,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeProducersRequest", version, error) from error
 
@@ -337,7 +361,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeP
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("DescribeProducersRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[DescribeProducersRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(61, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("DescribeProducersRequest", version, error) from error
 
@@ -349,7 +387,8 @@ def write_request(version: int, request: DescribeProducersRequest) -> list[Chunk
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeProducersRequest", version, error) from error
     if parts:
@@ -357,7 +396,9 @@ def write_request(version: int, request: DescribeProducersRequest) -> list[Chunk
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[DescribeProducersResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeProducersResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeProducersResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -367,6 +408,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeProducersResponse, 
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TopicResponse)
@@ -389,6 +431,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeProducersResponse, 
         n2 -= 1
         if n2 < 0 or n2 * 9 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(PartitionResponse)
@@ -411,16 +454,28 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeProducersResponse, 
             n4 -= 1
             if n4 < 0 or n4 * 37 > end - o:
                 too_many('topics[].partitions[].active_producers', n4, end - o)
+            k += n4
             l2 = []
-            for r0 in I_qiiqiqB(b[o : o + n4 * 37]):
-                v2 = new(ProducerState)
-                v2.producer_id, v2.producer_epoch, v2.last_sequence, v2.last_timestamp, v2.coordinator_epoch, v2.current_txn_start_offset, t0 = r0
-                if t0:
-                    l2.clear()
-                    break
-                l2.append(v2)
+            a0 = o
+            e2 = o + n4 * 37
+            while o < e2:
+                q0 = e2 if e2 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 37 * 37
+                for r0 in I_qiiqiqB(b[o:q0]):
+                    v2 = new(ProducerState)
+                    v2.producer_id, v2.producer_epoch, v2.last_sequence, v2.last_timestamp, v2.coordinator_epoch, v2.current_txn_start_offset, t0 = r0
+                    if t0:
+                        break
+                    l2.append(v2)
+                else:
+                    o = q0
+                    if o > y:
+                        y = o + BYTES_PER_SLICE
+                        yield k
+                    continue
+                l2.clear()
+                o = a0
+                break
             else:
-                o += n4 * 37
                 n4 = 0
             for _ in range(n4):
                 v3 = new(ProducerState)
@@ -431,6 +486,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeProducersResponse, 
                 if t1:
                     o = skip_tags(b, o, t1)
                 l2.append(v3)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.active_producers = l2
             t2 = b[o]
             o += 1
@@ -439,6 +497,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeProducersResponse, 
             if t2:
                 o = skip_tags(b, o, t2)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t3 = b[o]
         o += 1
@@ -447,6 +508,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeProducersResponse, 
         if t3:
             o = skip_tags(b, o, t3)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t4 = b[o]
     o += 1
@@ -456,10 +520,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeProducersResponse, 
         o = skip_tags(b, o, t4)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: DescribeProducersResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: DescribeProducersResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -497,9 +562,22 @@ def _write_response_0(m: DescribeProducersResponse, parts: list, chunks: list) -
             add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
             for v2 in s6:
                 add(W_qiiqiqx(v2.producer_id, v2.producer_epoch, v2.last_sequence, v2.last_timestamp, v2.coordinator_epoch, v2.current_txn_start_offset))
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0,)
@@ -513,7 +591,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeProducersResponse", version, error) from error
 
@@ -525,7 +605,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Describe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("DescribeProducersResponse", version, error) from error
 
@@ -537,9 +619,25 @@ def write_response(version: int, response: DescribeProducersResponse) -> list[Ch
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeProducersResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: DescribeProducersResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(61, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("DescribeProducersResponse", version, error) from error

@@ -20,9 +20,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -264,7 +269,9 @@ class DescribeTopicPartitionsResponse:
         return f"DescribeTopicPartitionsResponse(throttle_time_ms={self.throttle_time_ms!r}, topics={self.topics!r}, next_cursor={self.next_cursor!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[DescribeTopicPartitionsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeTopicPartitionsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeTopicPartitionsRequest)
     n0 = b[o]
@@ -274,6 +281,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeTopicPartitionsReque
     n0 -= 1
     if n0 < 0 or n0 * 2 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TopicRequest)
@@ -296,6 +304,9 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeTopicPartitionsReque
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.response_partition_limit, n2 = R_ib(b, o)
     o += 5
@@ -330,10 +341,11 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeTopicPartitionsReque
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: DescribeTopicPartitionsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: DescribeTopicPartitionsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -349,6 +361,10 @@ def _write_request_0(m: DescribeTopicPartitionsRequest, parts: list, chunks: lis
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].name'))
         add(s2)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s3 = m.cursor
     if s3 is None:
         add(W_ib(m.response_partition_limit, -1))
@@ -363,6 +379,7 @@ def _write_request_0(m: DescribeTopicPartitionsRequest, parts: list, chunks: lis
         add(s5)
         add(W_ix(s3.partition_index))
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0,)
@@ -376,7 +393,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeTopicPartitionsRequest", version, error) from error
 
@@ -388,7 +407,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeT
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("DescribeTopicPartitionsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[DescribeTopicPartitionsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(75, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("DescribeTopicPartitionsRequest", version, error) from error
 
@@ -400,7 +433,8 @@ def write_request(version: int, request: DescribeTopicPartitionsRequest) -> list
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeTopicPartitionsRequest", version, error) from error
     if parts:
@@ -408,7 +442,9 @@ def write_request(version: int, request: DescribeTopicPartitionsRequest) -> list
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[DescribeTopicPartitionsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeTopicPartitionsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeTopicPartitionsResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -418,6 +454,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeTopicPartitionsResp
     n0 -= 1
     if n0 < 0 or n0 * 26 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(DescribeTopicPartitionsResponseTopic)
@@ -440,6 +477,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeTopicPartitionsResp
         n2 -= 1
         if n2 < 0 or n2 * 20 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(DescribeTopicPartitionsResponsePartition)
@@ -453,7 +491,12 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeTopicPartitionsResp
             if n3 < INT32S_BELOW:
                 v1.replica_nodes = list(READ_INT32S[n3](b, o))
             else:
-                v1.replica_nodes = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.replica_nodes = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             n4 = b[o]
             o += 1
@@ -465,7 +508,12 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeTopicPartitionsResp
             if n4 < INT32S_BELOW:
                 v1.isr_nodes = list(READ_INT32S[n4](b, o))
             else:
-                v1.isr_nodes = list(unpack_from(f">{n4}i", b, o))
+                k += n4 // NUMBERS_PER_ELEMENT
+                v1.isr_nodes = l3 = []
+                for a1 in range(0, n4, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l3 += unpack_from(f">{min(n4 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n4 * 4
             n5 = b[o]
             o += 1
@@ -480,7 +528,12 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeTopicPartitionsResp
                 if n5 < INT32S_BELOW:
                     v1.eligible_leader_replicas = list(READ_INT32S[n5](b, o))
                 else:
-                    v1.eligible_leader_replicas = list(unpack_from(f">{n5}i", b, o))
+                    k += n5 // NUMBERS_PER_ELEMENT
+                    v1.eligible_leader_replicas = l4 = []
+                    for a2 in range(0, n5, NUMBERS_PER_SLICE):
+                        if a2:
+                            yield k
+                        l4 += unpack_from(f">{min(n5 - a2, NUMBERS_PER_SLICE)}i", b, o + a2 * 4)
                 o += n5 * 4
             n6 = b[o]
             o += 1
@@ -495,7 +548,12 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeTopicPartitionsResp
                 if n6 < INT32S_BELOW:
                     v1.last_known_elr = list(READ_INT32S[n6](b, o))
                 else:
-                    v1.last_known_elr = list(unpack_from(f">{n6}i", b, o))
+                    k += n6 // NUMBERS_PER_ELEMENT
+                    v1.last_known_elr = l5 = []
+                    for a3 in range(0, n6, NUMBERS_PER_SLICE):
+                        if a3:
+                            yield k
+                        l5 += unpack_from(f">{min(n6 - a3, NUMBERS_PER_SLICE)}i", b, o + a3 * 4)
                 o += n6 * 4
             n7 = b[o]
             o += 1
@@ -507,7 +565,12 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeTopicPartitionsResp
             if n7 < INT32S_BELOW:
                 v1.offline_replicas = list(READ_INT32S[n7](b, o))
             else:
-                v1.offline_replicas = list(unpack_from(f">{n7}i", b, o))
+                k += n7 // NUMBERS_PER_ELEMENT
+                v1.offline_replicas = l6 = []
+                for a4 in range(0, n7, NUMBERS_PER_SLICE):
+                    if a4:
+                        yield k
+                    l6 += unpack_from(f">{min(n7 - a4, NUMBERS_PER_SLICE)}i", b, o + a4 * 4)
             o += n7 * 4
             t0 = b[o]
             o += 1
@@ -516,6 +579,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeTopicPartitionsResp
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         v0.topic_authorized_operations, t1 = R_iB(b, o)
         o += 5
@@ -524,6 +590,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeTopicPartitionsResp
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     n8, = R_b(b, o)
     o += 1
@@ -558,10 +627,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeTopicPartitionsResp
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: DescribeTopicPartitionsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: DescribeTopicPartitionsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -615,7 +685,15 @@ def _write_response_0(m: DescribeTopicPartitionsResponse, parts: list, chunks: l
             n7 = len(s8)
             add(COMPACT_INT32S[n7](n7 + 1, *s8) if n7 < INT32S_BELOW else write_int32s(s8, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_ix(v0.topic_authorized_operations))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s9 = m.next_cursor
     if s9 is None:
         add(W_b(-1))
@@ -630,6 +708,7 @@ def _write_response_0(m: DescribeTopicPartitionsResponse, parts: list, chunks: l
         add(s11)
         add(W_ix(s9.partition_index))
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0,)
@@ -643,7 +722,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeTopicPartitionsResponse", version, error) from error
 
@@ -655,7 +736,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Describe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("DescribeTopicPartitionsResponse", version, error) from error
 
@@ -667,9 +750,25 @@ def write_response(version: int, response: DescribeTopicPartitionsResponse) -> l
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeTopicPartitionsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: DescribeTopicPartitionsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(75, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("DescribeTopicPartitionsResponse", version, error) from error

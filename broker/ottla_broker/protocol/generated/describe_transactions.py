@@ -19,9 +19,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -179,7 +184,9 @@ class DescribeTransactionsResponse:
         return f"DescribeTransactionsResponse(throttle_time_ms={self.throttle_time_ms!r}, transaction_states={self.transaction_states!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[DescribeTransactionsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeTransactionsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeTransactionsRequest)
     n0 = b[o]
@@ -189,6 +196,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeTransactionsRequest,
     n0 -= 1
     if n0 < 0 or n0 > end - o:
         too_many('transactional_ids', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1 = b[o]
@@ -204,6 +212,9 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeTransactionsRequest,
         else:
             negative_length('transactional_ids[]', -1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.transactional_ids = l0
     t0 = b[o]
     o += 1
@@ -213,10 +224,11 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeTransactionsRequest,
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: DescribeTransactionsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: DescribeTransactionsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.transactional_ids
     if s0 is None:
@@ -231,7 +243,12 @@ def _write_request_0(m: DescribeTransactionsRequest, parts: list, chunks: list) 
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'transactional_ids[]'))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0,)
@@ -245,7 +262,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeTransactionsRequest", version, error) from error
 
@@ -257,7 +276,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeT
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("DescribeTransactionsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[DescribeTransactionsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(65, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("DescribeTransactionsRequest", version, error) from error
 
@@ -269,7 +302,8 @@ def write_request(version: int, request: DescribeTransactionsRequest) -> list[Ch
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeTransactionsRequest", version, error) from error
     if parts:
@@ -277,7 +311,9 @@ def write_request(version: int, request: DescribeTransactionsRequest) -> list[Ch
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[DescribeTransactionsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeTransactionsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeTransactionsResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -287,6 +323,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeTransactionsRespons
     n0 -= 1
     if n0 < 0 or n0 * 28 > end - o:
         too_many('transaction_states', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TransactionState)
@@ -321,6 +358,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeTransactionsRespons
         n3 -= 1
         if n3 < 0 or n3 * 3 > end - o:
             too_many('transaction_states[].topics', n3, end - o)
+        k += n3
         l1 = []
         for _ in range(n3):
             v1 = new(TopicData)
@@ -346,7 +384,12 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeTransactionsRespons
             if n5 < INT32S_BELOW:
                 v1.partitions = list(READ_INT32S[n5](b, o))
             else:
-                v1.partitions = list(unpack_from(f">{n5}i", b, o))
+                k += n5 // NUMBERS_PER_ELEMENT
+                v1.partitions = l2 = []
+                for a0 in range(0, n5, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n5 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n5 * 4
             t0 = b[o]
             o += 1
@@ -355,6 +398,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeTransactionsRespons
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.topics = l1
         t1 = b[o]
         o += 1
@@ -363,6 +409,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeTransactionsRespons
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.transaction_states = l0
     t2 = b[o]
     o += 1
@@ -372,10 +421,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeTransactionsRespons
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: DescribeTransactionsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: DescribeTransactionsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.transaction_states
     if s0 is None:
@@ -419,8 +469,17 @@ def _write_response_0(m: DescribeTransactionsResponse, parts: list, chunks: list
             n5 = len(s8)
             add(COMPACT_INT32S[n5](n5 + 1, *s8) if n5 < INT32S_BELOW else write_int32s(s8, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0,)
@@ -434,7 +493,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeTransactionsResponse", version, error) from error
 
@@ -446,7 +507,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Describe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("DescribeTransactionsResponse", version, error) from error
 
@@ -458,9 +521,25 @@ def write_response(version: int, response: DescribeTransactionsResponse) -> list
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeTransactionsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: DescribeTransactionsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(65, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("DescribeTransactionsResponse", version, error) from error

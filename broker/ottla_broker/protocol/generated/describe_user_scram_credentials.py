@@ -16,9 +16,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -193,7 +196,9 @@ class DescribeUserScramCredentialsResponse:
         return f"DescribeUserScramCredentialsResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, error_message={self.error_message!r}, results={self.results!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[DescribeUserScramCredentialsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeUserScramCredentialsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeUserScramCredentialsRequest)
     n0 = b[o]
@@ -206,6 +211,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeUserScramCredentials
     else:
         if n0 < 0 or n0 * 2 > end - o:
             too_many('users', n0, end - o)
+        k += n0
         l0 = []
         for _ in range(n0):
             v0 = new(UserName)
@@ -228,6 +234,9 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeUserScramCredentials
             if t0:
                 o = skip_tags(b, o, t0)
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.users = l0
     t1 = b[o]
     o += 1
@@ -237,10 +246,11 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeUserScramCredentials
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: DescribeUserScramCredentialsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: DescribeUserScramCredentialsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.users
     if s0 is None:
@@ -257,7 +267,12 @@ def _write_request_0(m: DescribeUserScramCredentialsRequest, parts: list, chunks
             add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'users[].name'))
             add(s2)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0,)
@@ -271,7 +286,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeUserScramCredentialsRequest", version, error) from error
 
@@ -283,7 +300,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeU
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("DescribeUserScramCredentialsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[DescribeUserScramCredentialsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(50, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("DescribeUserScramCredentialsRequest", version, error) from error
 
@@ -295,7 +326,8 @@ def write_request(version: int, request: DescribeUserScramCredentialsRequest) ->
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeUserScramCredentialsRequest", version, error) from error
     if parts:
@@ -303,7 +335,9 @@ def write_request(version: int, request: DescribeUserScramCredentialsRequest) ->
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[DescribeUserScramCredentialsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[DescribeUserScramCredentialsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(DescribeUserScramCredentialsResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -325,6 +359,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeUserScramCredential
     n1 -= 1
     if n1 < 0 or n1 * 6 > end - o:
         too_many('results', n1, end - o)
+    k += n1
     l0 = []
     for _ in range(n1):
         v0 = new(DescribeUserScramCredentialsResult)
@@ -359,16 +394,28 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeUserScramCredential
         n4 -= 1
         if n4 < 0 or n4 * 6 > end - o:
             too_many('results[].credential_infos', n4, end - o)
+        k += n4
         l1 = []
-        for r0 in I_biB(b[o : o + n4 * 6]):
-            v1 = new(CredentialInfo)
-            v1.mechanism, v1.iterations, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            l1.append(v1)
+        a0 = o
+        e3 = o + n4 * 6
+        while o < e3:
+            q0 = e3 if e3 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 6 * 6
+            for r0 in I_biB(b[o:q0]):
+                v1 = new(CredentialInfo)
+                v1.mechanism, v1.iterations, t0 = r0
+                if t0:
+                    break
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n4 * 6
             n4 = 0
         for _ in range(n4):
             v2 = new(CredentialInfo)
@@ -379,6 +426,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeUserScramCredential
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.credential_infos = l1
         t2 = b[o]
         o += 1
@@ -387,6 +437,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeUserScramCredential
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results = l0
     t3 = b[o]
     o += 1
@@ -396,10 +449,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeUserScramCredential
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: DescribeUserScramCredentialsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: DescribeUserScramCredentialsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.error_message
     if s0 is None:
@@ -439,8 +493,17 @@ def _write_response_0(m: DescribeUserScramCredentialsResponse, parts: list, chun
         add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
         for v1 in s7:
             add(W_bix(v1.mechanism, v1.iterations))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0,)
@@ -454,7 +517,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("DescribeUserScramCredentialsResponse", version, error) from error
 
@@ -466,7 +531,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Describe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("DescribeUserScramCredentialsResponse", version, error) from error
 
@@ -478,9 +545,25 @@ def write_response(version: int, response: DescribeUserScramCredentialsResponse)
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("DescribeUserScramCredentialsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: DescribeUserScramCredentialsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(50, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("DescribeUserScramCredentialsResponse", version, error) from error

@@ -24,9 +24,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -221,7 +226,9 @@ class ElectLeadersResponse:
         return f"ElectLeadersResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, replica_election_results={self.replica_election_results!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[ElectLeadersRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[ElectLeadersRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ElectLeadersRequest)
     m.election_type = 0
@@ -232,6 +239,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ElectLeadersRequest, int]:
     else:
         if n0 < 0 or n0 * 6 > end - o:
             too_many('topic_partitions', n0, end - o)
+        k += n0
         l0 = []
         for _ in range(n0):
             v0 = new(TopicPartitions)
@@ -250,18 +258,27 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ElectLeadersRequest, int]:
             if n2 < INT32S_BELOW:
                 v0.partitions = list(READ_INT32S[n2](b, o))
             else:
-                v0.partitions = list(unpack_from(f">{n2}i", b, o))
+                k += n2 // NUMBERS_PER_ELEMENT
+                v0.partitions = l1 = []
+                for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n2 * 4
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.topic_partitions = l0
     m.timeout_ms, = R_i(b, o)
     o += 4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: ElectLeadersRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: ElectLeadersRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.election_type:
         not_in_version('election_type', m.election_type)
@@ -282,10 +299,17 @@ def _write_request_0(m: ElectLeadersRequest, parts: list, chunks: list) -> None:
                 null_not_allowed('topic_partitions[].partitions')
             n0 = len(s3)
             add(INT32S[n0](n0, *s3) if n0 < INT32S_BELOW else write_int32s(s3, False))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_i(m.timeout_ms))
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[ElectLeadersRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[ElectLeadersRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ElectLeadersRequest)
     m.election_type, n0 = R_bi(b, o)
@@ -295,6 +319,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ElectLeadersRequest, int]:
     else:
         if n0 < 0 or n0 * 6 > end - o:
             too_many('topic_partitions', n0, end - o)
+        k += n0
         l0 = []
         for _ in range(n0):
             v0 = new(TopicPartitions)
@@ -313,18 +338,27 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ElectLeadersRequest, int]:
             if n2 < INT32S_BELOW:
                 v0.partitions = list(READ_INT32S[n2](b, o))
             else:
-                v0.partitions = list(unpack_from(f">{n2}i", b, o))
+                k += n2 // NUMBERS_PER_ELEMENT
+                v0.partitions = l1 = []
+                for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n2 * 4
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.topic_partitions = l0
     m.timeout_ms, = R_i(b, o)
     o += 4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: ElectLeadersRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: ElectLeadersRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topic_partitions
     if s0 is None:
@@ -343,10 +377,17 @@ def _write_request_1(m: ElectLeadersRequest, parts: list, chunks: list) -> None:
                 null_not_allowed('topic_partitions[].partitions')
             n0 = len(s3)
             add(INT32S[n0](n0, *s3) if n0 < INT32S_BELOW else write_int32s(s3, False))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_i(m.timeout_ms))
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[ElectLeadersRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[ElectLeadersRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ElectLeadersRequest)
     m.election_type, n0 = R_bB(b, o)
@@ -359,6 +400,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[ElectLeadersRequest, int]:
     else:
         if n0 < 0 or n0 * 3 > end - o:
             too_many('topic_partitions', n0, end - o)
+        k += n0
         l0 = []
         for _ in range(n0):
             v0 = new(TopicPartitions)
@@ -384,7 +426,12 @@ def _read_request_2(b: memoryview, o: int) -> tuple[ElectLeadersRequest, int]:
             if n2 < INT32S_BELOW:
                 v0.partitions = list(READ_INT32S[n2](b, o))
             else:
-                v0.partitions = list(unpack_from(f">{n2}i", b, o))
+                k += n2 // NUMBERS_PER_ELEMENT
+                v0.partitions = l1 = []
+                for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n2 * 4
             t0 = b[o]
             o += 1
@@ -393,6 +440,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[ElectLeadersRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.topic_partitions = l0
     m.timeout_ms, t1 = R_iB(b, o)
     o += 5
@@ -402,10 +452,11 @@ def _read_request_2(b: memoryview, o: int) -> tuple[ElectLeadersRequest, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: ElectLeadersRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: ElectLeadersRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topic_partitions
     if s0 is None:
@@ -428,8 +479,13 @@ def _write_request_2(m: ElectLeadersRequest, parts: list, chunks: list) -> None:
             n2 = len(s3)
             add(COMPACT_INT32S[n2](n2 + 1, *s3) if n2 < INT32S_BELOW else write_int32s(s3, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_i(m.timeout_ms))
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2,)
@@ -443,7 +499,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ElectLeadersRequest", version, error) from error
 
@@ -455,7 +513,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> ElectLead
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("ElectLeadersRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[ElectLeadersRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(43, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("ElectLeadersRequest", version, error) from error
 
@@ -467,7 +539,8 @@ def write_request(version: int, request: ElectLeadersRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ElectLeadersRequest", version, error) from error
     if parts:
@@ -475,7 +548,9 @@ def write_request(version: int, request: ElectLeadersRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[ElectLeadersResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ElectLeadersResponse)
     m.error_code = 0
@@ -483,6 +558,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
     o += 8
     if n0 < 0 or n0 * 6 > end - o:
         too_many('replica_election_results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ReplicaElectionResult)
@@ -498,6 +574,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
         o += 4
         if n2 < 0 or n2 * 8 > end - o:
             too_many('replica_election_results[].partition_result', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(PartitionResult)
@@ -512,15 +589,22 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
             else:
                 negative_length('replica_election_results[].partition_result[].error_message', n3)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_result = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.replica_election_results = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: ElectLeadersResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: ElectLeadersResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.error_code:
         not_in_version('error_code', m.error_code)
@@ -547,15 +631,27 @@ def _write_response_0(m: ElectLeadersResponse, parts: list, chunks: list) -> Non
                 s5 = s4.encode()
                 add(W_ihh(v1.partition_id, v1.error_code, len(s5)))
                 add(s5)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[ElectLeadersResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ElectLeadersResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihi(b, o)
     o += 10
     if n0 < 0 or n0 * 6 > end - o:
         too_many('replica_election_results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ReplicaElectionResult)
@@ -571,6 +667,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
         o += 4
         if n2 < 0 or n2 * 8 > end - o:
             too_many('replica_election_results[].partition_result', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(PartitionResult)
@@ -585,15 +682,22 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
             else:
                 negative_length('replica_election_results[].partition_result[].error_message', n3)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_result = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.replica_election_results = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: ElectLeadersResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: ElectLeadersResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.replica_election_results
     if s0 is None:
@@ -618,9 +722,20 @@ def _write_response_1(m: ElectLeadersResponse, parts: list, chunks: list) -> Non
                 s5 = s4.encode()
                 add(W_ihh(v1.partition_id, v1.error_code, len(s5)))
                 add(s5)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[ElectLeadersResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ElectLeadersResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -630,6 +745,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('replica_election_results', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ReplicaElectionResult)
@@ -652,6 +768,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
         n2 -= 1
         if n2 < 0 or n2 * 8 > end - o:
             too_many('replica_election_results[].partition_result', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(PartitionResult)
@@ -674,6 +791,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_result = l1
         t1 = b[o]
         o += 1
@@ -682,6 +802,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.replica_election_results = l0
     t2 = b[o]
     o += 1
@@ -691,10 +814,11 @@ def _read_response_2(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: ElectLeadersResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: ElectLeadersResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.replica_election_results
     if s0 is None:
@@ -726,8 +850,17 @@ def _write_response_2(m: ElectLeadersResponse, parts: list, chunks: list) -> Non
                 add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'replica_election_results[].partition_result[].error_message'))
                 add(s5)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_2,)
@@ -741,7 +874,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ElectLeadersResponse", version, error) from error
 
@@ -753,7 +888,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> ElectLea
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ElectLeadersResponse", version, error) from error
 
@@ -765,9 +902,25 @@ def write_response(version: int, response: ElectLeadersResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ElectLeadersResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: ElectLeadersResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(43, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("ElectLeadersResponse", version, error) from error

@@ -31,6 +31,7 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
@@ -134,7 +135,7 @@ class EndTxnResponse:
         return f"EndTxnResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, producer_id={self.producer_id!r}, producer_epoch={self.producer_epoch!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[EndTxnRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[EndTxnRequest, int]]:
     end = len(b)
     m = new(EndTxnRequest)
     n0, = R_h(b, o)
@@ -149,10 +150,10 @@ def _read_request_0(b: memoryview, o: int) -> tuple[EndTxnRequest, int]:
     o += 11
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: EndTxnRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: EndTxnRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.transactional_id
     if s0 is None:
@@ -161,9 +162,10 @@ def _write_request_0(m: EndTxnRequest, parts: list, chunks: list) -> None:
     add(W_h(len(s1)))
     add(s1)
     add(W_qht(m.producer_id, m.producer_epoch, m.committed))
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[EndTxnRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[EndTxnRequest, int]]:
     end = len(b)
     m = new(EndTxnRequest)
     n0 = b[o]
@@ -186,10 +188,10 @@ def _read_request_3(b: memoryview, o: int) -> tuple[EndTxnRequest, int]:
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: EndTxnRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: EndTxnRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.transactional_id
     if s0 is None:
@@ -199,6 +201,7 @@ def _write_request_3(m: EndTxnRequest, parts: list, chunks: list) -> None:
     add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'transactional_id'))
     add(s1)
     add(W_qhtx(m.producer_id, m.producer_epoch, m.committed))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_0, _read_request_3, _read_request_3, _read_request_3,)
@@ -212,7 +215,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("EndTxnRequest", version, error) from error
 
@@ -224,7 +229,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> EndTxnReq
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("EndTxnRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[EndTxnRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(26, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("EndTxnRequest", version, error) from error
 
@@ -236,7 +255,8 @@ def write_request(version: int, request: EndTxnRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("EndTxnRequest", version, error) from error
     if parts:
@@ -244,7 +264,7 @@ def write_request(version: int, request: EndTxnRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[EndTxnResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[EndTxnResponse, int]]:
     end = len(b)
     m = new(EndTxnResponse)
     m.producer_id = -1
@@ -253,15 +273,16 @@ def _read_response_0(b: memoryview, o: int) -> tuple[EndTxnResponse, int]:
     o += 6
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: EndTxnResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: EndTxnResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_ih(m.throttle_time_ms, m.error_code))
+    yield
 
 
-def _read_response_3(b: memoryview, o: int) -> tuple[EndTxnResponse, int]:
+def _read_response_3(b: memoryview, o: int) -> Iterator[int | tuple[EndTxnResponse, int]]:
     end = len(b)
     m = new(EndTxnResponse)
     m.producer_id = -1
@@ -274,15 +295,16 @@ def _read_response_3(b: memoryview, o: int) -> tuple[EndTxnResponse, int]:
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_3(m: EndTxnResponse, parts: list, chunks: list) -> None:
+def _write_response_3(m: EndTxnResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_ihx(m.throttle_time_ms, m.error_code))
+    yield
 
 
-def _read_response_5(b: memoryview, o: int) -> tuple[EndTxnResponse, int]:
+def _read_response_5(b: memoryview, o: int) -> Iterator[int | tuple[EndTxnResponse, int]]:
     end = len(b)
     m = new(EndTxnResponse)
     m.throttle_time_ms, m.error_code, m.producer_id, m.producer_epoch, t0 = R_ihqhB(b, o)
@@ -293,12 +315,13 @@ def _read_response_5(b: memoryview, o: int) -> tuple[EndTxnResponse, int]:
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_5(m: EndTxnResponse, parts: list, chunks: list) -> None:
+def _write_response_5(m: EndTxnResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_ihqhx(m.throttle_time_ms, m.error_code, m.producer_id, m.producer_epoch))
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_0, _read_response_3, _read_response_3, _read_response_5,)
@@ -312,7 +335,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("EndTxnResponse", version, error) from error
 
@@ -324,7 +349,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> EndTxnRe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("EndTxnResponse", version, error) from error
 
@@ -336,9 +363,25 @@ def write_response(version: int, response: EndTxnResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("EndTxnResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: EndTxnResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(26, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("EndTxnResponse", version, error) from error

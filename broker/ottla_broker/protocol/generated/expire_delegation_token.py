@@ -17,6 +17,7 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
@@ -107,7 +108,7 @@ class ExpireDelegationTokenResponse:
         return f"ExpireDelegationTokenResponse(error_code={self.error_code!r}, expiry_timestamp_ms={self.expiry_timestamp_ms!r}, throttle_time_ms={self.throttle_time_ms!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[ExpireDelegationTokenRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[ExpireDelegationTokenRequest, int]]:
     end = len(b)
     m = new(ExpireDelegationTokenRequest)
     n0, = R_i(b, o)
@@ -122,10 +123,10 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ExpireDelegationTokenRequest
     o += 8
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: ExpireDelegationTokenRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: ExpireDelegationTokenRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.hmac
     if s0 is None:
@@ -133,9 +134,10 @@ def _write_request_0(m: ExpireDelegationTokenRequest, parts: list, chunks: list)
     add(W_i(len(s0)))
     add(s0)
     add(W_q(m.expiry_time_period_ms))
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[ExpireDelegationTokenRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[ExpireDelegationTokenRequest, int]]:
     end = len(b)
     m = new(ExpireDelegationTokenRequest)
     n0 = b[o]
@@ -156,10 +158,10 @@ def _read_request_2(b: memoryview, o: int) -> tuple[ExpireDelegationTokenRequest
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: ExpireDelegationTokenRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: ExpireDelegationTokenRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.hmac
     if s0 is None:
@@ -168,6 +170,7 @@ def _write_request_2(m: ExpireDelegationTokenRequest, parts: list, chunks: list)
     add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
     add(s0)
     add(W_qx(m.expiry_time_period_ms))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2,)
@@ -181,7 +184,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ExpireDelegationTokenRequest", version, error) from error
 
@@ -193,7 +198,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> ExpireDel
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("ExpireDelegationTokenRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[ExpireDelegationTokenRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(40, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("ExpireDelegationTokenRequest", version, error) from error
 
@@ -205,7 +224,8 @@ def write_request(version: int, request: ExpireDelegationTokenRequest) -> list[C
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ExpireDelegationTokenRequest", version, error) from error
     if parts:
@@ -213,22 +233,23 @@ def write_request(version: int, request: ExpireDelegationTokenRequest) -> list[C
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[ExpireDelegationTokenResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[ExpireDelegationTokenResponse, int]]:
     end = len(b)
     m = new(ExpireDelegationTokenResponse)
     m.error_code, m.expiry_timestamp_ms, m.throttle_time_ms = R_hqi(b, o)
     o += 14
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: ExpireDelegationTokenResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: ExpireDelegationTokenResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_hqi(m.error_code, m.expiry_timestamp_ms, m.throttle_time_ms))
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[ExpireDelegationTokenResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[ExpireDelegationTokenResponse, int]]:
     end = len(b)
     m = new(ExpireDelegationTokenResponse)
     m.error_code, m.expiry_timestamp_ms, m.throttle_time_ms, t0 = R_hqiB(b, o)
@@ -239,12 +260,13 @@ def _read_response_2(b: memoryview, o: int) -> tuple[ExpireDelegationTokenRespon
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: ExpireDelegationTokenResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: ExpireDelegationTokenResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_hqix(m.error_code, m.expiry_timestamp_ms, m.throttle_time_ms))
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2,)
@@ -258,7 +280,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ExpireDelegationTokenResponse", version, error) from error
 
@@ -270,7 +294,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> ExpireDe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ExpireDelegationTokenResponse", version, error) from error
 
@@ -282,9 +308,25 @@ def write_response(version: int, response: ExpireDelegationTokenResponse) -> lis
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ExpireDelegationTokenResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: ExpireDelegationTokenResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(40, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("ExpireDelegationTokenResponse", version, error) from error

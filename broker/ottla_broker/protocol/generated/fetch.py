@@ -59,9 +59,15 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
+    TAG_LIMIT,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -88,6 +94,7 @@ from ottla_broker.protocol.primitives import (
     tagged,
     too_long,
     too_many,
+    too_many_tags,
     unwritable,
     write_int32s,
     write_string_length,
@@ -609,7 +616,9 @@ class FetchResponse:
         return f"FetchResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, session_id={self.session_id!r}, responses={self.responses!r}, node_endpoints={self.node_endpoints!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[FetchRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[FetchRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FetchRequest)
     m.cluster_id = None
@@ -622,6 +631,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     o += 16
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FetchTopic)
@@ -638,28 +648,39 @@ def _read_request_0(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 4
         if n2 < 0 or n2 * 16 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iqi(b[o : o + n2 * 16]):
-            v1 = new(FetchPartition)
-            v1.partition, v1.fetch_offset, v1.partition_max_bytes = r0
-            v1.current_leader_epoch = -1
-            v1.last_fetched_epoch = -1
-            v1.log_start_offset = -1
-            v1.replica_directory_id = ZERO_UUID
-            v1.high_watermark = 9223372036854775807
-            l1.append(v1)
-        o += n2 * 16
+        e1 = o + n2 * 16
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 16 * 16
+            for r0 in I_iqi(b[o:q0]):
+                v1 = new(FetchPartition)
+                v1.partition, v1.fetch_offset, v1.partition_max_bytes = r0
+                v1.current_leader_epoch = -1
+                v1.last_fetched_epoch = -1
+                v1.log_start_offset = -1
+                v1.replica_directory_id = ZERO_UUID
+                v1.high_watermark = 9223372036854775807
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.forgotten_topics_data = []
     m.rack_id = ''
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: FetchRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: FetchRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
         not_in_version('replica_state', m.replica_state)
@@ -684,9 +705,20 @@ def _write_request_0(m: FetchRequest, parts: list, chunks: list) -> None:
             if v1.last_fetched_epoch != -1:
                 not_in_version('topics[].partitions[].last_fetched_epoch', v1.last_fetched_epoch)
             add(W_iqi(v1.partition, v1.fetch_offset, v1.partition_max_bytes))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[FetchRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[FetchRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FetchRequest)
     m.cluster_id = None
@@ -698,6 +730,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     o += 20
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FetchTopic)
@@ -714,28 +747,39 @@ def _read_request_3(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 4
         if n2 < 0 or n2 * 16 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iqi(b[o : o + n2 * 16]):
-            v1 = new(FetchPartition)
-            v1.partition, v1.fetch_offset, v1.partition_max_bytes = r0
-            v1.current_leader_epoch = -1
-            v1.last_fetched_epoch = -1
-            v1.log_start_offset = -1
-            v1.replica_directory_id = ZERO_UUID
-            v1.high_watermark = 9223372036854775807
-            l1.append(v1)
-        o += n2 * 16
+        e1 = o + n2 * 16
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 16 * 16
+            for r0 in I_iqi(b[o:q0]):
+                v1 = new(FetchPartition)
+                v1.partition, v1.fetch_offset, v1.partition_max_bytes = r0
+                v1.current_leader_epoch = -1
+                v1.last_fetched_epoch = -1
+                v1.log_start_offset = -1
+                v1.replica_directory_id = ZERO_UUID
+                v1.high_watermark = 9223372036854775807
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.forgotten_topics_data = []
     m.rack_id = ''
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: FetchRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: FetchRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
         not_in_version('replica_state', m.replica_state)
@@ -760,9 +804,20 @@ def _write_request_3(m: FetchRequest, parts: list, chunks: list) -> None:
             if v1.last_fetched_epoch != -1:
                 not_in_version('topics[].partitions[].last_fetched_epoch', v1.last_fetched_epoch)
             add(W_iqi(v1.partition, v1.fetch_offset, v1.partition_max_bytes))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_4(b: memoryview, o: int) -> tuple[FetchRequest, int]:
+def _read_request_4(b: memoryview, o: int) -> Iterator[int | tuple[FetchRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FetchRequest)
     m.cluster_id = None
@@ -773,6 +828,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     o += 21
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FetchTopic)
@@ -789,28 +845,39 @@ def _read_request_4(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 4
         if n2 < 0 or n2 * 16 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iqi(b[o : o + n2 * 16]):
-            v1 = new(FetchPartition)
-            v1.partition, v1.fetch_offset, v1.partition_max_bytes = r0
-            v1.current_leader_epoch = -1
-            v1.last_fetched_epoch = -1
-            v1.log_start_offset = -1
-            v1.replica_directory_id = ZERO_UUID
-            v1.high_watermark = 9223372036854775807
-            l1.append(v1)
-        o += n2 * 16
+        e1 = o + n2 * 16
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 16 * 16
+            for r0 in I_iqi(b[o:q0]):
+                v1 = new(FetchPartition)
+                v1.partition, v1.fetch_offset, v1.partition_max_bytes = r0
+                v1.current_leader_epoch = -1
+                v1.last_fetched_epoch = -1
+                v1.log_start_offset = -1
+                v1.replica_directory_id = ZERO_UUID
+                v1.high_watermark = 9223372036854775807
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.forgotten_topics_data = []
     m.rack_id = ''
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_4(m: FetchRequest, parts: list, chunks: list) -> None:
+def _write_request_4(m: FetchRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
         not_in_version('replica_state', m.replica_state)
@@ -835,9 +902,20 @@ def _write_request_4(m: FetchRequest, parts: list, chunks: list) -> None:
             if v1.last_fetched_epoch != -1:
                 not_in_version('topics[].partitions[].last_fetched_epoch', v1.last_fetched_epoch)
             add(W_iqi(v1.partition, v1.fetch_offset, v1.partition_max_bytes))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_5(b: memoryview, o: int) -> tuple[FetchRequest, int]:
+def _read_request_5(b: memoryview, o: int) -> Iterator[int | tuple[FetchRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FetchRequest)
     m.cluster_id = None
@@ -848,6 +926,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     o += 21
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FetchTopic)
@@ -864,27 +943,38 @@ def _read_request_5(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 4
         if n2 < 0 or n2 * 24 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iqqi(b[o : o + n2 * 24]):
-            v1 = new(FetchPartition)
-            v1.partition, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes = r0
-            v1.current_leader_epoch = -1
-            v1.last_fetched_epoch = -1
-            v1.replica_directory_id = ZERO_UUID
-            v1.high_watermark = 9223372036854775807
-            l1.append(v1)
-        o += n2 * 24
+        e1 = o + n2 * 24
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 24 * 24
+            for r0 in I_iqqi(b[o:q0]):
+                v1 = new(FetchPartition)
+                v1.partition, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes = r0
+                v1.current_leader_epoch = -1
+                v1.last_fetched_epoch = -1
+                v1.replica_directory_id = ZERO_UUID
+                v1.high_watermark = 9223372036854775807
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.forgotten_topics_data = []
     m.rack_id = ''
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_5(m: FetchRequest, parts: list, chunks: list) -> None:
+def _write_request_5(m: FetchRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
         not_in_version('replica_state', m.replica_state)
@@ -909,9 +999,20 @@ def _write_request_5(m: FetchRequest, parts: list, chunks: list) -> None:
             if v1.last_fetched_epoch != -1:
                 not_in_version('topics[].partitions[].last_fetched_epoch', v1.last_fetched_epoch)
             add(W_iqqi(v1.partition, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_7(b: memoryview, o: int) -> tuple[FetchRequest, int]:
+def _read_request_7(b: memoryview, o: int) -> Iterator[int | tuple[FetchRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FetchRequest)
     m.cluster_id = None
@@ -920,6 +1021,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     o += 29
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FetchTopic)
@@ -936,32 +1038,43 @@ def _read_request_7(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 4
         if n2 < 0 or n2 * 24 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iqqi(b[o : o + n2 * 24]):
-            v1 = new(FetchPartition)
-            v1.partition, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes = r0
-            v1.current_leader_epoch = -1
-            v1.last_fetched_epoch = -1
-            v1.replica_directory_id = ZERO_UUID
-            v1.high_watermark = 9223372036854775807
-            l1.append(v1)
-        o += n2 * 24
+        e1 = o + n2 * 24
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 24 * 24
+            for r0 in I_iqqi(b[o:q0]):
+                v1 = new(FetchPartition)
+                v1.partition, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes = r0
+                v1.current_leader_epoch = -1
+                v1.last_fetched_epoch = -1
+                v1.replica_directory_id = ZERO_UUID
+                v1.high_watermark = 9223372036854775807
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     n3, = R_i(b, o)
     o += 4
     if n3 < 0 or n3 * 6 > end - o:
         too_many('forgotten_topics_data', n3, end - o)
+    k += n3
     l2 = []
     for _ in range(n3):
         v2 = new(ForgottenTopic)
         n4, = R_h(b, o)
         o += 2
         if n4 >= 0:
-            e1 = o + n4
-            v2.topic = b[o:e1].tobytes().decode()
-            o = e1
+            e2 = o + n4
+            v2.topic = b[o:e2].tobytes().decode()
+            o = e2
         else:
             negative_length('forgotten_topics_data[].topic', n4)
         v2.topic_id = ZERO_UUID
@@ -972,17 +1085,26 @@ def _read_request_7(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n5 < INT32S_BELOW:
             v2.partitions = list(READ_INT32S[n5](b, o))
         else:
-            v2.partitions = list(unpack_from(f">{n5}i", b, o))
+            k += n5 // NUMBERS_PER_ELEMENT
+            v2.partitions = l3 = []
+            for a1 in range(0, n5, NUMBERS_PER_SLICE):
+                if a1:
+                    yield k
+                l3 += unpack_from(f">{min(n5 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
         o += n5 * 4
         l2.append(v2)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.forgotten_topics_data = l2
     m.rack_id = ''
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_7(m: FetchRequest, parts: list, chunks: list) -> None:
+def _write_request_7(m: FetchRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
         not_in_version('replica_state', m.replica_state)
@@ -1005,6 +1127,14 @@ def _write_request_7(m: FetchRequest, parts: list, chunks: list) -> None:
             if v1.last_fetched_epoch != -1:
                 not_in_version('topics[].partitions[].last_fetched_epoch', v1.last_fetched_epoch)
             add(W_iqqi(v1.partition, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s4 = m.forgotten_topics_data
     if s4 is None:
         null_not_allowed('forgotten_topics_data')
@@ -1021,9 +1151,16 @@ def _write_request_7(m: FetchRequest, parts: list, chunks: list) -> None:
             null_not_allowed('forgotten_topics_data[].partitions')
         n0 = len(s7)
         add(INT32S[n0](n0, *s7) if n0 < INT32S_BELOW else write_int32s(s7, False))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_9(b: memoryview, o: int) -> tuple[FetchRequest, int]:
+def _read_request_9(b: memoryview, o: int) -> Iterator[int | tuple[FetchRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FetchRequest)
     m.cluster_id = None
@@ -1032,6 +1169,7 @@ def _read_request_9(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     o += 29
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FetchTopic)
@@ -1048,31 +1186,42 @@ def _read_request_9(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 4
         if n2 < 0 or n2 * 28 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iiqqi(b[o : o + n2 * 28]):
-            v1 = new(FetchPartition)
-            v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes = r0
-            v1.last_fetched_epoch = -1
-            v1.replica_directory_id = ZERO_UUID
-            v1.high_watermark = 9223372036854775807
-            l1.append(v1)
-        o += n2 * 28
+        e1 = o + n2 * 28
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 28 * 28
+            for r0 in I_iiqqi(b[o:q0]):
+                v1 = new(FetchPartition)
+                v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes = r0
+                v1.last_fetched_epoch = -1
+                v1.replica_directory_id = ZERO_UUID
+                v1.high_watermark = 9223372036854775807
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     n3, = R_i(b, o)
     o += 4
     if n3 < 0 or n3 * 6 > end - o:
         too_many('forgotten_topics_data', n3, end - o)
+    k += n3
     l2 = []
     for _ in range(n3):
         v2 = new(ForgottenTopic)
         n4, = R_h(b, o)
         o += 2
         if n4 >= 0:
-            e1 = o + n4
-            v2.topic = b[o:e1].tobytes().decode()
-            o = e1
+            e2 = o + n4
+            v2.topic = b[o:e2].tobytes().decode()
+            o = e2
         else:
             negative_length('forgotten_topics_data[].topic', n4)
         v2.topic_id = ZERO_UUID
@@ -1083,17 +1232,26 @@ def _read_request_9(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n5 < INT32S_BELOW:
             v2.partitions = list(READ_INT32S[n5](b, o))
         else:
-            v2.partitions = list(unpack_from(f">{n5}i", b, o))
+            k += n5 // NUMBERS_PER_ELEMENT
+            v2.partitions = l3 = []
+            for a1 in range(0, n5, NUMBERS_PER_SLICE):
+                if a1:
+                    yield k
+                l3 += unpack_from(f">{min(n5 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
         o += n5 * 4
         l2.append(v2)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.forgotten_topics_data = l2
     m.rack_id = ''
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_9(m: FetchRequest, parts: list, chunks: list) -> None:
+def _write_request_9(m: FetchRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
         not_in_version('replica_state', m.replica_state)
@@ -1116,6 +1274,14 @@ def _write_request_9(m: FetchRequest, parts: list, chunks: list) -> None:
             if v1.last_fetched_epoch != -1:
                 not_in_version('topics[].partitions[].last_fetched_epoch', v1.last_fetched_epoch)
             add(W_iiqqi(v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s4 = m.forgotten_topics_data
     if s4 is None:
         null_not_allowed('forgotten_topics_data')
@@ -1132,9 +1298,16 @@ def _write_request_9(m: FetchRequest, parts: list, chunks: list) -> None:
             null_not_allowed('forgotten_topics_data[].partitions')
         n0 = len(s7)
         add(INT32S[n0](n0, *s7) if n0 < INT32S_BELOW else write_int32s(s7, False))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_11(b: memoryview, o: int) -> tuple[FetchRequest, int]:
+def _read_request_11(b: memoryview, o: int) -> Iterator[int | tuple[FetchRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FetchRequest)
     m.cluster_id = None
@@ -1143,6 +1316,7 @@ def _read_request_11(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     o += 29
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FetchTopic)
@@ -1159,31 +1333,42 @@ def _read_request_11(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 4
         if n2 < 0 or n2 * 28 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iiqqi(b[o : o + n2 * 28]):
-            v1 = new(FetchPartition)
-            v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes = r0
-            v1.last_fetched_epoch = -1
-            v1.replica_directory_id = ZERO_UUID
-            v1.high_watermark = 9223372036854775807
-            l1.append(v1)
-        o += n2 * 28
+        e1 = o + n2 * 28
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 28 * 28
+            for r0 in I_iiqqi(b[o:q0]):
+                v1 = new(FetchPartition)
+                v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes = r0
+                v1.last_fetched_epoch = -1
+                v1.replica_directory_id = ZERO_UUID
+                v1.high_watermark = 9223372036854775807
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     n3, = R_i(b, o)
     o += 4
     if n3 < 0 or n3 * 6 > end - o:
         too_many('forgotten_topics_data', n3, end - o)
+    k += n3
     l2 = []
     for _ in range(n3):
         v2 = new(ForgottenTopic)
         n4, = R_h(b, o)
         o += 2
         if n4 >= 0:
-            e1 = o + n4
-            v2.topic = b[o:e1].tobytes().decode()
-            o = e1
+            e2 = o + n4
+            v2.topic = b[o:e2].tobytes().decode()
+            o = e2
         else:
             negative_length('forgotten_topics_data[].topic', n4)
         v2.topic_id = ZERO_UUID
@@ -1194,24 +1379,33 @@ def _read_request_11(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n5 < INT32S_BELOW:
             v2.partitions = list(READ_INT32S[n5](b, o))
         else:
-            v2.partitions = list(unpack_from(f">{n5}i", b, o))
+            k += n5 // NUMBERS_PER_ELEMENT
+            v2.partitions = l3 = []
+            for a1 in range(0, n5, NUMBERS_PER_SLICE):
+                if a1:
+                    yield k
+                l3 += unpack_from(f">{min(n5 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
         o += n5 * 4
         l2.append(v2)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.forgotten_topics_data = l2
     n6, = R_h(b, o)
     o += 2
     if n6 >= 0:
-        e2 = o + n6
-        m.rack_id = b[o:e2].tobytes().decode()
-        o = e2
+        e3 = o + n6
+        m.rack_id = b[o:e3].tobytes().decode()
+        o = e3
     else:
         negative_length('rack_id', n6)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_11(m: FetchRequest, parts: list, chunks: list) -> None:
+def _write_request_11(m: FetchRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
         not_in_version('replica_state', m.replica_state)
@@ -1234,6 +1428,14 @@ def _write_request_11(m: FetchRequest, parts: list, chunks: list) -> None:
             if v1.last_fetched_epoch != -1:
                 not_in_version('topics[].partitions[].last_fetched_epoch', v1.last_fetched_epoch)
             add(W_iiqqi(v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s4 = m.forgotten_topics_data
     if s4 is None:
         null_not_allowed('forgotten_topics_data')
@@ -1250,15 +1452,22 @@ def _write_request_11(m: FetchRequest, parts: list, chunks: list) -> None:
             null_not_allowed('forgotten_topics_data[].partitions')
         n0 = len(s7)
         add(INT32S[n0](n0, *s7) if n0 < INT32S_BELOW else write_int32s(s7, False))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s8 = m.rack_id
     if s8 is None:
         null_not_allowed('rack_id')
     s9 = s8.encode()
     add(W_h(len(s9)))
     add(s9)
+    yield
 
 
-def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
+def _read_request_12(b: memoryview, o: int) -> Iterator[int | tuple[FetchRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FetchRequest)
     m.cluster_id = None
@@ -1270,6 +1479,7 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FetchTopic)
@@ -1293,18 +1503,30 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         n2 -= 1
         if n2 < 0 or n2 * 33 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iiqiqiB(b[o : o + n2 * 33]):
-            v1 = new(FetchPartition)
-            v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            v1.replica_directory_id = ZERO_UUID
-            v1.high_watermark = 9223372036854775807
-            l1.append(v1)
+        a0 = o
+        e1 = o + n2 * 33
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 33 * 33
+            for r0 in I_iiqiqiB(b[o:q0]):
+                v1 = new(FetchPartition)
+                v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes, t0 = r0
+                if t0:
+                    break
+                v1.replica_directory_id = ZERO_UUID
+                v1.high_watermark = 9223372036854775807
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n2 * 33
             n2 = 0
         for _ in range(n2):
             v2 = new(FetchPartition)
@@ -1317,6 +1539,9 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t2 = b[o]
         o += 1
@@ -1325,6 +1550,9 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     n3 = b[o]
     o += 1
@@ -1333,6 +1561,7 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     n3 -= 1
     if n3 < 0 or n3 * 3 > end - o:
         too_many('forgotten_topics_data', n3, end - o)
+    k += n3
     l2 = []
     for _ in range(n3):
         v3 = new(ForgottenTopic)
@@ -1343,9 +1572,9 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
             if n4 > COMPACT_STRING_LIMIT:
                 too_long('forgotten_topics_data[].topic', n4 - 1)
         if n4:
-            e1 = o + n4 - 1
-            v3.topic = b[o:e1].tobytes().decode()
-            o = e1
+            e2 = o + n4 - 1
+            v3.topic = b[o:e2].tobytes().decode()
+            o = e2
         else:
             negative_length('forgotten_topics_data[].topic', -1)
         v3.topic_id = ZERO_UUID
@@ -1359,7 +1588,12 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n5 < INT32S_BELOW:
             v3.partitions = list(READ_INT32S[n5](b, o))
         else:
-            v3.partitions = list(unpack_from(f">{n5}i", b, o))
+            k += n5 // NUMBERS_PER_ELEMENT
+            v3.partitions = l3 = []
+            for a1 in range(0, n5, NUMBERS_PER_SLICE):
+                if a1:
+                    yield k
+                l3 += unpack_from(f">{min(n5 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
         o += n5 * 4
         t3 = b[o]
         o += 1
@@ -1368,6 +1602,9 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if t3:
             o = skip_tags(b, o, t3)
         l2.append(v3)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.forgotten_topics_data = l2
     n6 = b[o]
     o += 1
@@ -1376,9 +1613,9 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n6 > COMPACT_STRING_LIMIT:
             too_long('rack_id', n6 - 1)
     if n6:
-        e2 = o + n6 - 1
-        m.rack_id = b[o:e2].tobytes().decode()
-        o = e2
+        e3 = o + n6 - 1
+        m.rack_id = b[o:e3].tobytes().decode()
+        o = e3
     else:
         negative_length('rack_id', -1)
     t4 = b[o]
@@ -1386,10 +1623,12 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     if t4 > 127:
         t4, o = read_uvarint_rest(b, o, t4)
     if t4:
+        if t4 > TAG_LIMIT:
+            too_many_tags(t4)
         for _ in range(t4):
             g0, o = read_uvarint(b, o)
             z0, o = read_uvarint(b, o)
-            e3 = o + z0
+            e4 = o + z0
             if g0 == 0:
                 n7 = b[o]
                 o += 1
@@ -1398,21 +1637,22 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
                     if n7 > COMPACT_STRING_LIMIT:
                         too_long('cluster_id', n7 - 1)
                 if n7:
-                    e4 = o + n7 - 1
-                    m.cluster_id = b[o:e4].tobytes().decode()
-                    o = e4
+                    e5 = o + n7 - 1
+                    m.cluster_id = b[o:e5].tobytes().decode()
+                    o = e5
                 else:
                     m.cluster_id = None
-                if o != e3:
+                if o != e4:
                     wrong_tag_size('cluster_id')
             else:
-                o = e3
+                o = e4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_12(m: FetchRequest, parts: list, chunks: list) -> None:
+def _write_request_12(m: FetchRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
         not_in_version('replica_state', m.replica_state)
@@ -1437,7 +1677,15 @@ def _write_request_12(m: FetchRequest, parts: list, chunks: list) -> None:
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         for v1 in s3:
             add(W_iiqiqix(v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s4 = m.forgotten_topics_data
     if s4 is None:
         null_not_allowed('forgotten_topics_data')
@@ -1457,6 +1705,10 @@ def _write_request_12(m: FetchRequest, parts: list, chunks: list) -> None:
         n5 = len(s7)
         add(COMPACT_INT32S[n5](n5 + 1, *s7) if n5 < INT32S_BELOW else write_int32s(s7, True))
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s8 = m.rack_id
     if s8 is None:
         null_not_allowed('rack_id')
@@ -1481,9 +1733,12 @@ def _write_request_12(m: FetchRequest, parts: list, chunks: list) -> None:
         add(b"".join(t0))
     else:
         add(b"\0")
+    yield
 
 
-def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
+def _read_request_13(b: memoryview, o: int) -> Iterator[int | tuple[FetchRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FetchRequest)
     m.cluster_id = None
@@ -1495,6 +1750,7 @@ def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 18 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FetchTopic)
@@ -1506,18 +1762,30 @@ def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         n1 -= 1
         if n1 < 0 or n1 * 33 > end - o:
             too_many('topics[].partitions', n1, end - o)
+        k += n1
         l1 = []
-        for r0 in I_iiqiqiB(b[o : o + n1 * 33]):
-            v1 = new(FetchPartition)
-            v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            v1.replica_directory_id = ZERO_UUID
-            v1.high_watermark = 9223372036854775807
-            l1.append(v1)
+        a0 = o
+        e0 = o + n1 * 33
+        while o < e0:
+            q0 = e0 if e0 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 33 * 33
+            for r0 in I_iiqiqiB(b[o:q0]):
+                v1 = new(FetchPartition)
+                v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes, t0 = r0
+                if t0:
+                    break
+                v1.replica_directory_id = ZERO_UUID
+                v1.high_watermark = 9223372036854775807
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n1 * 33
             n1 = 0
         for _ in range(n1):
             v2 = new(FetchPartition)
@@ -1530,6 +1798,9 @@ def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t2 = b[o]
         o += 1
@@ -1538,6 +1809,9 @@ def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     n2 = b[o]
     o += 1
@@ -1546,6 +1820,7 @@ def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     n2 -= 1
     if n2 < 0 or n2 * 18 > end - o:
         too_many('forgotten_topics_data', n2, end - o)
+    k += n2
     l2 = []
     for _ in range(n2):
         v3 = new(ForgottenTopic)
@@ -1560,7 +1835,12 @@ def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n3 < INT32S_BELOW:
             v3.partitions = list(READ_INT32S[n3](b, o))
         else:
-            v3.partitions = list(unpack_from(f">{n3}i", b, o))
+            k += n3 // NUMBERS_PER_ELEMENT
+            v3.partitions = l3 = []
+            for a1 in range(0, n3, NUMBERS_PER_SLICE):
+                if a1:
+                    yield k
+                l3 += unpack_from(f">{min(n3 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
         o += n3 * 4
         t3 = b[o]
         o += 1
@@ -1569,6 +1849,9 @@ def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if t3:
             o = skip_tags(b, o, t3)
         l2.append(v3)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.forgotten_topics_data = l2
     n4 = b[o]
     o += 1
@@ -1577,9 +1860,9 @@ def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n4 > COMPACT_STRING_LIMIT:
             too_long('rack_id', n4 - 1)
     if n4:
-        e0 = o + n4 - 1
-        m.rack_id = b[o:e0].tobytes().decode()
-        o = e0
+        e1 = o + n4 - 1
+        m.rack_id = b[o:e1].tobytes().decode()
+        o = e1
     else:
         negative_length('rack_id', -1)
     t4 = b[o]
@@ -1587,10 +1870,12 @@ def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     if t4 > 127:
         t4, o = read_uvarint_rest(b, o, t4)
     if t4:
+        if t4 > TAG_LIMIT:
+            too_many_tags(t4)
         for _ in range(t4):
             g0, o = read_uvarint(b, o)
             z0, o = read_uvarint(b, o)
-            e1 = o + z0
+            e2 = o + z0
             if g0 == 0:
                 n5 = b[o]
                 o += 1
@@ -1599,21 +1884,22 @@ def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
                     if n5 > COMPACT_STRING_LIMIT:
                         too_long('cluster_id', n5 - 1)
                 if n5:
-                    e2 = o + n5 - 1
-                    m.cluster_id = b[o:e2].tobytes().decode()
-                    o = e2
+                    e3 = o + n5 - 1
+                    m.cluster_id = b[o:e3].tobytes().decode()
+                    o = e3
                 else:
                     m.cluster_id = None
-                if o != e1:
+                if o != e2:
                     wrong_tag_size('cluster_id')
             else:
-                o = e1
+                o = e2
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_13(m: FetchRequest, parts: list, chunks: list) -> None:
+def _write_request_13(m: FetchRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
         not_in_version('replica_state', m.replica_state)
@@ -1632,7 +1918,15 @@ def _write_request_13(m: FetchRequest, parts: list, chunks: list) -> None:
         add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
         for v1 in s1:
             add(W_iiqiqix(v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s2 = m.forgotten_topics_data
     if s2 is None:
         null_not_allowed('forgotten_topics_data')
@@ -1646,6 +1940,10 @@ def _write_request_13(m: FetchRequest, parts: list, chunks: list) -> None:
         n3 = len(s3)
         add(COMPACT_INT32S[n3](n3 + 1, *s3) if n3 < INT32S_BELOW else write_int32s(s3, True))
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s4 = m.rack_id
     if s4 is None:
         null_not_allowed('rack_id')
@@ -1670,9 +1968,12 @@ def _write_request_13(m: FetchRequest, parts: list, chunks: list) -> None:
         add(b"".join(t0))
     else:
         add(b"\0")
+    yield
 
 
-def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
+def _read_request_15(b: memoryview, o: int) -> Iterator[int | tuple[FetchRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FetchRequest)
     m.cluster_id = None
@@ -1685,6 +1986,7 @@ def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 18 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FetchTopic)
@@ -1696,18 +1998,30 @@ def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         n1 -= 1
         if n1 < 0 or n1 * 33 > end - o:
             too_many('topics[].partitions', n1, end - o)
+        k += n1
         l1 = []
-        for r0 in I_iiqiqiB(b[o : o + n1 * 33]):
-            v1 = new(FetchPartition)
-            v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            v1.replica_directory_id = ZERO_UUID
-            v1.high_watermark = 9223372036854775807
-            l1.append(v1)
+        a0 = o
+        e0 = o + n1 * 33
+        while o < e0:
+            q0 = e0 if e0 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 33 * 33
+            for r0 in I_iiqiqiB(b[o:q0]):
+                v1 = new(FetchPartition)
+                v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes, t0 = r0
+                if t0:
+                    break
+                v1.replica_directory_id = ZERO_UUID
+                v1.high_watermark = 9223372036854775807
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n1 * 33
             n1 = 0
         for _ in range(n1):
             v2 = new(FetchPartition)
@@ -1720,6 +2034,9 @@ def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t2 = b[o]
         o += 1
@@ -1728,6 +2045,9 @@ def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     n2 = b[o]
     o += 1
@@ -1736,6 +2056,7 @@ def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     n2 -= 1
     if n2 < 0 or n2 * 18 > end - o:
         too_many('forgotten_topics_data', n2, end - o)
+    k += n2
     l2 = []
     for _ in range(n2):
         v3 = new(ForgottenTopic)
@@ -1750,7 +2071,12 @@ def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n3 < INT32S_BELOW:
             v3.partitions = list(READ_INT32S[n3](b, o))
         else:
-            v3.partitions = list(unpack_from(f">{n3}i", b, o))
+            k += n3 // NUMBERS_PER_ELEMENT
+            v3.partitions = l3 = []
+            for a1 in range(0, n3, NUMBERS_PER_SLICE):
+                if a1:
+                    yield k
+                l3 += unpack_from(f">{min(n3 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
         o += n3 * 4
         t3 = b[o]
         o += 1
@@ -1759,6 +2085,9 @@ def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if t3:
             o = skip_tags(b, o, t3)
         l2.append(v3)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.forgotten_topics_data = l2
     n4 = b[o]
     o += 1
@@ -1767,9 +2096,9 @@ def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n4 > COMPACT_STRING_LIMIT:
             too_long('rack_id', n4 - 1)
     if n4:
-        e0 = o + n4 - 1
-        m.rack_id = b[o:e0].tobytes().decode()
-        o = e0
+        e1 = o + n4 - 1
+        m.rack_id = b[o:e1].tobytes().decode()
+        o = e1
     else:
         negative_length('rack_id', -1)
     t4 = b[o]
@@ -1777,10 +2106,12 @@ def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     if t4 > 127:
         t4, o = read_uvarint_rest(b, o, t4)
     if t4:
+        if t4 > TAG_LIMIT:
+            too_many_tags(t4)
         for _ in range(t4):
             g0, o = read_uvarint(b, o)
             z0, o = read_uvarint(b, o)
-            e1 = o + z0
+            e2 = o + z0
             if g0 == 0:
                 n5 = b[o]
                 o += 1
@@ -1789,12 +2120,12 @@ def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
                     if n5 > COMPACT_STRING_LIMIT:
                         too_long('cluster_id', n5 - 1)
                 if n5:
-                    e2 = o + n5 - 1
-                    m.cluster_id = b[o:e2].tobytes().decode()
-                    o = e2
+                    e3 = o + n5 - 1
+                    m.cluster_id = b[o:e3].tobytes().decode()
+                    o = e3
                 else:
                     m.cluster_id = None
-                if o != e1:
+                if o != e2:
                     wrong_tag_size('cluster_id')
             elif g0 == 1:
                 v4 = new(ReplicaState)
@@ -1805,16 +2136,17 @@ def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
                 if t5:
                     o = skip_tags(b, o, t5)
                 m.replica_state = v4
-                if o != e1:
+                if o != e2:
                     wrong_tag_size('replica_state')
             else:
-                o = e1
+                o = e2
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_15(m: FetchRequest, parts: list, chunks: list) -> None:
+def _write_request_15(m: FetchRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.replica_id != -1:
         not_in_version('replica_id', m.replica_id)
@@ -1833,7 +2165,15 @@ def _write_request_15(m: FetchRequest, parts: list, chunks: list) -> None:
         add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
         for v1 in s1:
             add(W_iiqiqix(v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s2 = m.forgotten_topics_data
     if s2 is None:
         null_not_allowed('forgotten_topics_data')
@@ -1847,6 +2187,10 @@ def _write_request_15(m: FetchRequest, parts: list, chunks: list) -> None:
         n3 = len(s3)
         add(COMPACT_INT32S[n3](n3 + 1, *s3) if n3 < INT32S_BELOW else write_int32s(s3, True))
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s4 = m.rack_id
     if s4 is None:
         null_not_allowed('rack_id')
@@ -1875,9 +2219,12 @@ def _write_request_15(m: FetchRequest, parts: list, chunks: list) -> None:
         add(b"".join(t0))
     else:
         add(b"\0")
+    yield
 
 
-def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
+def _read_request_17(b: memoryview, o: int) -> Iterator[int | tuple[FetchRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FetchRequest)
     m.cluster_id = None
@@ -1890,6 +2237,7 @@ def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 18 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FetchTopic)
@@ -1901,18 +2249,30 @@ def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         n1 -= 1
         if n1 < 0 or n1 * 33 > end - o:
             too_many('topics[].partitions', n1, end - o)
+        k += n1
         l1 = []
-        for r0 in I_iiqiqiB(b[o : o + n1 * 33]):
-            v1 = new(FetchPartition)
-            v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            v1.replica_directory_id = ZERO_UUID
-            v1.high_watermark = 9223372036854775807
-            l1.append(v1)
+        a0 = o
+        e0 = o + n1 * 33
+        while o < e0:
+            q0 = e0 if e0 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 33 * 33
+            for r0 in I_iiqiqiB(b[o:q0]):
+                v1 = new(FetchPartition)
+                v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes, t0 = r0
+                if t0:
+                    break
+                v1.replica_directory_id = ZERO_UUID
+                v1.high_watermark = 9223372036854775807
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n1 * 33
             n1 = 0
         for _ in range(n1):
             v2 = new(FetchPartition)
@@ -1923,18 +2283,23 @@ def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
             if t1 > 127:
                 t1, o = read_uvarint_rest(b, o, t1)
             if t1:
+                if t1 > TAG_LIMIT:
+                    too_many_tags(t1)
                 for _ in range(t1):
                     g0, o = read_uvarint(b, o)
                     z0, o = read_uvarint(b, o)
-                    e0 = o + z0
+                    e1 = o + z0
                     if g0 == 0:
                         v2.replica_directory_id, = R_u(b, o)
                         o += 16
-                        if o != e0:
+                        if o != e1:
                             wrong_tag_size('topics[].partitions[].replica_directory_id')
                     else:
-                        o = e0
+                        o = e1
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t2 = b[o]
         o += 1
@@ -1943,6 +2308,9 @@ def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     n2 = b[o]
     o += 1
@@ -1951,6 +2319,7 @@ def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     n2 -= 1
     if n2 < 0 or n2 * 18 > end - o:
         too_many('forgotten_topics_data', n2, end - o)
+    k += n2
     l2 = []
     for _ in range(n2):
         v3 = new(ForgottenTopic)
@@ -1965,7 +2334,12 @@ def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n3 < INT32S_BELOW:
             v3.partitions = list(READ_INT32S[n3](b, o))
         else:
-            v3.partitions = list(unpack_from(f">{n3}i", b, o))
+            k += n3 // NUMBERS_PER_ELEMENT
+            v3.partitions = l3 = []
+            for a1 in range(0, n3, NUMBERS_PER_SLICE):
+                if a1:
+                    yield k
+                l3 += unpack_from(f">{min(n3 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
         o += n3 * 4
         t3 = b[o]
         o += 1
@@ -1974,6 +2348,9 @@ def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if t3:
             o = skip_tags(b, o, t3)
         l2.append(v3)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.forgotten_topics_data = l2
     n4 = b[o]
     o += 1
@@ -1982,9 +2359,9 @@ def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n4 > COMPACT_STRING_LIMIT:
             too_long('rack_id', n4 - 1)
     if n4:
-        e1 = o + n4 - 1
-        m.rack_id = b[o:e1].tobytes().decode()
-        o = e1
+        e2 = o + n4 - 1
+        m.rack_id = b[o:e2].tobytes().decode()
+        o = e2
     else:
         negative_length('rack_id', -1)
     t4 = b[o]
@@ -1992,10 +2369,12 @@ def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     if t4 > 127:
         t4, o = read_uvarint_rest(b, o, t4)
     if t4:
+        if t4 > TAG_LIMIT:
+            too_many_tags(t4)
         for _ in range(t4):
             g1, o = read_uvarint(b, o)
             z1, o = read_uvarint(b, o)
-            e2 = o + z1
+            e3 = o + z1
             if g1 == 0:
                 n5 = b[o]
                 o += 1
@@ -2004,12 +2383,12 @@ def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
                     if n5 > COMPACT_STRING_LIMIT:
                         too_long('cluster_id', n5 - 1)
                 if n5:
-                    e3 = o + n5 - 1
-                    m.cluster_id = b[o:e3].tobytes().decode()
-                    o = e3
+                    e4 = o + n5 - 1
+                    m.cluster_id = b[o:e4].tobytes().decode()
+                    o = e4
                 else:
                     m.cluster_id = None
-                if o != e2:
+                if o != e3:
                     wrong_tag_size('cluster_id')
             elif g1 == 1:
                 v4 = new(ReplicaState)
@@ -2020,16 +2399,17 @@ def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
                 if t5:
                     o = skip_tags(b, o, t5)
                 m.replica_state = v4
-                if o != e2:
+                if o != e3:
                     wrong_tag_size('replica_state')
             else:
-                o = e2
+                o = e3
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_17(m: FetchRequest, parts: list, chunks: list) -> None:
+def _write_request_17(m: FetchRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.replica_id != -1:
         not_in_version('replica_id', m.replica_id)
@@ -2058,7 +2438,15 @@ def _write_request_17(m: FetchRequest, parts: list, chunks: list) -> None:
                 add(b"".join(t0))
             else:
                 add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s2 = m.forgotten_topics_data
     if s2 is None:
         null_not_allowed('forgotten_topics_data')
@@ -2072,6 +2460,10 @@ def _write_request_17(m: FetchRequest, parts: list, chunks: list) -> None:
         n3 = len(s3)
         add(COMPACT_INT32S[n3](n3 + 1, *s3) if n3 < INT32S_BELOW else write_int32s(s3, True))
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s4 = m.rack_id
     if s4 is None:
         null_not_allowed('rack_id')
@@ -2100,9 +2492,12 @@ def _write_request_17(m: FetchRequest, parts: list, chunks: list) -> None:
         add(b"".join(t1))
     else:
         add(b"\0")
+    yield
 
 
-def _read_request_18(b: memoryview, o: int) -> tuple[FetchRequest, int]:
+def _read_request_18(b: memoryview, o: int) -> Iterator[int | tuple[FetchRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FetchRequest)
     m.cluster_id = None
@@ -2115,6 +2510,7 @@ def _read_request_18(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 18 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FetchTopic)
@@ -2126,18 +2522,30 @@ def _read_request_18(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         n1 -= 1
         if n1 < 0 or n1 * 33 > end - o:
             too_many('topics[].partitions', n1, end - o)
+        k += n1
         l1 = []
-        for r0 in I_iiqiqiB(b[o : o + n1 * 33]):
-            v1 = new(FetchPartition)
-            v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            v1.replica_directory_id = ZERO_UUID
-            v1.high_watermark = 9223372036854775807
-            l1.append(v1)
+        a0 = o
+        e0 = o + n1 * 33
+        while o < e0:
+            q0 = e0 if e0 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 33 * 33
+            for r0 in I_iiqiqiB(b[o:q0]):
+                v1 = new(FetchPartition)
+                v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes, t0 = r0
+                if t0:
+                    break
+                v1.replica_directory_id = ZERO_UUID
+                v1.high_watermark = 9223372036854775807
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n1 * 33
             n1 = 0
         for _ in range(n1):
             v2 = new(FetchPartition)
@@ -2148,23 +2556,28 @@ def _read_request_18(b: memoryview, o: int) -> tuple[FetchRequest, int]:
             if t1 > 127:
                 t1, o = read_uvarint_rest(b, o, t1)
             if t1:
+                if t1 > TAG_LIMIT:
+                    too_many_tags(t1)
                 for _ in range(t1):
                     g0, o = read_uvarint(b, o)
                     z0, o = read_uvarint(b, o)
-                    e0 = o + z0
+                    e1 = o + z0
                     if g0 == 0:
                         v2.replica_directory_id, = R_u(b, o)
                         o += 16
-                        if o != e0:
+                        if o != e1:
                             wrong_tag_size('topics[].partitions[].replica_directory_id')
                     elif g0 == 1:
                         v2.high_watermark, = R_q(b, o)
                         o += 8
-                        if o != e0:
+                        if o != e1:
                             wrong_tag_size('topics[].partitions[].high_watermark')
                     else:
-                        o = e0
+                        o = e1
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t2 = b[o]
         o += 1
@@ -2173,6 +2586,9 @@ def _read_request_18(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     n2 = b[o]
     o += 1
@@ -2181,6 +2597,7 @@ def _read_request_18(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     n2 -= 1
     if n2 < 0 or n2 * 18 > end - o:
         too_many('forgotten_topics_data', n2, end - o)
+    k += n2
     l2 = []
     for _ in range(n2):
         v3 = new(ForgottenTopic)
@@ -2195,7 +2612,12 @@ def _read_request_18(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n3 < INT32S_BELOW:
             v3.partitions = list(READ_INT32S[n3](b, o))
         else:
-            v3.partitions = list(unpack_from(f">{n3}i", b, o))
+            k += n3 // NUMBERS_PER_ELEMENT
+            v3.partitions = l3 = []
+            for a1 in range(0, n3, NUMBERS_PER_SLICE):
+                if a1:
+                    yield k
+                l3 += unpack_from(f">{min(n3 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
         o += n3 * 4
         t3 = b[o]
         o += 1
@@ -2204,6 +2626,9 @@ def _read_request_18(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if t3:
             o = skip_tags(b, o, t3)
         l2.append(v3)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.forgotten_topics_data = l2
     n4 = b[o]
     o += 1
@@ -2212,9 +2637,9 @@ def _read_request_18(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n4 > COMPACT_STRING_LIMIT:
             too_long('rack_id', n4 - 1)
     if n4:
-        e1 = o + n4 - 1
-        m.rack_id = b[o:e1].tobytes().decode()
-        o = e1
+        e2 = o + n4 - 1
+        m.rack_id = b[o:e2].tobytes().decode()
+        o = e2
     else:
         negative_length('rack_id', -1)
     t4 = b[o]
@@ -2222,10 +2647,12 @@ def _read_request_18(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     if t4 > 127:
         t4, o = read_uvarint_rest(b, o, t4)
     if t4:
+        if t4 > TAG_LIMIT:
+            too_many_tags(t4)
         for _ in range(t4):
             g1, o = read_uvarint(b, o)
             z1, o = read_uvarint(b, o)
-            e2 = o + z1
+            e3 = o + z1
             if g1 == 0:
                 n5 = b[o]
                 o += 1
@@ -2234,12 +2661,12 @@ def _read_request_18(b: memoryview, o: int) -> tuple[FetchRequest, int]:
                     if n5 > COMPACT_STRING_LIMIT:
                         too_long('cluster_id', n5 - 1)
                 if n5:
-                    e3 = o + n5 - 1
-                    m.cluster_id = b[o:e3].tobytes().decode()
-                    o = e3
+                    e4 = o + n5 - 1
+                    m.cluster_id = b[o:e4].tobytes().decode()
+                    o = e4
                 else:
                     m.cluster_id = None
-                if o != e2:
+                if o != e3:
                     wrong_tag_size('cluster_id')
             elif g1 == 1:
                 v4 = new(ReplicaState)
@@ -2250,16 +2677,17 @@ def _read_request_18(b: memoryview, o: int) -> tuple[FetchRequest, int]:
                 if t5:
                     o = skip_tags(b, o, t5)
                 m.replica_state = v4
-                if o != e2:
+                if o != e3:
                     wrong_tag_size('replica_state')
             else:
-                o = e2
+                o = e3
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_18(m: FetchRequest, parts: list, chunks: list) -> None:
+def _write_request_18(m: FetchRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.replica_id != -1:
         not_in_version('replica_id', m.replica_id)
@@ -2292,7 +2720,15 @@ def _write_request_18(m: FetchRequest, parts: list, chunks: list) -> None:
                 add(b"".join(t0))
             else:
                 add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s2 = m.forgotten_topics_data
     if s2 is None:
         null_not_allowed('forgotten_topics_data')
@@ -2306,6 +2742,10 @@ def _write_request_18(m: FetchRequest, parts: list, chunks: list) -> None:
         n3 = len(s3)
         add(COMPACT_INT32S[n3](n3 + 1, *s3) if n3 < INT32S_BELOW else write_int32s(s3, True))
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s4 = m.rack_id
     if s4 is None:
         null_not_allowed('rack_id')
@@ -2334,6 +2774,7 @@ def _write_request_18(m: FetchRequest, parts: list, chunks: list) -> None:
         add(b"".join(t1))
     else:
         add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_0, _read_request_3, _read_request_4, _read_request_5, _read_request_5, _read_request_7, _read_request_7, _read_request_9, _read_request_9, _read_request_11, _read_request_12, _read_request_13, _read_request_13, _read_request_15, _read_request_15, _read_request_17, _read_request_18,)
@@ -2347,7 +2788,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("FetchRequest", version, error) from error
 
@@ -2359,7 +2802,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> FetchRequ
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("FetchRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[FetchRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 18:
+        raise UnsupportedVersionError(1, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("FetchRequest", version, error) from error
 
@@ -2371,7 +2828,8 @@ def write_request(version: int, request: FetchRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("FetchRequest", version, error) from error
     if parts:
@@ -2379,7 +2837,9 @@ def write_request(version: int, request: FetchRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[FetchResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[FetchResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FetchResponse)
     m.throttle_time_ms = 0
@@ -2389,6 +2849,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[FetchResponse, int]:
     o += 4
     if n0 < 0 or n0 * 6 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FetchableTopicResponse)
@@ -2405,6 +2866,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[FetchResponse, int]:
         o += 4
         if n2 < 0 or n2 * 18 > end - o:
             too_many('responses[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(PartitionData)
@@ -2426,16 +2888,23 @@ def _read_response_0(b: memoryview, o: int) -> tuple[FetchResponse, int]:
             else:
                 negative_length('responses[].partitions[].records', n3)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     m.node_endpoints = []
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: FetchResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: FetchResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     push = chunks.append
     if m.session_id:
@@ -2480,9 +2949,20 @@ def _write_response_0(m: FetchResponse, parts: list, chunks: list) -> None:
                         push(s4)
                     else:
                         append_records(chunks, s4)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[FetchResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[FetchResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FetchResponse)
     m.error_code = 0
@@ -2491,6 +2971,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[FetchResponse, int]:
     o += 8
     if n0 < 0 or n0 * 6 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FetchableTopicResponse)
@@ -2507,6 +2988,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[FetchResponse, int]:
         o += 4
         if n2 < 0 or n2 * 18 > end - o:
             too_many('responses[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(PartitionData)
@@ -2528,16 +3010,23 @@ def _read_response_1(b: memoryview, o: int) -> tuple[FetchResponse, int]:
             else:
                 negative_length('responses[].partitions[].records', n3)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     m.node_endpoints = []
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: FetchResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: FetchResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     push = chunks.append
     if m.session_id:
@@ -2582,9 +3071,20 @@ def _write_response_1(m: FetchResponse, parts: list, chunks: list) -> None:
                         push(s4)
                     else:
                         append_records(chunks, s4)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_4(b: memoryview, o: int) -> tuple[FetchResponse, int]:
+def _read_response_4(b: memoryview, o: int) -> Iterator[int | tuple[FetchResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FetchResponse)
     m.error_code = 0
@@ -2593,6 +3093,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[FetchResponse, int]:
     o += 8
     if n0 < 0 or n0 * 6 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FetchableTopicResponse)
@@ -2609,6 +3110,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[FetchResponse, int]:
         o += 4
         if n2 < 0 or n2 * 30 > end - o:
             too_many('responses[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(PartitionData)
@@ -2623,35 +3125,49 @@ def _read_response_4(b: memoryview, o: int) -> tuple[FetchResponse, int]:
             else:
                 if n3 < 0 or n3 * 16 > end - o:
                     too_many('responses[].partitions[].aborted_transactions', n3, end - o)
+                k += n3
                 l2 = []
-                for r0 in I_qq(b[o : o + n3 * 16]):
-                    v2 = new(AbortedTransaction)
-                    v2.producer_id, v2.first_offset = r0
-                    l2.append(v2)
-                o += n3 * 16
+                e1 = o + n3 * 16
+                while o < e1:
+                    q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 16 * 16
+                    for r0 in I_qq(b[o:q0]):
+                        v2 = new(AbortedTransaction)
+                        v2.producer_id, v2.first_offset = r0
+                        l2.append(v2)
+                    o = q0
+                    if o > y:
+                        y = o + BYTES_PER_SLICE
+                        yield k
                 v1.aborted_transactions = l2
             v1.preferred_read_replica = -1
             n4, = R_i(b, o)
             o += 4
             if n4 >= 0:
-                e1 = o + n4
-                v1.records = b[o:e1]
-                o = e1
+                e2 = o + n4
+                v1.records = b[o:e2]
+                o = e2
             elif n4 == -1:
                 v1.records = None
             else:
                 negative_length('responses[].partitions[].records', n4)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     m.node_endpoints = []
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_4(m: FetchResponse, parts: list, chunks: list) -> None:
+def _write_response_4(m: FetchResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     push = chunks.append
     if m.session_id:
@@ -2689,6 +3205,10 @@ def _write_response_4(m: FetchResponse, parts: list, chunks: list) -> None:
                 add(W_ihqqi(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, len(s4)))
                 for v2 in s4:
                     add(W_qq(v2.producer_id, v2.first_offset))
+                    k -= 1
+                    if not k:
+                        k = ELEMENTS_PER_SLICE
+                        yield
             s5 = v1.records
             if s5 is None:
                 add(W_i(-1))
@@ -2703,9 +3223,20 @@ def _write_response_4(m: FetchResponse, parts: list, chunks: list) -> None:
                         push(s5)
                     else:
                         append_records(chunks, s5)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_5(b: memoryview, o: int) -> tuple[FetchResponse, int]:
+def _read_response_5(b: memoryview, o: int) -> Iterator[int | tuple[FetchResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FetchResponse)
     m.error_code = 0
@@ -2714,6 +3245,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[FetchResponse, int]:
     o += 8
     if n0 < 0 or n0 * 6 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FetchableTopicResponse)
@@ -2730,6 +3262,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[FetchResponse, int]:
         o += 4
         if n2 < 0 or n2 * 38 > end - o:
             too_many('responses[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(PartitionData)
@@ -2743,35 +3276,49 @@ def _read_response_5(b: memoryview, o: int) -> tuple[FetchResponse, int]:
             else:
                 if n3 < 0 or n3 * 16 > end - o:
                     too_many('responses[].partitions[].aborted_transactions', n3, end - o)
+                k += n3
                 l2 = []
-                for r0 in I_qq(b[o : o + n3 * 16]):
-                    v2 = new(AbortedTransaction)
-                    v2.producer_id, v2.first_offset = r0
-                    l2.append(v2)
-                o += n3 * 16
+                e1 = o + n3 * 16
+                while o < e1:
+                    q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 16 * 16
+                    for r0 in I_qq(b[o:q0]):
+                        v2 = new(AbortedTransaction)
+                        v2.producer_id, v2.first_offset = r0
+                        l2.append(v2)
+                    o = q0
+                    if o > y:
+                        y = o + BYTES_PER_SLICE
+                        yield k
                 v1.aborted_transactions = l2
             v1.preferred_read_replica = -1
             n4, = R_i(b, o)
             o += 4
             if n4 >= 0:
-                e1 = o + n4
-                v1.records = b[o:e1]
-                o = e1
+                e2 = o + n4
+                v1.records = b[o:e2]
+                o = e2
             elif n4 == -1:
                 v1.records = None
             else:
                 negative_length('responses[].partitions[].records', n4)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     m.node_endpoints = []
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_5(m: FetchResponse, parts: list, chunks: list) -> None:
+def _write_response_5(m: FetchResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     push = chunks.append
     if m.session_id:
@@ -2809,6 +3356,10 @@ def _write_response_5(m: FetchResponse, parts: list, chunks: list) -> None:
                 add(W_ihqqqi(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset, len(s4)))
                 for v2 in s4:
                     add(W_qq(v2.producer_id, v2.first_offset))
+                    k -= 1
+                    if not k:
+                        k = ELEMENTS_PER_SLICE
+                        yield
             s5 = v1.records
             if s5 is None:
                 add(W_i(-1))
@@ -2823,15 +3374,27 @@ def _write_response_5(m: FetchResponse, parts: list, chunks: list) -> None:
                         push(s5)
                     else:
                         append_records(chunks, s5)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_7(b: memoryview, o: int) -> tuple[FetchResponse, int]:
+def _read_response_7(b: memoryview, o: int) -> Iterator[int | tuple[FetchResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FetchResponse)
     m.throttle_time_ms, m.error_code, m.session_id, n0 = R_ihii(b, o)
     o += 14
     if n0 < 0 or n0 * 6 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FetchableTopicResponse)
@@ -2848,6 +3411,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[FetchResponse, int]:
         o += 4
         if n2 < 0 or n2 * 38 > end - o:
             too_many('responses[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(PartitionData)
@@ -2861,35 +3425,49 @@ def _read_response_7(b: memoryview, o: int) -> tuple[FetchResponse, int]:
             else:
                 if n3 < 0 or n3 * 16 > end - o:
                     too_many('responses[].partitions[].aborted_transactions', n3, end - o)
+                k += n3
                 l2 = []
-                for r0 in I_qq(b[o : o + n3 * 16]):
-                    v2 = new(AbortedTransaction)
-                    v2.producer_id, v2.first_offset = r0
-                    l2.append(v2)
-                o += n3 * 16
+                e1 = o + n3 * 16
+                while o < e1:
+                    q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 16 * 16
+                    for r0 in I_qq(b[o:q0]):
+                        v2 = new(AbortedTransaction)
+                        v2.producer_id, v2.first_offset = r0
+                        l2.append(v2)
+                    o = q0
+                    if o > y:
+                        y = o + BYTES_PER_SLICE
+                        yield k
                 v1.aborted_transactions = l2
             v1.preferred_read_replica = -1
             n4, = R_i(b, o)
             o += 4
             if n4 >= 0:
-                e1 = o + n4
-                v1.records = b[o:e1]
-                o = e1
+                e2 = o + n4
+                v1.records = b[o:e2]
+                o = e2
             elif n4 == -1:
                 v1.records = None
             else:
                 negative_length('responses[].partitions[].records', n4)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     m.node_endpoints = []
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_7(m: FetchResponse, parts: list, chunks: list) -> None:
+def _write_response_7(m: FetchResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     push = chunks.append
     if m.node_endpoints:
@@ -2925,6 +3503,10 @@ def _write_response_7(m: FetchResponse, parts: list, chunks: list) -> None:
                 add(W_ihqqqi(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset, len(s4)))
                 for v2 in s4:
                     add(W_qq(v2.producer_id, v2.first_offset))
+                    k -= 1
+                    if not k:
+                        k = ELEMENTS_PER_SLICE
+                        yield
             s5 = v1.records
             if s5 is None:
                 add(W_i(-1))
@@ -2939,15 +3521,27 @@ def _write_response_7(m: FetchResponse, parts: list, chunks: list) -> None:
                         push(s5)
                     else:
                         append_records(chunks, s5)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_11(b: memoryview, o: int) -> tuple[FetchResponse, int]:
+def _read_response_11(b: memoryview, o: int) -> Iterator[int | tuple[FetchResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FetchResponse)
     m.throttle_time_ms, m.error_code, m.session_id, n0 = R_ihii(b, o)
     o += 14
     if n0 < 0 or n0 * 6 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FetchableTopicResponse)
@@ -2964,6 +3558,7 @@ def _read_response_11(b: memoryview, o: int) -> tuple[FetchResponse, int]:
         o += 4
         if n2 < 0 or n2 * 42 > end - o:
             too_many('responses[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(PartitionData)
@@ -2977,34 +3572,48 @@ def _read_response_11(b: memoryview, o: int) -> tuple[FetchResponse, int]:
             else:
                 if n3 < 0 or n3 * 16 > end - o:
                     too_many('responses[].partitions[].aborted_transactions', n3, end - o)
+                k += n3
                 l2 = []
-                for r0 in I_qq(b[o : o + n3 * 16]):
-                    v2 = new(AbortedTransaction)
-                    v2.producer_id, v2.first_offset = r0
-                    l2.append(v2)
-                o += n3 * 16
+                e1 = o + n3 * 16
+                while o < e1:
+                    q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 16 * 16
+                    for r0 in I_qq(b[o:q0]):
+                        v2 = new(AbortedTransaction)
+                        v2.producer_id, v2.first_offset = r0
+                        l2.append(v2)
+                    o = q0
+                    if o > y:
+                        y = o + BYTES_PER_SLICE
+                        yield k
                 v1.aborted_transactions = l2
             v1.preferred_read_replica, n4 = R_ii(b, o)
             o += 8
             if n4 >= 0:
-                e1 = o + n4
-                v1.records = b[o:e1]
-                o = e1
+                e2 = o + n4
+                v1.records = b[o:e2]
+                o = e2
             elif n4 == -1:
                 v1.records = None
             else:
                 negative_length('responses[].partitions[].records', n4)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     m.node_endpoints = []
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_11(m: FetchResponse, parts: list, chunks: list) -> None:
+def _write_response_11(m: FetchResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     push = chunks.append
     if m.node_endpoints:
@@ -3038,6 +3647,10 @@ def _write_response_11(m: FetchResponse, parts: list, chunks: list) -> None:
                 add(W_ihqqqi(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset, len(s4)))
                 for v2 in s4:
                     add(W_qq(v2.producer_id, v2.first_offset))
+                    k -= 1
+                    if not k:
+                        k = ELEMENTS_PER_SLICE
+                        yield
                 add(W_i(v1.preferred_read_replica))
             s5 = v1.records
             if s5 is None:
@@ -3053,9 +3666,20 @@ def _write_response_11(m: FetchResponse, parts: list, chunks: list) -> None:
                         push(s5)
                     else:
                         append_records(chunks, s5)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_12(b: memoryview, o: int) -> tuple[FetchResponse, int]:
+def _read_response_12(b: memoryview, o: int) -> Iterator[int | tuple[FetchResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FetchResponse)
     m.throttle_time_ms, m.error_code, m.session_id, n0 = R_ihiB(b, o)
@@ -3065,6 +3689,7 @@ def _read_response_12(b: memoryview, o: int) -> tuple[FetchResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FetchableTopicResponse)
@@ -3088,6 +3713,7 @@ def _read_response_12(b: memoryview, o: int) -> tuple[FetchResponse, int]:
         n2 -= 1
         if n2 < 0 or n2 * 37 > end - o:
             too_many('responses[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(PartitionData)
@@ -3104,16 +3730,28 @@ def _read_response_12(b: memoryview, o: int) -> tuple[FetchResponse, int]:
             else:
                 if n3 < 0 or n3 * 17 > end - o:
                     too_many('responses[].partitions[].aborted_transactions', n3, end - o)
+                k += n3
                 l2 = []
-                for r0 in I_qqB(b[o : o + n3 * 17]):
-                    v2 = new(AbortedTransaction)
-                    v2.producer_id, v2.first_offset, t0 = r0
-                    if t0:
-                        l2.clear()
-                        break
-                    l2.append(v2)
+                a0 = o
+                e1 = o + n3 * 17
+                while o < e1:
+                    q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 17 * 17
+                    for r0 in I_qqB(b[o:q0]):
+                        v2 = new(AbortedTransaction)
+                        v2.producer_id, v2.first_offset, t0 = r0
+                        if t0:
+                            break
+                        l2.append(v2)
+                    else:
+                        o = q0
+                        if o > y:
+                            y = o + BYTES_PER_SLICE
+                            yield k
+                        continue
+                    l2.clear()
+                    o = a0
+                    break
                 else:
-                    o += n3 * 17
                     n3 = 0
                 for _ in range(n3):
                     v3 = new(AbortedTransaction)
@@ -3124,13 +3762,263 @@ def _read_response_12(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                     if t1:
                         o = skip_tags(b, o, t1)
                     l2.append(v3)
+                    if o > y:
+                        y = o + BYTES_PER_SLICE
+                        yield k
                 v1.aborted_transactions = l2
             v1.preferred_read_replica, n4 = R_iB(b, o)
             o += 5
             if n4 > 127:
                 n4, o = read_uvarint_rest(b, o, n4)
             if n4:
-                e1 = o + n4 - 1
+                e2 = o + n4 - 1
+                v1.records = b[o:e2]
+                o = e2
+            else:
+                v1.records = None
+            t2 = b[o]
+            o += 1
+            if t2 > 127:
+                t2, o = read_uvarint_rest(b, o, t2)
+            if t2:
+                if t2 > TAG_LIMIT:
+                    too_many_tags(t2)
+                for _ in range(t2):
+                    g0, o = read_uvarint(b, o)
+                    z0, o = read_uvarint(b, o)
+                    e3 = o + z0
+                    if g0 == 0:
+                        v4 = new(EpochEndOffset)
+                        v4.epoch, v4.end_offset, t3 = R_iqB(b, o)
+                        o += 13
+                        if t3 > 127:
+                            t3, o = read_uvarint_rest(b, o, t3)
+                        if t3:
+                            o = skip_tags(b, o, t3)
+                        v1.diverging_epoch = v4
+                        if o != e3:
+                            wrong_tag_size('responses[].partitions[].diverging_epoch')
+                    elif g0 == 1:
+                        v5 = new(LeaderIdAndEpoch)
+                        v5.leader_id, v5.leader_epoch, t4 = R_iiB(b, o)
+                        o += 9
+                        if t4 > 127:
+                            t4, o = read_uvarint_rest(b, o, t4)
+                        if t4:
+                            o = skip_tags(b, o, t4)
+                        v1.current_leader = v5
+                        if o != e3:
+                            wrong_tag_size('responses[].partitions[].current_leader')
+                    elif g0 == 2:
+                        v6 = new(SnapshotId)
+                        v6.end_offset, v6.epoch, t5 = R_qiB(b, o)
+                        o += 13
+                        if t5 > 127:
+                            t5, o = read_uvarint_rest(b, o, t5)
+                        if t5:
+                            o = skip_tags(b, o, t5)
+                        v1.snapshot_id = v6
+                        if o != e3:
+                            wrong_tag_size('responses[].partitions[].snapshot_id')
+                    else:
+                        o = e3
+            l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
+        v0.partitions = l1
+        t6 = b[o]
+        o += 1
+        if t6 > 127:
+            t6, o = read_uvarint_rest(b, o, t6)
+        if t6:
+            o = skip_tags(b, o, t6)
+        l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
+    m.responses = l0
+    m.node_endpoints = []
+    t7 = b[o]
+    o += 1
+    if t7 > 127:
+        t7, o = read_uvarint_rest(b, o, t7)
+    if t7:
+        o = skip_tags(b, o, t7)
+    if o > end:
+        raise DecodeError("the message is truncated")
+    yield m, o
+
+
+def _write_response_12(m: FetchResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
+    add = parts.append
+    push = chunks.append
+    if m.node_endpoints:
+        not_in_version('node_endpoints', m.node_endpoints)
+    s0 = m.responses
+    if s0 is None:
+        null_not_allowed('responses')
+    add(W_ihi(m.throttle_time_ms, m.error_code, m.session_id))
+    n0 = len(s0) + 1
+    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    for v0 in s0:
+        s1 = v0.topic
+        if s1 is None:
+            null_not_allowed('responses[].topic')
+        s2 = s1.encode()
+        n1 = len(s2) + 1
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'responses[].topic'))
+        add(s2)
+        s3 = v0.partitions
+        if s3 is None:
+            null_not_allowed('responses[].partitions')
+        n2 = len(s3) + 1
+        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        for v1 in s3:
+            s4 = v1.aborted_transactions
+            if s4 is None:
+                add(W_ihqqqxi(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset, v1.preferred_read_replica))
+            else:
+                add(W_ihqqq(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset))
+                n3 = len(s4) + 1
+                add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+                for v2 in s4:
+                    add(W_qqx(v2.producer_id, v2.first_offset))
+                    k -= 1
+                    if not k:
+                        k = ELEMENTS_PER_SLICE
+                        yield
+                add(W_i(v1.preferred_read_replica))
+            s5 = v1.records
+            if s5 is None:
+                add(b"\0")
+            else:
+                k0 = s5.__class__ is memoryview
+                n4 = s5.nbytes if k0 else records_length(s5)
+                n5 = n4 + 1
+                add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+                if n4:
+                    push(b"".join(parts))
+                    parts.clear()
+                    if k0:
+                        push(s5)
+                    else:
+                        append_records(chunks, s5)
+            if v1.diverging_epoch is not None or v1.current_leader is not None or v1.snapshot_id is not None:
+                t0 = []
+                if v1.diverging_epoch is not None and (v1.diverging_epoch.epoch != -1 or v1.diverging_epoch.end_offset != -1):
+                    p0 = []
+                    p0.append(W_iqx(v1.diverging_epoch.epoch, v1.diverging_epoch.end_offset))
+                    t0.append(tagged(0, b"".join(p0)))
+                if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
+                    p1 = []
+                    p1.append(W_iix(v1.current_leader.leader_id, v1.current_leader.leader_epoch))
+                    t0.append(tagged(1, b"".join(p1)))
+                if v1.snapshot_id is not None and (v1.snapshot_id.end_offset != -1 or v1.snapshot_id.epoch != -1):
+                    p2 = []
+                    p2.append(W_qix(v1.snapshot_id.end_offset, v1.snapshot_id.epoch))
+                    t0.append(tagged(2, b"".join(p2)))
+                add(write_uvarint(len(t0)))
+                add(b"".join(t0))
+            else:
+                add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    add(b"\0")
+    yield
+
+
+def _read_response_13(b: memoryview, o: int) -> Iterator[int | tuple[FetchResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
+    end = len(b)
+    m = new(FetchResponse)
+    m.throttle_time_ms, m.error_code, m.session_id, n0 = R_ihiB(b, o)
+    o += 11
+    if n0 > 127:
+        n0, o = read_uvarint_rest(b, o, n0)
+    n0 -= 1
+    if n0 < 0 or n0 * 18 > end - o:
+        too_many('responses', n0, end - o)
+    k += n0
+    l0 = []
+    for _ in range(n0):
+        v0 = new(FetchableTopicResponse)
+        v0.topic = ''
+        v0.topic_id, n1 = R_uB(b, o)
+        o += 17
+        if n1 > 127:
+            n1, o = read_uvarint_rest(b, o, n1)
+        n1 -= 1
+        if n1 < 0 or n1 * 37 > end - o:
+            too_many('responses[].partitions', n1, end - o)
+        k += n1
+        l1 = []
+        for _ in range(n1):
+            v1 = new(PartitionData)
+            v1.diverging_epoch = None
+            v1.current_leader = None
+            v1.snapshot_id = None
+            v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset, n2 = R_ihqqqB(b, o)
+            o += 31
+            if n2 > 127:
+                n2, o = read_uvarint_rest(b, o, n2)
+            n2 -= 1
+            if n2 == -1:
+                v1.aborted_transactions = None
+            else:
+                if n2 < 0 or n2 * 17 > end - o:
+                    too_many('responses[].partitions[].aborted_transactions', n2, end - o)
+                k += n2
+                l2 = []
+                a0 = o
+                e0 = o + n2 * 17
+                while o < e0:
+                    q0 = e0 if e0 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 17 * 17
+                    for r0 in I_qqB(b[o:q0]):
+                        v2 = new(AbortedTransaction)
+                        v2.producer_id, v2.first_offset, t0 = r0
+                        if t0:
+                            break
+                        l2.append(v2)
+                    else:
+                        o = q0
+                        if o > y:
+                            y = o + BYTES_PER_SLICE
+                            yield k
+                        continue
+                    l2.clear()
+                    o = a0
+                    break
+                else:
+                    n2 = 0
+                for _ in range(n2):
+                    v3 = new(AbortedTransaction)
+                    v3.producer_id, v3.first_offset, t1 = R_qqB(b, o)
+                    o += 17
+                    if t1 > 127:
+                        t1, o = read_uvarint_rest(b, o, t1)
+                    if t1:
+                        o = skip_tags(b, o, t1)
+                    l2.append(v3)
+                    if o > y:
+                        y = o + BYTES_PER_SLICE
+                        yield k
+                v1.aborted_transactions = l2
+            v1.preferred_read_replica, n3 = R_iB(b, o)
+            o += 5
+            if n3 > 127:
+                n3, o = read_uvarint_rest(b, o, n3)
+            if n3:
+                e1 = o + n3 - 1
                 v1.records = b[o:e1]
                 o = e1
             else:
@@ -3140,6 +4028,8 @@ def _read_response_12(b: memoryview, o: int) -> tuple[FetchResponse, int]:
             if t2 > 127:
                 t2, o = read_uvarint_rest(b, o, t2)
             if t2:
+                if t2 > TAG_LIMIT:
+                    too_many_tags(t2)
                 for _ in range(t2):
                     g0, o = read_uvarint(b, o)
                     z0, o = read_uvarint(b, o)
@@ -3180,6 +4070,9 @@ def _read_response_12(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                     else:
                         o = e2
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t6 = b[o]
         o += 1
@@ -3188,6 +4081,9 @@ def _read_response_12(b: memoryview, o: int) -> tuple[FetchResponse, int]:
         if t6:
             o = skip_tags(b, o, t6)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     m.node_endpoints = []
     t7 = b[o]
@@ -3198,216 +4094,11 @@ def _read_response_12(b: memoryview, o: int) -> tuple[FetchResponse, int]:
         o = skip_tags(b, o, t7)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_12(m: FetchResponse, parts: list, chunks: list) -> None:
-    add = parts.append
-    push = chunks.append
-    if m.node_endpoints:
-        not_in_version('node_endpoints', m.node_endpoints)
-    s0 = m.responses
-    if s0 is None:
-        null_not_allowed('responses')
-    add(W_ihi(m.throttle_time_ms, m.error_code, m.session_id))
-    n0 = len(s0) + 1
-    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
-    for v0 in s0:
-        s1 = v0.topic
-        if s1 is None:
-            null_not_allowed('responses[].topic')
-        s2 = s1.encode()
-        n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'responses[].topic'))
-        add(s2)
-        s3 = v0.partitions
-        if s3 is None:
-            null_not_allowed('responses[].partitions')
-        n2 = len(s3) + 1
-        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
-        for v1 in s3:
-            s4 = v1.aborted_transactions
-            if s4 is None:
-                add(W_ihqqqxi(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset, v1.preferred_read_replica))
-            else:
-                add(W_ihqqq(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset))
-                n3 = len(s4) + 1
-                add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
-                for v2 in s4:
-                    add(W_qqx(v2.producer_id, v2.first_offset))
-                add(W_i(v1.preferred_read_replica))
-            s5 = v1.records
-            if s5 is None:
-                add(b"\0")
-            else:
-                k0 = s5.__class__ is memoryview
-                n4 = s5.nbytes if k0 else records_length(s5)
-                n5 = n4 + 1
-                add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
-                if n4:
-                    push(b"".join(parts))
-                    parts.clear()
-                    if k0:
-                        push(s5)
-                    else:
-                        append_records(chunks, s5)
-            if v1.diverging_epoch is not None or v1.current_leader is not None or v1.snapshot_id is not None:
-                t0 = []
-                if v1.diverging_epoch is not None and (v1.diverging_epoch.epoch != -1 or v1.diverging_epoch.end_offset != -1):
-                    p0 = []
-                    p0.append(W_iqx(v1.diverging_epoch.epoch, v1.diverging_epoch.end_offset))
-                    t0.append(tagged(0, b"".join(p0)))
-                if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
-                    p1 = []
-                    p1.append(W_iix(v1.current_leader.leader_id, v1.current_leader.leader_epoch))
-                    t0.append(tagged(1, b"".join(p1)))
-                if v1.snapshot_id is not None and (v1.snapshot_id.end_offset != -1 or v1.snapshot_id.epoch != -1):
-                    p2 = []
-                    p2.append(W_qix(v1.snapshot_id.end_offset, v1.snapshot_id.epoch))
-                    t0.append(tagged(2, b"".join(p2)))
-                add(write_uvarint(len(t0)))
-                add(b"".join(t0))
-            else:
-                add(b"\0")
-        add(b"\0")
-    add(b"\0")
-
-
-def _read_response_13(b: memoryview, o: int) -> tuple[FetchResponse, int]:
-    end = len(b)
-    m = new(FetchResponse)
-    m.throttle_time_ms, m.error_code, m.session_id, n0 = R_ihiB(b, o)
-    o += 11
-    if n0 > 127:
-        n0, o = read_uvarint_rest(b, o, n0)
-    n0 -= 1
-    if n0 < 0 or n0 * 18 > end - o:
-        too_many('responses', n0, end - o)
-    l0 = []
-    for _ in range(n0):
-        v0 = new(FetchableTopicResponse)
-        v0.topic = ''
-        v0.topic_id, n1 = R_uB(b, o)
-        o += 17
-        if n1 > 127:
-            n1, o = read_uvarint_rest(b, o, n1)
-        n1 -= 1
-        if n1 < 0 or n1 * 37 > end - o:
-            too_many('responses[].partitions', n1, end - o)
-        l1 = []
-        for _ in range(n1):
-            v1 = new(PartitionData)
-            v1.diverging_epoch = None
-            v1.current_leader = None
-            v1.snapshot_id = None
-            v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset, n2 = R_ihqqqB(b, o)
-            o += 31
-            if n2 > 127:
-                n2, o = read_uvarint_rest(b, o, n2)
-            n2 -= 1
-            if n2 == -1:
-                v1.aborted_transactions = None
-            else:
-                if n2 < 0 or n2 * 17 > end - o:
-                    too_many('responses[].partitions[].aborted_transactions', n2, end - o)
-                l2 = []
-                for r0 in I_qqB(b[o : o + n2 * 17]):
-                    v2 = new(AbortedTransaction)
-                    v2.producer_id, v2.first_offset, t0 = r0
-                    if t0:
-                        l2.clear()
-                        break
-                    l2.append(v2)
-                else:
-                    o += n2 * 17
-                    n2 = 0
-                for _ in range(n2):
-                    v3 = new(AbortedTransaction)
-                    v3.producer_id, v3.first_offset, t1 = R_qqB(b, o)
-                    o += 17
-                    if t1 > 127:
-                        t1, o = read_uvarint_rest(b, o, t1)
-                    if t1:
-                        o = skip_tags(b, o, t1)
-                    l2.append(v3)
-                v1.aborted_transactions = l2
-            v1.preferred_read_replica, n3 = R_iB(b, o)
-            o += 5
-            if n3 > 127:
-                n3, o = read_uvarint_rest(b, o, n3)
-            if n3:
-                e0 = o + n3 - 1
-                v1.records = b[o:e0]
-                o = e0
-            else:
-                v1.records = None
-            t2 = b[o]
-            o += 1
-            if t2 > 127:
-                t2, o = read_uvarint_rest(b, o, t2)
-            if t2:
-                for _ in range(t2):
-                    g0, o = read_uvarint(b, o)
-                    z0, o = read_uvarint(b, o)
-                    e1 = o + z0
-                    if g0 == 0:
-                        v4 = new(EpochEndOffset)
-                        v4.epoch, v4.end_offset, t3 = R_iqB(b, o)
-                        o += 13
-                        if t3 > 127:
-                            t3, o = read_uvarint_rest(b, o, t3)
-                        if t3:
-                            o = skip_tags(b, o, t3)
-                        v1.diverging_epoch = v4
-                        if o != e1:
-                            wrong_tag_size('responses[].partitions[].diverging_epoch')
-                    elif g0 == 1:
-                        v5 = new(LeaderIdAndEpoch)
-                        v5.leader_id, v5.leader_epoch, t4 = R_iiB(b, o)
-                        o += 9
-                        if t4 > 127:
-                            t4, o = read_uvarint_rest(b, o, t4)
-                        if t4:
-                            o = skip_tags(b, o, t4)
-                        v1.current_leader = v5
-                        if o != e1:
-                            wrong_tag_size('responses[].partitions[].current_leader')
-                    elif g0 == 2:
-                        v6 = new(SnapshotId)
-                        v6.end_offset, v6.epoch, t5 = R_qiB(b, o)
-                        o += 13
-                        if t5 > 127:
-                            t5, o = read_uvarint_rest(b, o, t5)
-                        if t5:
-                            o = skip_tags(b, o, t5)
-                        v1.snapshot_id = v6
-                        if o != e1:
-                            wrong_tag_size('responses[].partitions[].snapshot_id')
-                    else:
-                        o = e1
-            l1.append(v1)
-        v0.partitions = l1
-        t6 = b[o]
-        o += 1
-        if t6 > 127:
-            t6, o = read_uvarint_rest(b, o, t6)
-        if t6:
-            o = skip_tags(b, o, t6)
-        l0.append(v0)
-    m.responses = l0
-    m.node_endpoints = []
-    t7 = b[o]
-    o += 1
-    if t7 > 127:
-        t7, o = read_uvarint_rest(b, o, t7)
-    if t7:
-        o = skip_tags(b, o, t7)
-    if o > end:
-        raise DecodeError("the message is truncated")
-    return m, o
-
-
-def _write_response_13(m: FetchResponse, parts: list, chunks: list) -> None:
+def _write_response_13(m: FetchResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     push = chunks.append
     if m.node_endpoints:
@@ -3435,6 +4126,10 @@ def _write_response_13(m: FetchResponse, parts: list, chunks: list) -> None:
                 add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
                 for v2 in s2:
                     add(W_qqx(v2.producer_id, v2.first_offset))
+                    k -= 1
+                    if not k:
+                        k = ELEMENTS_PER_SLICE
+                        yield
                 add(W_i(v1.preferred_read_replica))
             s3 = v1.records
             if s3 is None:
@@ -3469,11 +4164,22 @@ def _write_response_13(m: FetchResponse, parts: list, chunks: list) -> None:
                 add(b"".join(t0))
             else:
                 add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_16(b: memoryview, o: int) -> tuple[FetchResponse, int]:
+def _read_response_16(b: memoryview, o: int) -> Iterator[int | tuple[FetchResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FetchResponse)
     m.throttle_time_ms, m.error_code, m.session_id, n0 = R_ihiB(b, o)
@@ -3483,6 +4189,7 @@ def _read_response_16(b: memoryview, o: int) -> tuple[FetchResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 18 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FetchableTopicResponse)
@@ -3494,6 +4201,7 @@ def _read_response_16(b: memoryview, o: int) -> tuple[FetchResponse, int]:
         n1 -= 1
         if n1 < 0 or n1 * 37 > end - o:
             too_many('responses[].partitions', n1, end - o)
+        k += n1
         l1 = []
         for _ in range(n1):
             v1 = new(PartitionData)
@@ -3510,16 +4218,28 @@ def _read_response_16(b: memoryview, o: int) -> tuple[FetchResponse, int]:
             else:
                 if n2 < 0 or n2 * 17 > end - o:
                     too_many('responses[].partitions[].aborted_transactions', n2, end - o)
+                k += n2
                 l2 = []
-                for r0 in I_qqB(b[o : o + n2 * 17]):
-                    v2 = new(AbortedTransaction)
-                    v2.producer_id, v2.first_offset, t0 = r0
-                    if t0:
-                        l2.clear()
-                        break
-                    l2.append(v2)
+                a0 = o
+                e0 = o + n2 * 17
+                while o < e0:
+                    q0 = e0 if e0 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 17 * 17
+                    for r0 in I_qqB(b[o:q0]):
+                        v2 = new(AbortedTransaction)
+                        v2.producer_id, v2.first_offset, t0 = r0
+                        if t0:
+                            break
+                        l2.append(v2)
+                    else:
+                        o = q0
+                        if o > y:
+                            y = o + BYTES_PER_SLICE
+                            yield k
+                        continue
+                    l2.clear()
+                    o = a0
+                    break
                 else:
-                    o += n2 * 17
                     n2 = 0
                 for _ in range(n2):
                     v3 = new(AbortedTransaction)
@@ -3530,15 +4250,18 @@ def _read_response_16(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                     if t1:
                         o = skip_tags(b, o, t1)
                     l2.append(v3)
+                    if o > y:
+                        y = o + BYTES_PER_SLICE
+                        yield k
                 v1.aborted_transactions = l2
             v1.preferred_read_replica, n3 = R_iB(b, o)
             o += 5
             if n3 > 127:
                 n3, o = read_uvarint_rest(b, o, n3)
             if n3:
-                e0 = o + n3 - 1
-                v1.records = b[o:e0]
-                o = e0
+                e1 = o + n3 - 1
+                v1.records = b[o:e1]
+                o = e1
             else:
                 v1.records = None
             t2 = b[o]
@@ -3546,10 +4269,12 @@ def _read_response_16(b: memoryview, o: int) -> tuple[FetchResponse, int]:
             if t2 > 127:
                 t2, o = read_uvarint_rest(b, o, t2)
             if t2:
+                if t2 > TAG_LIMIT:
+                    too_many_tags(t2)
                 for _ in range(t2):
                     g0, o = read_uvarint(b, o)
                     z0, o = read_uvarint(b, o)
-                    e1 = o + z0
+                    e2 = o + z0
                     if g0 == 0:
                         v4 = new(EpochEndOffset)
                         v4.epoch, v4.end_offset, t3 = R_iqB(b, o)
@@ -3559,7 +4284,7 @@ def _read_response_16(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                         if t3:
                             o = skip_tags(b, o, t3)
                         v1.diverging_epoch = v4
-                        if o != e1:
+                        if o != e2:
                             wrong_tag_size('responses[].partitions[].diverging_epoch')
                     elif g0 == 1:
                         v5 = new(LeaderIdAndEpoch)
@@ -3570,7 +4295,7 @@ def _read_response_16(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                         if t4:
                             o = skip_tags(b, o, t4)
                         v1.current_leader = v5
-                        if o != e1:
+                        if o != e2:
                             wrong_tag_size('responses[].partitions[].current_leader')
                     elif g0 == 2:
                         v6 = new(SnapshotId)
@@ -3581,11 +4306,14 @@ def _read_response_16(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                         if t5:
                             o = skip_tags(b, o, t5)
                         v1.snapshot_id = v6
-                        if o != e1:
+                        if o != e2:
                             wrong_tag_size('responses[].partitions[].snapshot_id')
                     else:
-                        o = e1
+                        o = e2
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t6 = b[o]
         o += 1
@@ -3594,6 +4322,9 @@ def _read_response_16(b: memoryview, o: int) -> tuple[FetchResponse, int]:
         if t6:
             o = skip_tags(b, o, t6)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     m.node_endpoints = []
     t7 = b[o]
@@ -3601,10 +4332,12 @@ def _read_response_16(b: memoryview, o: int) -> tuple[FetchResponse, int]:
     if t7 > 127:
         t7, o = read_uvarint_rest(b, o, t7)
     if t7:
+        if t7 > TAG_LIMIT:
+            too_many_tags(t7)
         for _ in range(t7):
             g1, o = read_uvarint(b, o)
             z1, o = read_uvarint(b, o)
-            e2 = o + z1
+            e3 = o + z1
             if g1 == 0:
                 n4 = b[o]
                 o += 1
@@ -3613,6 +4346,7 @@ def _read_response_16(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                 n4 -= 1
                 if n4 < 0 or n4 * 11 > end - o:
                     too_many('node_endpoints', n4, end - o)
+                k += n4
                 l3 = []
                 for _ in range(n4):
                     v7 = new(NodeEndpoint)
@@ -3623,9 +4357,9 @@ def _read_response_16(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                         if n5 > COMPACT_STRING_LIMIT:
                             too_long('node_endpoints[].host', n5 - 1)
                     if n5:
-                        e3 = o + n5 - 1
-                        v7.host = b[o:e3].tobytes().decode()
-                        o = e3
+                        e4 = o + n5 - 1
+                        v7.host = b[o:e4].tobytes().decode()
+                        o = e4
                     else:
                         negative_length('node_endpoints[].host', -1)
                     v7.port, n6 = R_iB(b, o)
@@ -3635,9 +4369,9 @@ def _read_response_16(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                         if n6 > COMPACT_STRING_LIMIT:
                             too_long('node_endpoints[].rack', n6 - 1)
                     if n6:
-                        e4 = o + n6 - 1
-                        v7.rack = b[o:e4].tobytes().decode()
-                        o = e4
+                        e5 = o + n6 - 1
+                        v7.rack = b[o:e5].tobytes().decode()
+                        o = e5
                     else:
                         v7.rack = None
                     t8 = b[o]
@@ -3647,17 +4381,21 @@ def _read_response_16(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                     if t8:
                         o = skip_tags(b, o, t8)
                     l3.append(v7)
+                    if o > y:
+                        y = o + BYTES_PER_SLICE
+                        yield k
                 m.node_endpoints = l3
-                if o != e2:
+                if o != e3:
                     wrong_tag_size('node_endpoints')
             else:
-                o = e2
+                o = e3
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_16(m: FetchResponse, parts: list, chunks: list) -> None:
+def _write_response_16(m: FetchResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     push = chunks.append
     s0 = m.responses
@@ -3683,6 +4421,10 @@ def _write_response_16(m: FetchResponse, parts: list, chunks: list) -> None:
                 add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
                 for v2 in s2:
                     add(W_qqx(v2.producer_id, v2.first_offset))
+                    k -= 1
+                    if not k:
+                        k = ELEMENTS_PER_SLICE
+                        yield
                 add(W_i(v1.preferred_read_replica))
             s3 = v1.records
             if s3 is None:
@@ -3717,7 +4459,15 @@ def _write_response_16(m: FetchResponse, parts: list, chunks: list) -> None:
                 add(b"".join(t0))
             else:
                 add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     if m.node_endpoints:
         t1 = []
         if m.node_endpoints:
@@ -3746,11 +4496,16 @@ def _write_response_16(m: FetchResponse, parts: list, chunks: list) -> None:
                     p3.append(UVARINT[n7] if n7 < 128 else write_string_length(n7, 'node_endpoints[].rack'))
                     p3.append(s8)
                 p3.append(b"\0")
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             t1.append(tagged(0, b"".join(p3)))
         add(write_uvarint(len(t1)))
         add(b"".join(t1))
     else:
         add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_1, _read_response_1, _read_response_4, _read_response_5, _read_response_5, _read_response_7, _read_response_7, _read_response_7, _read_response_7, _read_response_11, _read_response_12, _read_response_13, _read_response_13, _read_response_13, _read_response_16, _read_response_16, _read_response_16,)
@@ -3764,7 +4519,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("FetchResponse", version, error) from error
 
@@ -3776,7 +4533,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> FetchRes
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("FetchResponse", version, error) from error
 
@@ -3788,9 +4547,25 @@ def write_response(version: int, response: FetchResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("FetchResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: FetchResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 18:
+        raise UnsupportedVersionError(1, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("FetchResponse", version, error) from error

@@ -29,9 +29,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -188,7 +191,7 @@ class FindCoordinatorResponse:
         return f"FindCoordinatorResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, error_message={self.error_message!r}, node_id={self.node_id!r}, host={self.host!r}, port={self.port!r}, coordinators={self.coordinators!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[FindCoordinatorRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[FindCoordinatorRequest, int]]:
     end = len(b)
     m = new(FindCoordinatorRequest)
     n0, = R_h(b, o)
@@ -203,10 +206,10 @@ def _read_request_0(b: memoryview, o: int) -> tuple[FindCoordinatorRequest, int]
     m.coordinator_keys = []
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: FindCoordinatorRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: FindCoordinatorRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.key_type:
         not_in_version('key_type', m.key_type)
@@ -218,9 +221,10 @@ def _write_request_0(m: FindCoordinatorRequest, parts: list, chunks: list) -> No
     s1 = s0.encode()
     add(W_h(len(s1)))
     add(s1)
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[FindCoordinatorRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[FindCoordinatorRequest, int]]:
     end = len(b)
     m = new(FindCoordinatorRequest)
     n0, = R_h(b, o)
@@ -236,10 +240,10 @@ def _read_request_1(b: memoryview, o: int) -> tuple[FindCoordinatorRequest, int]
     o += 1
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: FindCoordinatorRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: FindCoordinatorRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.coordinator_keys:
         not_in_version('coordinator_keys', m.coordinator_keys)
@@ -250,9 +254,10 @@ def _write_request_1(m: FindCoordinatorRequest, parts: list, chunks: list) -> No
     add(W_h(len(s1)))
     add(s1)
     add(W_b(m.key_type))
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[FindCoordinatorRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[FindCoordinatorRequest, int]]:
     end = len(b)
     m = new(FindCoordinatorRequest)
     n0 = b[o]
@@ -276,10 +281,10 @@ def _read_request_3(b: memoryview, o: int) -> tuple[FindCoordinatorRequest, int]
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: FindCoordinatorRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: FindCoordinatorRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.coordinator_keys:
         not_in_version('coordinator_keys', m.coordinator_keys)
@@ -291,9 +296,12 @@ def _write_request_3(m: FindCoordinatorRequest, parts: list, chunks: list) -> No
     add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'key'))
     add(s1)
     add(W_bx(m.key_type))
+    yield
 
 
-def _read_request_4(b: memoryview, o: int) -> tuple[FindCoordinatorRequest, int]:
+def _read_request_4(b: memoryview, o: int) -> Iterator[int | tuple[FindCoordinatorRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FindCoordinatorRequest)
     m.key = ''
@@ -304,6 +312,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[FindCoordinatorRequest, int]
     n0 -= 1
     if n0 < 0 or n0 > end - o:
         too_many('coordinator_keys', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1 = b[o]
@@ -319,6 +328,9 @@ def _read_request_4(b: memoryview, o: int) -> tuple[FindCoordinatorRequest, int]
         else:
             negative_length('coordinator_keys[]', -1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.coordinator_keys = l0
     t0 = b[o]
     o += 1
@@ -328,10 +340,11 @@ def _read_request_4(b: memoryview, o: int) -> tuple[FindCoordinatorRequest, int]
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_4(m: FindCoordinatorRequest, parts: list, chunks: list) -> None:
+def _write_request_4(m: FindCoordinatorRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.key:
         not_in_version('key', m.key)
@@ -349,7 +362,12 @@ def _write_request_4(m: FindCoordinatorRequest, parts: list, chunks: list) -> No
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'coordinator_keys[]'))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_1, _read_request_3, _read_request_4, _read_request_4, _read_request_4,)
@@ -363,7 +381,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("FindCoordinatorRequest", version, error) from error
 
@@ -375,7 +395,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> FindCoord
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("FindCoordinatorRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[FindCoordinatorRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 6:
+        raise UnsupportedVersionError(10, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("FindCoordinatorRequest", version, error) from error
 
@@ -387,7 +421,8 @@ def write_request(version: int, request: FindCoordinatorRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("FindCoordinatorRequest", version, error) from error
     if parts:
@@ -395,7 +430,7 @@ def write_request(version: int, request: FindCoordinatorRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[FindCoordinatorResponse, int]]:
     end = len(b)
     m = new(FindCoordinatorResponse)
     m.throttle_time_ms = 0
@@ -413,10 +448,10 @@ def _read_response_0(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
     o += 4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: FindCoordinatorResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: FindCoordinatorResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.coordinators:
         not_in_version('coordinators', m.coordinators)
@@ -427,9 +462,10 @@ def _write_response_0(m: FindCoordinatorResponse, parts: list, chunks: list) -> 
     add(W_hih(m.error_code, m.node_id, len(s1)))
     add(s1)
     add(W_i(m.port))
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[FindCoordinatorResponse, int]]:
     end = len(b)
     m = new(FindCoordinatorResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihh(b, o)
@@ -455,10 +491,10 @@ def _read_response_1(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
     o += 4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: FindCoordinatorResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: FindCoordinatorResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.coordinators:
         not_in_version('coordinators', m.coordinators)
@@ -477,9 +513,10 @@ def _write_response_1(m: FindCoordinatorResponse, parts: list, chunks: list) -> 
     add(W_h(len(s3)))
     add(s3)
     add(W_i(m.port))
+    yield
 
 
-def _read_response_3(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, int]:
+def _read_response_3(b: memoryview, o: int) -> Iterator[int | tuple[FindCoordinatorResponse, int]]:
     end = len(b)
     m = new(FindCoordinatorResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -515,10 +552,10 @@ def _read_response_3(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_3(m: FindCoordinatorResponse, parts: list, chunks: list) -> None:
+def _write_response_3(m: FindCoordinatorResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.coordinators:
         not_in_version('coordinators', m.coordinators)
@@ -540,9 +577,12 @@ def _write_response_3(m: FindCoordinatorResponse, parts: list, chunks: list) -> 
     add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'host'))
     add(s3)
     add(W_ix(m.port))
+    yield
 
 
-def _read_response_4(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, int]:
+def _read_response_4(b: memoryview, o: int) -> Iterator[int | tuple[FindCoordinatorResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(FindCoordinatorResponse)
     m.error_code = 0
@@ -557,6 +597,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
     n0 -= 1
     if n0 < 0 or n0 * 14 > end - o:
         too_many('coordinators', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(Coordinator)
@@ -603,6 +644,9 @@ def _read_response_4(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.coordinators = l0
     t1 = b[o]
     o += 1
@@ -612,10 +656,11 @@ def _read_response_4(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_4(m: FindCoordinatorResponse, parts: list, chunks: list) -> None:
+def _write_response_4(m: FindCoordinatorResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.error_code:
         not_in_version('error_code', m.error_code)
@@ -657,7 +702,12 @@ def _write_response_4(m: FindCoordinatorResponse, parts: list, chunks: list) -> 
             add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'coordinators[].error_message'))
             add(s6)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_1, _read_response_3, _read_response_4, _read_response_4, _read_response_4,)
@@ -671,7 +721,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("FindCoordinatorResponse", version, error) from error
 
@@ -683,7 +735,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> FindCoor
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("FindCoordinatorResponse", version, error) from error
 
@@ -695,9 +749,25 @@ def write_response(version: int, response: FindCoordinatorResponse) -> list[Chun
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("FindCoordinatorResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: FindCoordinatorResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 6:
+        raise UnsupportedVersionError(10, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("FindCoordinatorResponse", version, error) from error

@@ -15,9 +15,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, pack, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -121,7 +126,7 @@ class GetTelemetrySubscriptionsResponse:
         return f"GetTelemetrySubscriptionsResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, client_instance_id={self.client_instance_id!r}, subscription_id={self.subscription_id!r}, accepted_compression_types={self.accepted_compression_types!r}, push_interval_ms={self.push_interval_ms!r}, telemetry_max_bytes={self.telemetry_max_bytes!r}, delta_temporality={self.delta_temporality!r}, requested_metrics={self.requested_metrics!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[GetTelemetrySubscriptionsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[GetTelemetrySubscriptionsRequest, int]]:
     end = len(b)
     m = new(GetTelemetrySubscriptionsRequest)
     m.client_instance_id, t0 = R_uB(b, o)
@@ -132,12 +137,13 @@ def _read_request_0(b: memoryview, o: int) -> tuple[GetTelemetrySubscriptionsReq
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: GetTelemetrySubscriptionsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: GetTelemetrySubscriptionsRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_ux(m.client_instance_id))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0,)
@@ -151,7 +157,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("GetTelemetrySubscriptionsRequest", version, error) from error
 
@@ -163,7 +171,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> GetTeleme
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("GetTelemetrySubscriptionsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[GetTelemetrySubscriptionsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(71, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("GetTelemetrySubscriptionsRequest", version, error) from error
 
@@ -175,7 +197,8 @@ def write_request(version: int, request: GetTelemetrySubscriptionsRequest) -> li
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("GetTelemetrySubscriptionsRequest", version, error) from error
     if parts:
@@ -183,7 +206,9 @@ def write_request(version: int, request: GetTelemetrySubscriptionsRequest) -> li
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[GetTelemetrySubscriptionsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[GetTelemetrySubscriptionsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(GetTelemetrySubscriptionsResponse)
     m.throttle_time_ms, m.error_code, m.client_instance_id, m.subscription_id, n0 = R_ihuiB(b, o)
@@ -193,7 +218,12 @@ def _read_response_0(b: memoryview, o: int) -> tuple[GetTelemetrySubscriptionsRe
     n0 -= 1
     if n0 < 0 or n0 > end - o:
         too_many('accepted_compression_types', n0, end - o)
-    m.accepted_compression_types = list(unpack_from(f">{n0}b", b, o))
+    k += n0 // NUMBERS_PER_ELEMENT
+    m.accepted_compression_types = l0 = []
+    for a0 in range(0, n0, NUMBERS_PER_SLICE):
+        if a0:
+            yield k
+        l0 += unpack_from(f">{min(n0 - a0, NUMBERS_PER_SLICE)}b", b, o + a0 * 1)
     o += n0
     m.push_interval_ms, m.telemetry_max_bytes, m.delta_temporality, n1 = R_iitB(b, o)
     o += 10
@@ -202,7 +232,8 @@ def _read_response_0(b: memoryview, o: int) -> tuple[GetTelemetrySubscriptionsRe
     n1 -= 1
     if n1 < 0 or n1 > end - o:
         too_many('requested_metrics', n1, end - o)
-    l0 = []
+    k += n1
+    l1 = []
     for _ in range(n1):
         n2 = b[o]
         o += 1
@@ -216,8 +247,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[GetTelemetrySubscriptionsRe
             o = e0
         else:
             negative_length('requested_metrics[]', -1)
-        l0.append(v0)
-    m.requested_metrics = l0
+        l1.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
+    m.requested_metrics = l1
     t0 = b[o]
     o += 1
     if t0 > 127:
@@ -226,10 +260,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[GetTelemetrySubscriptionsRe
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: GetTelemetrySubscriptionsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: GetTelemetrySubscriptionsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.accepted_compression_types
     if s0 is None:
@@ -253,7 +288,12 @@ def _write_response_0(m: GetTelemetrySubscriptionsResponse, parts: list, chunks:
         n2 = len(s3) + 1
         add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'requested_metrics[]'))
         add(s3)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0,)
@@ -267,7 +307,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("GetTelemetrySubscriptionsResponse", version, error) from error
 
@@ -279,7 +321,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> GetTelem
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("GetTelemetrySubscriptionsResponse", version, error) from error
 
@@ -291,9 +335,25 @@ def write_response(version: int, response: GetTelemetrySubscriptionsResponse) ->
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("GetTelemetrySubscriptionsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: GetTelemetrySubscriptionsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(71, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("GetTelemetrySubscriptionsResponse", version, error) from error

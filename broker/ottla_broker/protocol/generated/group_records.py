@@ -17,9 +17,15 @@ The official descriptions are in kafka-group-coordinator.jar; a test compares th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
+    TAG_LIMIT,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -41,6 +47,7 @@ from ottla_broker.protocol.primitives import (
     tagged,
     too_long,
     too_many,
+    too_many_tags,
     unwritable,
     write_int32s,
     write_string_length,
@@ -822,7 +829,7 @@ class ConsumerGroupRegularExpressionValue:
         return f"ConsumerGroupRegularExpressionValue(topics={self.topics!r}, version={self.version!r}, timestamp={self.timestamp!r})"
 
 
-def _read_offset_commit_key_0(b: memoryview, o: int) -> tuple[OffsetCommitKey, int]:
+def _read_offset_commit_key_0(b: memoryview, o: int) -> Iterator[int | tuple[OffsetCommitKey, int]]:
     end = len(b)
     m = new(OffsetCommitKey)
     n0, = R_h(b, o)
@@ -845,10 +852,10 @@ def _read_offset_commit_key_0(b: memoryview, o: int) -> tuple[OffsetCommitKey, i
     o += 4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_offset_commit_key_0(m: OffsetCommitKey, parts: list, chunks: list) -> None:
+def _write_offset_commit_key_0(m: OffsetCommitKey, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.group
     if s0 is None:
@@ -863,6 +870,7 @@ def _write_offset_commit_key_0(m: OffsetCommitKey, parts: list, chunks: list) ->
     add(W_h(len(s3)))
     add(s3)
     add(W_i(m.partition))
+    yield
 
 
 _OFFSET_COMMIT_KEY_READERS = (_read_offset_commit_key_0, _read_offset_commit_key_0,)
@@ -876,7 +884,9 @@ def read_offset_commit_key_at(version: int, buffer: memoryview, offset: int = 0)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _OFFSET_COMMIT_KEY_READERS[version](buffer, offset)
+        for found in _OFFSET_COMMIT_KEY_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("OffsetCommitKey", version, error) from error
 
@@ -888,7 +898,9 @@ def read_offset_commit_key(version: int, buffer: memoryview, offset: int = 0) ->
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _OFFSET_COMMIT_KEY_READERS[version](buffer, offset)[0]
+        for found in _OFFSET_COMMIT_KEY_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("OffsetCommitKey", version, error) from error
 
@@ -900,7 +912,8 @@ def write_offset_commit_key(version: int, value: OffsetCommitKey) -> list[Chunk]
     parts: list = []
     chunks: list = []
     try:
-        _OFFSET_COMMIT_KEY_WRITERS[version](value, parts, chunks)
+        for _ in _OFFSET_COMMIT_KEY_WRITERS[version](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("OffsetCommitKey", version, error) from error
     if parts:
@@ -908,7 +921,7 @@ def write_offset_commit_key(version: int, value: OffsetCommitKey) -> list[Chunk]
     return chunks
 
 
-def _read_offset_commit_value_0(b: memoryview, o: int) -> tuple[OffsetCommitValue, int]:
+def _read_offset_commit_value_0(b: memoryview, o: int) -> Iterator[int | tuple[OffsetCommitValue, int]]:
     end = len(b)
     m = new(OffsetCommitValue)
     m.leader_epoch = -1
@@ -925,10 +938,10 @@ def _read_offset_commit_value_0(b: memoryview, o: int) -> tuple[OffsetCommitValu
     o += 8
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_offset_commit_value_0(m: OffsetCommitValue, parts: list, chunks: list) -> None:
+def _write_offset_commit_value_0(m: OffsetCommitValue, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.metadata
     if s0 is None:
@@ -937,9 +950,10 @@ def _write_offset_commit_value_0(m: OffsetCommitValue, parts: list, chunks: list
     add(W_qh(m.offset, len(s1)))
     add(s1)
     add(W_q(m.commit_timestamp))
+    yield
 
 
-def _read_offset_commit_value_1(b: memoryview, o: int) -> tuple[OffsetCommitValue, int]:
+def _read_offset_commit_value_1(b: memoryview, o: int) -> Iterator[int | tuple[OffsetCommitValue, int]]:
     end = len(b)
     m = new(OffsetCommitValue)
     m.leader_epoch = -1
@@ -955,10 +969,10 @@ def _read_offset_commit_value_1(b: memoryview, o: int) -> tuple[OffsetCommitValu
     o += 16
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_offset_commit_value_1(m: OffsetCommitValue, parts: list, chunks: list) -> None:
+def _write_offset_commit_value_1(m: OffsetCommitValue, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.metadata
     if s0 is None:
@@ -967,9 +981,10 @@ def _write_offset_commit_value_1(m: OffsetCommitValue, parts: list, chunks: list
     add(W_qh(m.offset, len(s1)))
     add(s1)
     add(W_qq(m.commit_timestamp, m.expire_timestamp))
+    yield
 
 
-def _read_offset_commit_value_3(b: memoryview, o: int) -> tuple[OffsetCommitValue, int]:
+def _read_offset_commit_value_3(b: memoryview, o: int) -> Iterator[int | tuple[OffsetCommitValue, int]]:
     end = len(b)
     m = new(OffsetCommitValue)
     m.offset, m.leader_epoch, n0 = R_qih(b, o)
@@ -985,10 +1000,10 @@ def _read_offset_commit_value_3(b: memoryview, o: int) -> tuple[OffsetCommitValu
     o += 8
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_offset_commit_value_3(m: OffsetCommitValue, parts: list, chunks: list) -> None:
+def _write_offset_commit_value_3(m: OffsetCommitValue, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.metadata
     if s0 is None:
@@ -997,9 +1012,10 @@ def _write_offset_commit_value_3(m: OffsetCommitValue, parts: list, chunks: list
     add(W_qih(m.offset, m.leader_epoch, len(s1)))
     add(s1)
     add(W_q(m.commit_timestamp))
+    yield
 
 
-def _read_offset_commit_value_4(b: memoryview, o: int) -> tuple[OffsetCommitValue, int]:
+def _read_offset_commit_value_4(b: memoryview, o: int) -> Iterator[int | tuple[OffsetCommitValue, int]]:
     end = len(b)
     m = new(OffsetCommitValue)
     m.offset, m.leader_epoch, n0 = R_qiB(b, o)
@@ -1023,10 +1039,10 @@ def _read_offset_commit_value_4(b: memoryview, o: int) -> tuple[OffsetCommitValu
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_offset_commit_value_4(m: OffsetCommitValue, parts: list, chunks: list) -> None:
+def _write_offset_commit_value_4(m: OffsetCommitValue, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.metadata
     if s0 is None:
@@ -1037,6 +1053,7 @@ def _write_offset_commit_value_4(m: OffsetCommitValue, parts: list, chunks: list
     add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'metadata'))
     add(s1)
     add(W_qx(m.commit_timestamp))
+    yield
 
 
 _OFFSET_COMMIT_VALUE_READERS = (_read_offset_commit_value_0, _read_offset_commit_value_1, _read_offset_commit_value_0, _read_offset_commit_value_3, _read_offset_commit_value_4,)
@@ -1050,7 +1067,9 @@ def read_offset_commit_value_at(version: int, buffer: memoryview, offset: int = 
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _OFFSET_COMMIT_VALUE_READERS[version](buffer, offset)
+        for found in _OFFSET_COMMIT_VALUE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("OffsetCommitValue", version, error) from error
 
@@ -1062,7 +1081,9 @@ def read_offset_commit_value(version: int, buffer: memoryview, offset: int = 0) 
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _OFFSET_COMMIT_VALUE_READERS[version](buffer, offset)[0]
+        for found in _OFFSET_COMMIT_VALUE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("OffsetCommitValue", version, error) from error
 
@@ -1074,7 +1095,8 @@ def write_offset_commit_value(version: int, value: OffsetCommitValue) -> list[Ch
     parts: list = []
     chunks: list = []
     try:
-        _OFFSET_COMMIT_VALUE_WRITERS[version](value, parts, chunks)
+        for _ in _OFFSET_COMMIT_VALUE_WRITERS[version](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("OffsetCommitValue", version, error) from error
     if parts:
@@ -1082,7 +1104,7 @@ def write_offset_commit_value(version: int, value: OffsetCommitValue) -> list[Ch
     return chunks
 
 
-def _read_group_metadata_key_2(b: memoryview, o: int) -> tuple[GroupMetadataKey, int]:
+def _read_group_metadata_key_2(b: memoryview, o: int) -> Iterator[int | tuple[GroupMetadataKey, int]]:
     end = len(b)
     m = new(GroupMetadataKey)
     n0, = R_h(b, o)
@@ -1095,10 +1117,10 @@ def _read_group_metadata_key_2(b: memoryview, o: int) -> tuple[GroupMetadataKey,
         negative_length('group', n0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_group_metadata_key_2(m: GroupMetadataKey, parts: list, chunks: list) -> None:
+def _write_group_metadata_key_2(m: GroupMetadataKey, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.group
     if s0 is None:
@@ -1106,6 +1128,7 @@ def _write_group_metadata_key_2(m: GroupMetadataKey, parts: list, chunks: list) 
     s1 = s0.encode()
     add(W_h(len(s1)))
     add(s1)
+    yield
 
 
 _GROUP_METADATA_KEY_READERS = (_read_group_metadata_key_2,)
@@ -1119,7 +1142,9 @@ def read_group_metadata_key_at(version: int, buffer: memoryview, offset: int = 0
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _GROUP_METADATA_KEY_READERS[version - 2](buffer, offset)
+        for found in _GROUP_METADATA_KEY_READERS[version - 2](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("GroupMetadataKey", version, error) from error
 
@@ -1131,7 +1156,9 @@ def read_group_metadata_key(version: int, buffer: memoryview, offset: int = 0) -
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _GROUP_METADATA_KEY_READERS[version - 2](buffer, offset)[0]
+        for found in _GROUP_METADATA_KEY_READERS[version - 2](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("GroupMetadataKey", version, error) from error
 
@@ -1143,7 +1170,8 @@ def write_group_metadata_key(version: int, value: GroupMetadataKey) -> list[Chun
     parts: list = []
     chunks: list = []
     try:
-        _GROUP_METADATA_KEY_WRITERS[version - 2](value, parts, chunks)
+        for _ in _GROUP_METADATA_KEY_WRITERS[version - 2](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("GroupMetadataKey", version, error) from error
     if parts:
@@ -1151,7 +1179,9 @@ def write_group_metadata_key(version: int, value: GroupMetadataKey) -> list[Chun
     return chunks
 
 
-def _read_group_metadata_value_0(b: memoryview, o: int) -> tuple[GroupMetadataValue, int]:
+def _read_group_metadata_value_0(b: memoryview, o: int) -> Iterator[int | tuple[GroupMetadataValue, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(GroupMetadataValue)
     n0, = R_h(b, o)
@@ -1187,6 +1217,7 @@ def _read_group_metadata_value_0(b: memoryview, o: int) -> tuple[GroupMetadataVa
     o += 4
     if n3 < 0 or n3 * 18 > end - o:
         too_many('members', n3, end - o)
+    k += n3
     l0 = []
     for _ in range(n3):
         v0 = new(MemberMetadata)
@@ -1233,13 +1264,17 @@ def _read_group_metadata_value_0(b: memoryview, o: int) -> tuple[GroupMetadataVa
         else:
             negative_length('members[].assignment', n8)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.members = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_group_metadata_value_0(m: GroupMetadataValue, parts: list, chunks: list) -> None:
+def _write_group_metadata_value_0(m: GroupMetadataValue, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.protocol_type
     if s0 is None:
@@ -1294,9 +1329,16 @@ def _write_group_metadata_value_0(m: GroupMetadataValue, parts: list, chunks: li
             null_not_allowed('members[].assignment')
         add(W_i(len(s14)))
         add(s14)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_group_metadata_value_1(b: memoryview, o: int) -> tuple[GroupMetadataValue, int]:
+def _read_group_metadata_value_1(b: memoryview, o: int) -> Iterator[int | tuple[GroupMetadataValue, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(GroupMetadataValue)
     n0, = R_h(b, o)
@@ -1332,6 +1374,7 @@ def _read_group_metadata_value_1(b: memoryview, o: int) -> tuple[GroupMetadataVa
     o += 4
     if n3 < 0 or n3 * 22 > end - o:
         too_many('members', n3, end - o)
+    k += n3
     l0 = []
     for _ in range(n3):
         v0 = new(MemberMetadata)
@@ -1377,13 +1420,17 @@ def _read_group_metadata_value_1(b: memoryview, o: int) -> tuple[GroupMetadataVa
         else:
             negative_length('members[].assignment', n8)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.members = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_group_metadata_value_1(m: GroupMetadataValue, parts: list, chunks: list) -> None:
+def _write_group_metadata_value_1(m: GroupMetadataValue, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.protocol_type
     if s0 is None:
@@ -1438,9 +1485,16 @@ def _write_group_metadata_value_1(m: GroupMetadataValue, parts: list, chunks: li
             null_not_allowed('members[].assignment')
         add(W_i(len(s14)))
         add(s14)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_group_metadata_value_2(b: memoryview, o: int) -> tuple[GroupMetadataValue, int]:
+def _read_group_metadata_value_2(b: memoryview, o: int) -> Iterator[int | tuple[GroupMetadataValue, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(GroupMetadataValue)
     n0, = R_h(b, o)
@@ -1475,6 +1529,7 @@ def _read_group_metadata_value_2(b: memoryview, o: int) -> tuple[GroupMetadataVa
     o += 12
     if n3 < 0 or n3 * 22 > end - o:
         too_many('members', n3, end - o)
+    k += n3
     l0 = []
     for _ in range(n3):
         v0 = new(MemberMetadata)
@@ -1520,13 +1575,17 @@ def _read_group_metadata_value_2(b: memoryview, o: int) -> tuple[GroupMetadataVa
         else:
             negative_length('members[].assignment', n8)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.members = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_group_metadata_value_2(m: GroupMetadataValue, parts: list, chunks: list) -> None:
+def _write_group_metadata_value_2(m: GroupMetadataValue, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.protocol_type
     if s0 is None:
@@ -1582,9 +1641,16 @@ def _write_group_metadata_value_2(m: GroupMetadataValue, parts: list, chunks: li
             null_not_allowed('members[].assignment')
         add(W_i(len(s14)))
         add(s14)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_group_metadata_value_3(b: memoryview, o: int) -> tuple[GroupMetadataValue, int]:
+def _read_group_metadata_value_3(b: memoryview, o: int) -> Iterator[int | tuple[GroupMetadataValue, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(GroupMetadataValue)
     n0, = R_h(b, o)
@@ -1619,6 +1685,7 @@ def _read_group_metadata_value_3(b: memoryview, o: int) -> tuple[GroupMetadataVa
     o += 12
     if n3 < 0 or n3 * 24 > end - o:
         too_many('members', n3, end - o)
+    k += n3
     l0 = []
     for _ in range(n3):
         v0 = new(MemberMetadata)
@@ -1673,13 +1740,17 @@ def _read_group_metadata_value_3(b: memoryview, o: int) -> tuple[GroupMetadataVa
         else:
             negative_length('members[].assignment', n9)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.members = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_group_metadata_value_3(m: GroupMetadataValue, parts: list, chunks: list) -> None:
+def _write_group_metadata_value_3(m: GroupMetadataValue, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.protocol_type
     if s0 is None:
@@ -1742,9 +1813,16 @@ def _write_group_metadata_value_3(m: GroupMetadataValue, parts: list, chunks: li
             null_not_allowed('members[].assignment')
         add(W_i(len(s16)))
         add(s16)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_group_metadata_value_4(b: memoryview, o: int) -> tuple[GroupMetadataValue, int]:
+def _read_group_metadata_value_4(b: memoryview, o: int) -> Iterator[int | tuple[GroupMetadataValue, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(GroupMetadataValue)
     n0 = b[o]
@@ -1790,6 +1868,7 @@ def _read_group_metadata_value_4(b: memoryview, o: int) -> tuple[GroupMetadataVa
     n3 -= 1
     if n3 < 0 or n3 * 15 > end - o:
         too_many('members', n3, end - o)
+    k += n3
     l0 = []
     for _ in range(n3):
         v0 = new(MemberMetadata)
@@ -1868,6 +1947,9 @@ def _read_group_metadata_value_4(b: memoryview, o: int) -> tuple[GroupMetadataVa
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.members = l0
     t1 = b[o]
     o += 1
@@ -1877,10 +1959,11 @@ def _read_group_metadata_value_4(b: memoryview, o: int) -> tuple[GroupMetadataVa
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_group_metadata_value_4(m: GroupMetadataValue, parts: list, chunks: list) -> None:
+def _write_group_metadata_value_4(m: GroupMetadataValue, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.protocol_type
     if s0 is None:
@@ -1956,7 +2039,12 @@ def _write_group_metadata_value_4(m: GroupMetadataValue, parts: list, chunks: li
         add(UVARINT[n9] if n9 < 128 else write_uvarint(n9))
         add(s16)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _GROUP_METADATA_VALUE_READERS = (_read_group_metadata_value_0, _read_group_metadata_value_1, _read_group_metadata_value_2, _read_group_metadata_value_3, _read_group_metadata_value_4,)
@@ -1970,7 +2058,9 @@ def read_group_metadata_value_at(version: int, buffer: memoryview, offset: int =
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _GROUP_METADATA_VALUE_READERS[version](buffer, offset)
+        for found in _GROUP_METADATA_VALUE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("GroupMetadataValue", version, error) from error
 
@@ -1982,7 +2072,9 @@ def read_group_metadata_value(version: int, buffer: memoryview, offset: int = 0)
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _GROUP_METADATA_VALUE_READERS[version](buffer, offset)[0]
+        for found in _GROUP_METADATA_VALUE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("GroupMetadataValue", version, error) from error
 
@@ -1994,7 +2086,8 @@ def write_group_metadata_value(version: int, value: GroupMetadataValue) -> list[
     parts: list = []
     chunks: list = []
     try:
-        _GROUP_METADATA_VALUE_WRITERS[version](value, parts, chunks)
+        for _ in _GROUP_METADATA_VALUE_WRITERS[version](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("GroupMetadataValue", version, error) from error
     if parts:
@@ -2002,7 +2095,7 @@ def write_group_metadata_value(version: int, value: GroupMetadataValue) -> list[
     return chunks
 
 
-def _read_consumer_group_metadata_key_3(b: memoryview, o: int) -> tuple[ConsumerGroupMetadataKey, int]:
+def _read_consumer_group_metadata_key_3(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerGroupMetadataKey, int]]:
     end = len(b)
     m = new(ConsumerGroupMetadataKey)
     n0, = R_h(b, o)
@@ -2015,10 +2108,10 @@ def _read_consumer_group_metadata_key_3(b: memoryview, o: int) -> tuple[Consumer
         negative_length('group_id', n0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_consumer_group_metadata_key_3(m: ConsumerGroupMetadataKey, parts: list, chunks: list) -> None:
+def _write_consumer_group_metadata_key_3(m: ConsumerGroupMetadataKey, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.group_id
     if s0 is None:
@@ -2026,6 +2119,7 @@ def _write_consumer_group_metadata_key_3(m: ConsumerGroupMetadataKey, parts: lis
     s1 = s0.encode()
     add(W_h(len(s1)))
     add(s1)
+    yield
 
 
 _CONSUMER_GROUP_METADATA_KEY_READERS = (_read_consumer_group_metadata_key_3,)
@@ -2039,7 +2133,9 @@ def read_consumer_group_metadata_key_at(version: int, buffer: memoryview, offset
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_METADATA_KEY_READERS[version - 3](buffer, offset)
+        for found in _CONSUMER_GROUP_METADATA_KEY_READERS[version - 3](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ConsumerGroupMetadataKey", version, error) from error
 
@@ -2051,7 +2147,9 @@ def read_consumer_group_metadata_key(version: int, buffer: memoryview, offset: i
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_METADATA_KEY_READERS[version - 3](buffer, offset)[0]
+        for found in _CONSUMER_GROUP_METADATA_KEY_READERS[version - 3](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ConsumerGroupMetadataKey", version, error) from error
 
@@ -2063,7 +2161,8 @@ def write_consumer_group_metadata_key(version: int, value: ConsumerGroupMetadata
     parts: list = []
     chunks: list = []
     try:
-        _CONSUMER_GROUP_METADATA_KEY_WRITERS[version - 3](value, parts, chunks)
+        for _ in _CONSUMER_GROUP_METADATA_KEY_WRITERS[version - 3](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ConsumerGroupMetadataKey", version, error) from error
     if parts:
@@ -2071,7 +2170,7 @@ def write_consumer_group_metadata_key(version: int, value: ConsumerGroupMetadata
     return chunks
 
 
-def _read_consumer_group_metadata_value_0(b: memoryview, o: int) -> tuple[ConsumerGroupMetadataValue, int]:
+def _read_consumer_group_metadata_value_0(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerGroupMetadataValue, int]]:
     end = len(b)
     m = new(ConsumerGroupMetadataValue)
     m.epoch, t0 = R_iB(b, o)
@@ -2082,12 +2181,13 @@ def _read_consumer_group_metadata_value_0(b: memoryview, o: int) -> tuple[Consum
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_consumer_group_metadata_value_0(m: ConsumerGroupMetadataValue, parts: list, chunks: list) -> None:
+def _write_consumer_group_metadata_value_0(m: ConsumerGroupMetadataValue, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_ix(m.epoch))
+    yield
 
 
 _CONSUMER_GROUP_METADATA_VALUE_READERS = (_read_consumer_group_metadata_value_0,)
@@ -2101,7 +2201,9 @@ def read_consumer_group_metadata_value_at(version: int, buffer: memoryview, offs
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_METADATA_VALUE_READERS[version](buffer, offset)
+        for found in _CONSUMER_GROUP_METADATA_VALUE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ConsumerGroupMetadataValue", version, error) from error
 
@@ -2113,7 +2215,9 @@ def read_consumer_group_metadata_value(version: int, buffer: memoryview, offset:
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_METADATA_VALUE_READERS[version](buffer, offset)[0]
+        for found in _CONSUMER_GROUP_METADATA_VALUE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ConsumerGroupMetadataValue", version, error) from error
 
@@ -2125,7 +2229,8 @@ def write_consumer_group_metadata_value(version: int, value: ConsumerGroupMetada
     parts: list = []
     chunks: list = []
     try:
-        _CONSUMER_GROUP_METADATA_VALUE_WRITERS[version](value, parts, chunks)
+        for _ in _CONSUMER_GROUP_METADATA_VALUE_WRITERS[version](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ConsumerGroupMetadataValue", version, error) from error
     if parts:
@@ -2133,7 +2238,7 @@ def write_consumer_group_metadata_value(version: int, value: ConsumerGroupMetada
     return chunks
 
 
-def _read_consumer_group_partition_metadata_key_4(b: memoryview, o: int) -> tuple[ConsumerGroupPartitionMetadataKey, int]:
+def _read_consumer_group_partition_metadata_key_4(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerGroupPartitionMetadataKey, int]]:
     end = len(b)
     m = new(ConsumerGroupPartitionMetadataKey)
     n0, = R_h(b, o)
@@ -2146,10 +2251,10 @@ def _read_consumer_group_partition_metadata_key_4(b: memoryview, o: int) -> tupl
         negative_length('group_id', n0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_consumer_group_partition_metadata_key_4(m: ConsumerGroupPartitionMetadataKey, parts: list, chunks: list) -> None:
+def _write_consumer_group_partition_metadata_key_4(m: ConsumerGroupPartitionMetadataKey, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.group_id
     if s0 is None:
@@ -2157,6 +2262,7 @@ def _write_consumer_group_partition_metadata_key_4(m: ConsumerGroupPartitionMeta
     s1 = s0.encode()
     add(W_h(len(s1)))
     add(s1)
+    yield
 
 
 _CONSUMER_GROUP_PARTITION_METADATA_KEY_READERS = (_read_consumer_group_partition_metadata_key_4,)
@@ -2170,7 +2276,9 @@ def read_consumer_group_partition_metadata_key_at(version: int, buffer: memoryvi
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_PARTITION_METADATA_KEY_READERS[version - 4](buffer, offset)
+        for found in _CONSUMER_GROUP_PARTITION_METADATA_KEY_READERS[version - 4](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ConsumerGroupPartitionMetadataKey", version, error) from error
 
@@ -2182,7 +2290,9 @@ def read_consumer_group_partition_metadata_key(version: int, buffer: memoryview,
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_PARTITION_METADATA_KEY_READERS[version - 4](buffer, offset)[0]
+        for found in _CONSUMER_GROUP_PARTITION_METADATA_KEY_READERS[version - 4](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ConsumerGroupPartitionMetadataKey", version, error) from error
 
@@ -2194,7 +2304,8 @@ def write_consumer_group_partition_metadata_key(version: int, value: ConsumerGro
     parts: list = []
     chunks: list = []
     try:
-        _CONSUMER_GROUP_PARTITION_METADATA_KEY_WRITERS[version - 4](value, parts, chunks)
+        for _ in _CONSUMER_GROUP_PARTITION_METADATA_KEY_WRITERS[version - 4](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ConsumerGroupPartitionMetadataKey", version, error) from error
     if parts:
@@ -2202,7 +2313,9 @@ def write_consumer_group_partition_metadata_key(version: int, value: ConsumerGro
     return chunks
 
 
-def _read_consumer_group_partition_metadata_value_0(b: memoryview, o: int) -> tuple[ConsumerGroupPartitionMetadataValue, int]:
+def _read_consumer_group_partition_metadata_value_0(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerGroupPartitionMetadataValue, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ConsumerGroupPartitionMetadataValue)
     n0 = b[o]
@@ -2212,6 +2325,7 @@ def _read_consumer_group_partition_metadata_value_0(b: memoryview, o: int) -> tu
     n0 -= 1
     if n0 < 0 or n0 * 23 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TopicMetadata)
@@ -2234,6 +2348,7 @@ def _read_consumer_group_partition_metadata_value_0(b: memoryview, o: int) -> tu
         n2 -= 1
         if n2 < 0 or n2 * 6 > end - o:
             too_many('topics[].partition_metadata', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(PartitionMetadata)
@@ -2244,6 +2359,7 @@ def _read_consumer_group_partition_metadata_value_0(b: memoryview, o: int) -> tu
             n3 -= 1
             if n3 < 0 or n3 > end - o:
                 too_many('topics[].partition_metadata[].racks', n3, end - o)
+            k += n3
             l2 = []
             for _ in range(n3):
                 n4 = b[o]
@@ -2259,6 +2375,9 @@ def _read_consumer_group_partition_metadata_value_0(b: memoryview, o: int) -> tu
                 else:
                     negative_length('topics[].partition_metadata[].racks[]', -1)
                 l2.append(v2)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.racks = l2
             t0 = b[o]
             o += 1
@@ -2267,6 +2386,9 @@ def _read_consumer_group_partition_metadata_value_0(b: memoryview, o: int) -> tu
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_metadata = l1
         t1 = b[o]
         o += 1
@@ -2275,6 +2397,9 @@ def _read_consumer_group_partition_metadata_value_0(b: memoryview, o: int) -> tu
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t2 = b[o]
     o += 1
@@ -2284,10 +2409,11 @@ def _read_consumer_group_partition_metadata_value_0(b: memoryview, o: int) -> tu
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_consumer_group_partition_metadata_value_0(m: ConsumerGroupPartitionMetadataValue, parts: list, chunks: list) -> None:
+def _write_consumer_group_partition_metadata_value_0(m: ConsumerGroupPartitionMetadataValue, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -2324,9 +2450,22 @@ def _write_consumer_group_partition_metadata_value_0(m: ConsumerGroupPartitionMe
                 n4 = len(s6) + 1
                 add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'topics[].partition_metadata[].racks[]'))
                 add(s6)
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _CONSUMER_GROUP_PARTITION_METADATA_VALUE_READERS = (_read_consumer_group_partition_metadata_value_0,)
@@ -2340,7 +2479,9 @@ def read_consumer_group_partition_metadata_value_at(version: int, buffer: memory
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_PARTITION_METADATA_VALUE_READERS[version](buffer, offset)
+        for found in _CONSUMER_GROUP_PARTITION_METADATA_VALUE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ConsumerGroupPartitionMetadataValue", version, error) from error
 
@@ -2352,7 +2493,9 @@ def read_consumer_group_partition_metadata_value(version: int, buffer: memoryvie
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_PARTITION_METADATA_VALUE_READERS[version](buffer, offset)[0]
+        for found in _CONSUMER_GROUP_PARTITION_METADATA_VALUE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ConsumerGroupPartitionMetadataValue", version, error) from error
 
@@ -2364,7 +2507,8 @@ def write_consumer_group_partition_metadata_value(version: int, value: ConsumerG
     parts: list = []
     chunks: list = []
     try:
-        _CONSUMER_GROUP_PARTITION_METADATA_VALUE_WRITERS[version](value, parts, chunks)
+        for _ in _CONSUMER_GROUP_PARTITION_METADATA_VALUE_WRITERS[version](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ConsumerGroupPartitionMetadataValue", version, error) from error
     if parts:
@@ -2372,7 +2516,7 @@ def write_consumer_group_partition_metadata_value(version: int, value: ConsumerG
     return chunks
 
 
-def _read_consumer_group_member_metadata_key_5(b: memoryview, o: int) -> tuple[ConsumerGroupMemberMetadataKey, int]:
+def _read_consumer_group_member_metadata_key_5(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerGroupMemberMetadataKey, int]]:
     end = len(b)
     m = new(ConsumerGroupMemberMetadataKey)
     n0, = R_h(b, o)
@@ -2393,10 +2537,10 @@ def _read_consumer_group_member_metadata_key_5(b: memoryview, o: int) -> tuple[C
         negative_length('member_id', n1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_consumer_group_member_metadata_key_5(m: ConsumerGroupMemberMetadataKey, parts: list, chunks: list) -> None:
+def _write_consumer_group_member_metadata_key_5(m: ConsumerGroupMemberMetadataKey, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.group_id
     if s0 is None:
@@ -2410,6 +2554,7 @@ def _write_consumer_group_member_metadata_key_5(m: ConsumerGroupMemberMetadataKe
     s3 = s2.encode()
     add(W_h(len(s3)))
     add(s3)
+    yield
 
 
 _CONSUMER_GROUP_MEMBER_METADATA_KEY_READERS = (_read_consumer_group_member_metadata_key_5,)
@@ -2423,7 +2568,9 @@ def read_consumer_group_member_metadata_key_at(version: int, buffer: memoryview,
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_MEMBER_METADATA_KEY_READERS[version - 5](buffer, offset)
+        for found in _CONSUMER_GROUP_MEMBER_METADATA_KEY_READERS[version - 5](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ConsumerGroupMemberMetadataKey", version, error) from error
 
@@ -2435,7 +2582,9 @@ def read_consumer_group_member_metadata_key(version: int, buffer: memoryview, of
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_MEMBER_METADATA_KEY_READERS[version - 5](buffer, offset)[0]
+        for found in _CONSUMER_GROUP_MEMBER_METADATA_KEY_READERS[version - 5](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ConsumerGroupMemberMetadataKey", version, error) from error
 
@@ -2447,7 +2596,8 @@ def write_consumer_group_member_metadata_key(version: int, value: ConsumerGroupM
     parts: list = []
     chunks: list = []
     try:
-        _CONSUMER_GROUP_MEMBER_METADATA_KEY_WRITERS[version - 5](value, parts, chunks)
+        for _ in _CONSUMER_GROUP_MEMBER_METADATA_KEY_WRITERS[version - 5](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ConsumerGroupMemberMetadataKey", version, error) from error
     if parts:
@@ -2455,7 +2605,9 @@ def write_consumer_group_member_metadata_key(version: int, value: ConsumerGroupM
     return chunks
 
 
-def _read_consumer_group_member_metadata_value_0(b: memoryview, o: int) -> tuple[ConsumerGroupMemberMetadataValue, int]:
+def _read_consumer_group_member_metadata_value_0(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerGroupMemberMetadataValue, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ConsumerGroupMemberMetadataValue)
     n0 = b[o]
@@ -2513,6 +2665,7 @@ def _read_consumer_group_member_metadata_value_0(b: memoryview, o: int) -> tuple
     n4 -= 1
     if n4 < 0 or n4 > end - o:
         too_many('subscribed_topic_names', n4, end - o)
+    k += n4
     l0 = []
     for _ in range(n4):
         n5 = b[o]
@@ -2528,6 +2681,9 @@ def _read_consumer_group_member_metadata_value_0(b: memoryview, o: int) -> tuple
         else:
             negative_length('subscribed_topic_names[]', -1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.subscribed_topic_names = l0
     n6 = b[o]
     o += 1
@@ -2559,6 +2715,8 @@ def _read_consumer_group_member_metadata_value_0(b: memoryview, o: int) -> tuple
     if t0 > 127:
         t0, o = read_uvarint_rest(b, o, t0)
     if t0:
+        if t0 > TAG_LIMIT:
+            too_many_tags(t0)
         for _ in range(t0):
             g0, o = read_uvarint(b, o)
             z0, o = read_uvarint(b, o)
@@ -2577,6 +2735,7 @@ def _read_consumer_group_member_metadata_value_0(b: memoryview, o: int) -> tuple
                     n9 -= 1
                     if n9 < 0 or n9 * 3 > end - o:
                         too_many('classic_member_metadata.supported_protocols', n9, end - o)
+                    k += n9
                     l1 = []
                     for _ in range(n9):
                         v2 = new(ClassicProtocol)
@@ -2609,6 +2768,9 @@ def _read_consumer_group_member_metadata_value_0(b: memoryview, o: int) -> tuple
                         if t1:
                             o = skip_tags(b, o, t1)
                         l1.append(v2)
+                        if o > y:
+                            y = o + BYTES_PER_SLICE
+                            yield k
                     v1.supported_protocols = l1
                     t2 = b[o]
                     o += 1
@@ -2623,10 +2785,11 @@ def _read_consumer_group_member_metadata_value_0(b: memoryview, o: int) -> tuple
                 o = e7
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_consumer_group_member_metadata_value_0(m: ConsumerGroupMemberMetadataValue, parts: list, chunks: list) -> None:
+def _write_consumer_group_member_metadata_value_0(m: ConsumerGroupMemberMetadataValue, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.instance_id
     if s0 is None:
@@ -2671,6 +2834,10 @@ def _write_consumer_group_member_metadata_value_0(m: ConsumerGroupMemberMetadata
         n5 = len(s10) + 1
         add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'subscribed_topic_names[]'))
         add(s10)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s11 = m.subscribed_topic_regex
     if s11 is None:
         add(W_xi(m.rebalance_timeout_ms))
@@ -2717,12 +2884,17 @@ def _write_consumer_group_member_metadata_value_0(m: ConsumerGroupMemberMetadata
                     p0.append(UVARINT[n10] if n10 < 128 else write_uvarint(n10))
                     p0.append(s19)
                     p0.append(b"\0")
+                    k -= 1
+                    if not k:
+                        k = ELEMENTS_PER_SLICE
+                        yield
                 p0.append(b"\0")
             t0.append(tagged(0, b"".join(p0)))
         add(write_uvarint(len(t0)))
         add(b"".join(t0))
     else:
         add(b"\0")
+    yield
 
 
 _CONSUMER_GROUP_MEMBER_METADATA_VALUE_READERS = (_read_consumer_group_member_metadata_value_0,)
@@ -2736,7 +2908,9 @@ def read_consumer_group_member_metadata_value_at(version: int, buffer: memoryvie
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_MEMBER_METADATA_VALUE_READERS[version](buffer, offset)
+        for found in _CONSUMER_GROUP_MEMBER_METADATA_VALUE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ConsumerGroupMemberMetadataValue", version, error) from error
 
@@ -2748,7 +2922,9 @@ def read_consumer_group_member_metadata_value(version: int, buffer: memoryview, 
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_MEMBER_METADATA_VALUE_READERS[version](buffer, offset)[0]
+        for found in _CONSUMER_GROUP_MEMBER_METADATA_VALUE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ConsumerGroupMemberMetadataValue", version, error) from error
 
@@ -2760,7 +2936,8 @@ def write_consumer_group_member_metadata_value(version: int, value: ConsumerGrou
     parts: list = []
     chunks: list = []
     try:
-        _CONSUMER_GROUP_MEMBER_METADATA_VALUE_WRITERS[version](value, parts, chunks)
+        for _ in _CONSUMER_GROUP_MEMBER_METADATA_VALUE_WRITERS[version](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ConsumerGroupMemberMetadataValue", version, error) from error
     if parts:
@@ -2768,7 +2945,7 @@ def write_consumer_group_member_metadata_value(version: int, value: ConsumerGrou
     return chunks
 
 
-def _read_consumer_group_target_assignment_metadata_key_6(b: memoryview, o: int) -> tuple[ConsumerGroupTargetAssignmentMetadataKey, int]:
+def _read_consumer_group_target_assignment_metadata_key_6(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerGroupTargetAssignmentMetadataKey, int]]:
     end = len(b)
     m = new(ConsumerGroupTargetAssignmentMetadataKey)
     n0, = R_h(b, o)
@@ -2781,10 +2958,10 @@ def _read_consumer_group_target_assignment_metadata_key_6(b: memoryview, o: int)
         negative_length('group_id', n0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_consumer_group_target_assignment_metadata_key_6(m: ConsumerGroupTargetAssignmentMetadataKey, parts: list, chunks: list) -> None:
+def _write_consumer_group_target_assignment_metadata_key_6(m: ConsumerGroupTargetAssignmentMetadataKey, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.group_id
     if s0 is None:
@@ -2792,6 +2969,7 @@ def _write_consumer_group_target_assignment_metadata_key_6(m: ConsumerGroupTarge
     s1 = s0.encode()
     add(W_h(len(s1)))
     add(s1)
+    yield
 
 
 _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_KEY_READERS = (_read_consumer_group_target_assignment_metadata_key_6,)
@@ -2805,7 +2983,9 @@ def read_consumer_group_target_assignment_metadata_key_at(version: int, buffer: 
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_KEY_READERS[version - 6](buffer, offset)
+        for found in _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_KEY_READERS[version - 6](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ConsumerGroupTargetAssignmentMetadataKey", version, error) from error
 
@@ -2817,7 +2997,9 @@ def read_consumer_group_target_assignment_metadata_key(version: int, buffer: mem
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_KEY_READERS[version - 6](buffer, offset)[0]
+        for found in _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_KEY_READERS[version - 6](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ConsumerGroupTargetAssignmentMetadataKey", version, error) from error
 
@@ -2829,7 +3011,8 @@ def write_consumer_group_target_assignment_metadata_key(version: int, value: Con
     parts: list = []
     chunks: list = []
     try:
-        _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_KEY_WRITERS[version - 6](value, parts, chunks)
+        for _ in _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_KEY_WRITERS[version - 6](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ConsumerGroupTargetAssignmentMetadataKey", version, error) from error
     if parts:
@@ -2837,7 +3020,7 @@ def write_consumer_group_target_assignment_metadata_key(version: int, value: Con
     return chunks
 
 
-def _read_consumer_group_target_assignment_metadata_value_0(b: memoryview, o: int) -> tuple[ConsumerGroupTargetAssignmentMetadataValue, int]:
+def _read_consumer_group_target_assignment_metadata_value_0(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerGroupTargetAssignmentMetadataValue, int]]:
     end = len(b)
     m = new(ConsumerGroupTargetAssignmentMetadataValue)
     m.assignment_epoch, t0 = R_iB(b, o)
@@ -2848,12 +3031,13 @@ def _read_consumer_group_target_assignment_metadata_value_0(b: memoryview, o: in
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_consumer_group_target_assignment_metadata_value_0(m: ConsumerGroupTargetAssignmentMetadataValue, parts: list, chunks: list) -> None:
+def _write_consumer_group_target_assignment_metadata_value_0(m: ConsumerGroupTargetAssignmentMetadataValue, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_ix(m.assignment_epoch))
+    yield
 
 
 _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_VALUE_READERS = (_read_consumer_group_target_assignment_metadata_value_0,)
@@ -2867,7 +3051,9 @@ def read_consumer_group_target_assignment_metadata_value_at(version: int, buffer
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_VALUE_READERS[version](buffer, offset)
+        for found in _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_VALUE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ConsumerGroupTargetAssignmentMetadataValue", version, error) from error
 
@@ -2879,7 +3065,9 @@ def read_consumer_group_target_assignment_metadata_value(version: int, buffer: m
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_VALUE_READERS[version](buffer, offset)[0]
+        for found in _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_VALUE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ConsumerGroupTargetAssignmentMetadataValue", version, error) from error
 
@@ -2891,7 +3079,8 @@ def write_consumer_group_target_assignment_metadata_value(version: int, value: C
     parts: list = []
     chunks: list = []
     try:
-        _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_VALUE_WRITERS[version](value, parts, chunks)
+        for _ in _CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_VALUE_WRITERS[version](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ConsumerGroupTargetAssignmentMetadataValue", version, error) from error
     if parts:
@@ -2899,7 +3088,7 @@ def write_consumer_group_target_assignment_metadata_value(version: int, value: C
     return chunks
 
 
-def _read_consumer_group_target_assignment_member_key_7(b: memoryview, o: int) -> tuple[ConsumerGroupTargetAssignmentMemberKey, int]:
+def _read_consumer_group_target_assignment_member_key_7(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerGroupTargetAssignmentMemberKey, int]]:
     end = len(b)
     m = new(ConsumerGroupTargetAssignmentMemberKey)
     n0, = R_h(b, o)
@@ -2920,10 +3109,10 @@ def _read_consumer_group_target_assignment_member_key_7(b: memoryview, o: int) -
         negative_length('member_id', n1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_consumer_group_target_assignment_member_key_7(m: ConsumerGroupTargetAssignmentMemberKey, parts: list, chunks: list) -> None:
+def _write_consumer_group_target_assignment_member_key_7(m: ConsumerGroupTargetAssignmentMemberKey, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.group_id
     if s0 is None:
@@ -2937,6 +3126,7 @@ def _write_consumer_group_target_assignment_member_key_7(m: ConsumerGroupTargetA
     s3 = s2.encode()
     add(W_h(len(s3)))
     add(s3)
+    yield
 
 
 _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_KEY_READERS = (_read_consumer_group_target_assignment_member_key_7,)
@@ -2950,7 +3140,9 @@ def read_consumer_group_target_assignment_member_key_at(version: int, buffer: me
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_KEY_READERS[version - 7](buffer, offset)
+        for found in _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_KEY_READERS[version - 7](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ConsumerGroupTargetAssignmentMemberKey", version, error) from error
 
@@ -2962,7 +3154,9 @@ def read_consumer_group_target_assignment_member_key(version: int, buffer: memor
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_KEY_READERS[version - 7](buffer, offset)[0]
+        for found in _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_KEY_READERS[version - 7](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ConsumerGroupTargetAssignmentMemberKey", version, error) from error
 
@@ -2974,7 +3168,8 @@ def write_consumer_group_target_assignment_member_key(version: int, value: Consu
     parts: list = []
     chunks: list = []
     try:
-        _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_KEY_WRITERS[version - 7](value, parts, chunks)
+        for _ in _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_KEY_WRITERS[version - 7](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ConsumerGroupTargetAssignmentMemberKey", version, error) from error
     if parts:
@@ -2982,7 +3177,9 @@ def write_consumer_group_target_assignment_member_key(version: int, value: Consu
     return chunks
 
 
-def _read_consumer_group_target_assignment_member_value_0(b: memoryview, o: int) -> tuple[ConsumerGroupTargetAssignmentMemberValue, int]:
+def _read_consumer_group_target_assignment_member_value_0(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerGroupTargetAssignmentMemberValue, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ConsumerGroupTargetAssignmentMemberValue)
     n0 = b[o]
@@ -2992,6 +3189,7 @@ def _read_consumer_group_target_assignment_member_value_0(b: memoryview, o: int)
     n0 -= 1
     if n0 < 0 or n0 * 18 > end - o:
         too_many('topic_partitions', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TopicPartition)
@@ -3005,7 +3203,12 @@ def _read_consumer_group_target_assignment_member_value_0(b: memoryview, o: int)
         if n1 < INT32S_BELOW:
             v0.partitions = list(READ_INT32S[n1](b, o))
         else:
-            v0.partitions = list(unpack_from(f">{n1}i", b, o))
+            k += n1 // NUMBERS_PER_ELEMENT
+            v0.partitions = l1 = []
+            for a0 in range(0, n1, NUMBERS_PER_SLICE):
+                if a0:
+                    yield k
+                l1 += unpack_from(f">{min(n1 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
         o += n1 * 4
         t0 = b[o]
         o += 1
@@ -3014,6 +3217,9 @@ def _read_consumer_group_target_assignment_member_value_0(b: memoryview, o: int)
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topic_partitions = l0
     t1 = b[o]
     o += 1
@@ -3023,10 +3229,11 @@ def _read_consumer_group_target_assignment_member_value_0(b: memoryview, o: int)
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_consumer_group_target_assignment_member_value_0(m: ConsumerGroupTargetAssignmentMemberValue, parts: list, chunks: list) -> None:
+def _write_consumer_group_target_assignment_member_value_0(m: ConsumerGroupTargetAssignmentMemberValue, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topic_partitions
     if s0 is None:
@@ -3041,7 +3248,12 @@ def _write_consumer_group_target_assignment_member_value_0(m: ConsumerGroupTarge
         n1 = len(s1)
         add(COMPACT_INT32S[n1](n1 + 1, *s1) if n1 < INT32S_BELOW else write_int32s(s1, True))
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_VALUE_READERS = (_read_consumer_group_target_assignment_member_value_0,)
@@ -3055,7 +3267,9 @@ def read_consumer_group_target_assignment_member_value_at(version: int, buffer: 
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_VALUE_READERS[version](buffer, offset)
+        for found in _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_VALUE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ConsumerGroupTargetAssignmentMemberValue", version, error) from error
 
@@ -3067,7 +3281,9 @@ def read_consumer_group_target_assignment_member_value(version: int, buffer: mem
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_VALUE_READERS[version](buffer, offset)[0]
+        for found in _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_VALUE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ConsumerGroupTargetAssignmentMemberValue", version, error) from error
 
@@ -3079,7 +3295,8 @@ def write_consumer_group_target_assignment_member_value(version: int, value: Con
     parts: list = []
     chunks: list = []
     try:
-        _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_VALUE_WRITERS[version](value, parts, chunks)
+        for _ in _CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_VALUE_WRITERS[version](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ConsumerGroupTargetAssignmentMemberValue", version, error) from error
     if parts:
@@ -3087,7 +3304,7 @@ def write_consumer_group_target_assignment_member_value(version: int, value: Con
     return chunks
 
 
-def _read_consumer_group_current_member_assignment_key_8(b: memoryview, o: int) -> tuple[ConsumerGroupCurrentMemberAssignmentKey, int]:
+def _read_consumer_group_current_member_assignment_key_8(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerGroupCurrentMemberAssignmentKey, int]]:
     end = len(b)
     m = new(ConsumerGroupCurrentMemberAssignmentKey)
     n0, = R_h(b, o)
@@ -3108,10 +3325,10 @@ def _read_consumer_group_current_member_assignment_key_8(b: memoryview, o: int) 
         negative_length('member_id', n1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_consumer_group_current_member_assignment_key_8(m: ConsumerGroupCurrentMemberAssignmentKey, parts: list, chunks: list) -> None:
+def _write_consumer_group_current_member_assignment_key_8(m: ConsumerGroupCurrentMemberAssignmentKey, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.group_id
     if s0 is None:
@@ -3125,6 +3342,7 @@ def _write_consumer_group_current_member_assignment_key_8(m: ConsumerGroupCurren
     s3 = s2.encode()
     add(W_h(len(s3)))
     add(s3)
+    yield
 
 
 _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_KEY_READERS = (_read_consumer_group_current_member_assignment_key_8,)
@@ -3138,7 +3356,9 @@ def read_consumer_group_current_member_assignment_key_at(version: int, buffer: m
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_KEY_READERS[version - 8](buffer, offset)
+        for found in _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_KEY_READERS[version - 8](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ConsumerGroupCurrentMemberAssignmentKey", version, error) from error
 
@@ -3150,7 +3370,9 @@ def read_consumer_group_current_member_assignment_key(version: int, buffer: memo
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_KEY_READERS[version - 8](buffer, offset)[0]
+        for found in _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_KEY_READERS[version - 8](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ConsumerGroupCurrentMemberAssignmentKey", version, error) from error
 
@@ -3162,7 +3384,8 @@ def write_consumer_group_current_member_assignment_key(version: int, value: Cons
     parts: list = []
     chunks: list = []
     try:
-        _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_KEY_WRITERS[version - 8](value, parts, chunks)
+        for _ in _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_KEY_WRITERS[version - 8](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ConsumerGroupCurrentMemberAssignmentKey", version, error) from error
     if parts:
@@ -3170,7 +3393,9 @@ def write_consumer_group_current_member_assignment_key(version: int, value: Cons
     return chunks
 
 
-def _read_consumer_group_current_member_assignment_value_0(b: memoryview, o: int) -> tuple[ConsumerGroupCurrentMemberAssignmentValue, int]:
+def _read_consumer_group_current_member_assignment_value_0(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerGroupCurrentMemberAssignmentValue, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ConsumerGroupCurrentMemberAssignmentValue)
     m.member_epoch, m.previous_member_epoch, m.state, n0 = R_iibB(b, o)
@@ -3180,6 +3405,7 @@ def _read_consumer_group_current_member_assignment_value_0(b: memoryview, o: int
     n0 -= 1
     if n0 < 0 or n0 * 18 > end - o:
         too_many('assigned_partitions', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TopicPartitions)
@@ -3193,7 +3419,12 @@ def _read_consumer_group_current_member_assignment_value_0(b: memoryview, o: int
         if n1 < INT32S_BELOW:
             v0.partitions = list(READ_INT32S[n1](b, o))
         else:
-            v0.partitions = list(unpack_from(f">{n1}i", b, o))
+            k += n1 // NUMBERS_PER_ELEMENT
+            v0.partitions = l1 = []
+            for a0 in range(0, n1, NUMBERS_PER_SLICE):
+                if a0:
+                    yield k
+                l1 += unpack_from(f">{min(n1 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
         o += n1 * 4
         t0 = b[o]
         o += 1
@@ -3202,6 +3433,9 @@ def _read_consumer_group_current_member_assignment_value_0(b: memoryview, o: int
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.assigned_partitions = l0
     n2 = b[o]
     o += 1
@@ -3210,7 +3444,8 @@ def _read_consumer_group_current_member_assignment_value_0(b: memoryview, o: int
     n2 -= 1
     if n2 < 0 or n2 * 18 > end - o:
         too_many('partitions_pending_revocation', n2, end - o)
-    l1 = []
+    k += n2
+    l2 = []
     for _ in range(n2):
         v1 = new(TopicPartitions)
         v1.topic_id, n3 = R_uB(b, o)
@@ -3223,7 +3458,12 @@ def _read_consumer_group_current_member_assignment_value_0(b: memoryview, o: int
         if n3 < INT32S_BELOW:
             v1.partitions = list(READ_INT32S[n3](b, o))
         else:
-            v1.partitions = list(unpack_from(f">{n3}i", b, o))
+            k += n3 // NUMBERS_PER_ELEMENT
+            v1.partitions = l3 = []
+            for a1 in range(0, n3, NUMBERS_PER_SLICE):
+                if a1:
+                    yield k
+                l3 += unpack_from(f">{min(n3 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
         o += n3 * 4
         t1 = b[o]
         o += 1
@@ -3231,8 +3471,11 @@ def _read_consumer_group_current_member_assignment_value_0(b: memoryview, o: int
             t1, o = read_uvarint_rest(b, o, t1)
         if t1:
             o = skip_tags(b, o, t1)
-        l1.append(v1)
-    m.partitions_pending_revocation = l1
+        l2.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
+    m.partitions_pending_revocation = l2
     t2 = b[o]
     o += 1
     if t2 > 127:
@@ -3241,10 +3484,11 @@ def _read_consumer_group_current_member_assignment_value_0(b: memoryview, o: int
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_consumer_group_current_member_assignment_value_0(m: ConsumerGroupCurrentMemberAssignmentValue, parts: list, chunks: list) -> None:
+def _write_consumer_group_current_member_assignment_value_0(m: ConsumerGroupCurrentMemberAssignmentValue, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.assigned_partitions
     if s0 is None:
@@ -3260,6 +3504,10 @@ def _write_consumer_group_current_member_assignment_value_0(m: ConsumerGroupCurr
         n1 = len(s1)
         add(COMPACT_INT32S[n1](n1 + 1, *s1) if n1 < INT32S_BELOW else write_int32s(s1, True))
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s2 = m.partitions_pending_revocation
     if s2 is None:
         null_not_allowed('partitions_pending_revocation')
@@ -3273,7 +3521,12 @@ def _write_consumer_group_current_member_assignment_value_0(m: ConsumerGroupCurr
         n3 = len(s3)
         add(COMPACT_INT32S[n3](n3 + 1, *s3) if n3 < INT32S_BELOW else write_int32s(s3, True))
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_VALUE_READERS = (_read_consumer_group_current_member_assignment_value_0,)
@@ -3287,7 +3540,9 @@ def read_consumer_group_current_member_assignment_value_at(version: int, buffer:
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_VALUE_READERS[version](buffer, offset)
+        for found in _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_VALUE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ConsumerGroupCurrentMemberAssignmentValue", version, error) from error
 
@@ -3299,7 +3554,9 @@ def read_consumer_group_current_member_assignment_value(version: int, buffer: me
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_VALUE_READERS[version](buffer, offset)[0]
+        for found in _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_VALUE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ConsumerGroupCurrentMemberAssignmentValue", version, error) from error
 
@@ -3311,7 +3568,8 @@ def write_consumer_group_current_member_assignment_value(version: int, value: Co
     parts: list = []
     chunks: list = []
     try:
-        _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_VALUE_WRITERS[version](value, parts, chunks)
+        for _ in _CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_VALUE_WRITERS[version](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ConsumerGroupCurrentMemberAssignmentValue", version, error) from error
     if parts:
@@ -3319,7 +3577,7 @@ def write_consumer_group_current_member_assignment_value(version: int, value: Co
     return chunks
 
 
-def _read_consumer_group_regular_expression_key_16(b: memoryview, o: int) -> tuple[ConsumerGroupRegularExpressionKey, int]:
+def _read_consumer_group_regular_expression_key_16(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerGroupRegularExpressionKey, int]]:
     end = len(b)
     m = new(ConsumerGroupRegularExpressionKey)
     n0, = R_h(b, o)
@@ -3340,10 +3598,10 @@ def _read_consumer_group_regular_expression_key_16(b: memoryview, o: int) -> tup
         negative_length('regular_expression', n1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_consumer_group_regular_expression_key_16(m: ConsumerGroupRegularExpressionKey, parts: list, chunks: list) -> None:
+def _write_consumer_group_regular_expression_key_16(m: ConsumerGroupRegularExpressionKey, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.group_id
     if s0 is None:
@@ -3357,6 +3615,7 @@ def _write_consumer_group_regular_expression_key_16(m: ConsumerGroupRegularExpre
     s3 = s2.encode()
     add(W_h(len(s3)))
     add(s3)
+    yield
 
 
 _CONSUMER_GROUP_REGULAR_EXPRESSION_KEY_READERS = (_read_consumer_group_regular_expression_key_16,)
@@ -3370,7 +3629,9 @@ def read_consumer_group_regular_expression_key_at(version: int, buffer: memoryvi
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_REGULAR_EXPRESSION_KEY_READERS[version - 16](buffer, offset)
+        for found in _CONSUMER_GROUP_REGULAR_EXPRESSION_KEY_READERS[version - 16](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ConsumerGroupRegularExpressionKey", version, error) from error
 
@@ -3382,7 +3643,9 @@ def read_consumer_group_regular_expression_key(version: int, buffer: memoryview,
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_REGULAR_EXPRESSION_KEY_READERS[version - 16](buffer, offset)[0]
+        for found in _CONSUMER_GROUP_REGULAR_EXPRESSION_KEY_READERS[version - 16](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ConsumerGroupRegularExpressionKey", version, error) from error
 
@@ -3394,7 +3657,8 @@ def write_consumer_group_regular_expression_key(version: int, value: ConsumerGro
     parts: list = []
     chunks: list = []
     try:
-        _CONSUMER_GROUP_REGULAR_EXPRESSION_KEY_WRITERS[version - 16](value, parts, chunks)
+        for _ in _CONSUMER_GROUP_REGULAR_EXPRESSION_KEY_WRITERS[version - 16](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ConsumerGroupRegularExpressionKey", version, error) from error
     if parts:
@@ -3402,7 +3666,9 @@ def write_consumer_group_regular_expression_key(version: int, value: ConsumerGro
     return chunks
 
 
-def _read_consumer_group_regular_expression_value_0(b: memoryview, o: int) -> tuple[ConsumerGroupRegularExpressionValue, int]:
+def _read_consumer_group_regular_expression_value_0(b: memoryview, o: int) -> Iterator[int | tuple[ConsumerGroupRegularExpressionValue, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ConsumerGroupRegularExpressionValue)
     n0 = b[o]
@@ -3412,6 +3678,7 @@ def _read_consumer_group_regular_expression_value_0(b: memoryview, o: int) -> tu
     n0 -= 1
     if n0 < 0 or n0 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1 = b[o]
@@ -3427,6 +3694,9 @@ def _read_consumer_group_regular_expression_value_0(b: memoryview, o: int) -> tu
         else:
             negative_length('topics[]', -1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.version, m.timestamp, t0 = R_qqB(b, o)
     o += 17
@@ -3436,10 +3706,11 @@ def _read_consumer_group_regular_expression_value_0(b: memoryview, o: int) -> tu
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_consumer_group_regular_expression_value_0(m: ConsumerGroupRegularExpressionValue, parts: list, chunks: list) -> None:
+def _write_consumer_group_regular_expression_value_0(m: ConsumerGroupRegularExpressionValue, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -3454,7 +3725,12 @@ def _write_consumer_group_regular_expression_value_0(m: ConsumerGroupRegularExpr
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[]'))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_qqx(m.version, m.timestamp))
+    yield
 
 
 _CONSUMER_GROUP_REGULAR_EXPRESSION_VALUE_READERS = (_read_consumer_group_regular_expression_value_0,)
@@ -3468,7 +3744,9 @@ def read_consumer_group_regular_expression_value_at(version: int, buffer: memory
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_REGULAR_EXPRESSION_VALUE_READERS[version](buffer, offset)
+        for found in _CONSUMER_GROUP_REGULAR_EXPRESSION_VALUE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ConsumerGroupRegularExpressionValue", version, error) from error
 
@@ -3480,7 +3758,9 @@ def read_consumer_group_regular_expression_value(version: int, buffer: memoryvie
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _CONSUMER_GROUP_REGULAR_EXPRESSION_VALUE_READERS[version](buffer, offset)[0]
+        for found in _CONSUMER_GROUP_REGULAR_EXPRESSION_VALUE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ConsumerGroupRegularExpressionValue", version, error) from error
 
@@ -3492,7 +3772,8 @@ def write_consumer_group_regular_expression_value(version: int, value: ConsumerG
     parts: list = []
     chunks: list = []
     try:
-        _CONSUMER_GROUP_REGULAR_EXPRESSION_VALUE_WRITERS[version](value, parts, chunks)
+        for _ in _CONSUMER_GROUP_REGULAR_EXPRESSION_VALUE_WRITERS[version](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ConsumerGroupRegularExpressionValue", version, error) from error
     if parts:

@@ -10,6 +10,7 @@ compares it with these.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
@@ -95,7 +96,7 @@ class ResponseHeader:
         return f"ResponseHeader(correlation_id={self.correlation_id!r})"
 
 
-def _read_request_header_0(b: memoryview, o: int) -> tuple[RequestHeader, int]:
+def _read_request_header_0(b: memoryview, o: int) -> Iterator[int | tuple[RequestHeader, int]]:
     end = len(b)
     m = new(RequestHeader)
     m.client_id = ''
@@ -103,15 +104,16 @@ def _read_request_header_0(b: memoryview, o: int) -> tuple[RequestHeader, int]:
     o += 8
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_header_0(m: RequestHeader, parts: list, chunks: list) -> None:
+def _write_request_header_0(m: RequestHeader, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_hhi(m.request_api_key, m.request_api_version, m.correlation_id))
+    yield
 
 
-def _read_request_header_1(b: memoryview, o: int) -> tuple[RequestHeader, int]:
+def _read_request_header_1(b: memoryview, o: int) -> Iterator[int | tuple[RequestHeader, int]]:
     end = len(b)
     m = new(RequestHeader)
     m.request_api_key, m.request_api_version, m.correlation_id, n0 = R_hhih(b, o)
@@ -126,10 +128,10 @@ def _read_request_header_1(b: memoryview, o: int) -> tuple[RequestHeader, int]:
         negative_length('client_id', n0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_header_1(m: RequestHeader, parts: list, chunks: list) -> None:
+def _write_request_header_1(m: RequestHeader, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.client_id
     if s0 is None:
@@ -138,9 +140,10 @@ def _write_request_header_1(m: RequestHeader, parts: list, chunks: list) -> None
         s1 = s0.encode()
         add(W_hhih(m.request_api_key, m.request_api_version, m.correlation_id, len(s1)))
         add(s1)
+    yield
 
 
-def _read_request_header_2(b: memoryview, o: int) -> tuple[RequestHeader, int]:
+def _read_request_header_2(b: memoryview, o: int) -> Iterator[int | tuple[RequestHeader, int]]:
     end = len(b)
     m = new(RequestHeader)
     m.request_api_key, m.request_api_version, m.correlation_id, n0 = R_hhih(b, o)
@@ -161,10 +164,10 @@ def _read_request_header_2(b: memoryview, o: int) -> tuple[RequestHeader, int]:
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_header_2(m: RequestHeader, parts: list, chunks: list) -> None:
+def _write_request_header_2(m: RequestHeader, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.client_id
     if s0 is None:
@@ -174,6 +177,7 @@ def _write_request_header_2(m: RequestHeader, parts: list, chunks: list) -> None
         add(W_hhih(m.request_api_key, m.request_api_version, m.correlation_id, len(s1)))
         add(s1)
     add(b"\0")
+    yield
 
 
 _REQUEST_HEADER_READERS = (_read_request_header_0, _read_request_header_1, _read_request_header_2,)
@@ -187,7 +191,9 @@ def read_request_header_at(version: int, buffer: memoryview, offset: int = 0) ->
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_HEADER_READERS[version](buffer, offset)
+        for found in _REQUEST_HEADER_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("RequestHeader", version, error) from error
 
@@ -199,7 +205,9 @@ def read_request_header(version: int, buffer: memoryview, offset: int = 0) -> Re
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_HEADER_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_HEADER_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("RequestHeader", version, error) from error
 
@@ -211,7 +219,8 @@ def write_request_header(version: int, value: RequestHeader) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_HEADER_WRITERS[version](value, parts, chunks)
+        for _ in _REQUEST_HEADER_WRITERS[version](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("RequestHeader", version, error) from error
     if parts:
@@ -219,22 +228,23 @@ def write_request_header(version: int, value: RequestHeader) -> list[Chunk]:
     return chunks
 
 
-def _read_response_header_0(b: memoryview, o: int) -> tuple[ResponseHeader, int]:
+def _read_response_header_0(b: memoryview, o: int) -> Iterator[int | tuple[ResponseHeader, int]]:
     end = len(b)
     m = new(ResponseHeader)
     m.correlation_id, = R_i(b, o)
     o += 4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_header_0(m: ResponseHeader, parts: list, chunks: list) -> None:
+def _write_response_header_0(m: ResponseHeader, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_i(m.correlation_id))
+    yield
 
 
-def _read_response_header_1(b: memoryview, o: int) -> tuple[ResponseHeader, int]:
+def _read_response_header_1(b: memoryview, o: int) -> Iterator[int | tuple[ResponseHeader, int]]:
     end = len(b)
     m = new(ResponseHeader)
     m.correlation_id, t0 = R_iB(b, o)
@@ -245,12 +255,13 @@ def _read_response_header_1(b: memoryview, o: int) -> tuple[ResponseHeader, int]
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_header_1(m: ResponseHeader, parts: list, chunks: list) -> None:
+def _write_response_header_1(m: ResponseHeader, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_ix(m.correlation_id))
+    yield
 
 
 _RESPONSE_HEADER_READERS = (_read_response_header_0, _read_response_header_1,)
@@ -264,7 +275,9 @@ def read_response_header_at(version: int, buffer: memoryview, offset: int = 0) -
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_HEADER_READERS[version](buffer, offset)
+        for found in _RESPONSE_HEADER_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ResponseHeader", version, error) from error
 
@@ -276,7 +289,9 @@ def read_response_header(version: int, buffer: memoryview, offset: int = 0) -> R
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_HEADER_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_HEADER_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ResponseHeader", version, error) from error
 
@@ -288,7 +303,8 @@ def write_response_header(version: int, value: ResponseHeader) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_HEADER_WRITERS[version](value, parts, chunks)
+        for _ in _RESPONSE_HEADER_WRITERS[version](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ResponseHeader", version, error) from error
     if parts:

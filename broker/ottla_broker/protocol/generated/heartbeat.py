@@ -27,6 +27,7 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
@@ -121,7 +122,7 @@ class HeartbeatResponse:
         return f"HeartbeatResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[HeartbeatRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[HeartbeatRequest, int]]:
     end = len(b)
     m = new(HeartbeatRequest)
     n0, = R_h(b, o)
@@ -143,10 +144,10 @@ def _read_request_0(b: memoryview, o: int) -> tuple[HeartbeatRequest, int]:
     m.group_instance_id = None
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: HeartbeatRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: HeartbeatRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.group_instance_id is not None:
         not_in_version('group_instance_id', m.group_instance_id)
@@ -162,9 +163,10 @@ def _write_request_0(m: HeartbeatRequest, parts: list, chunks: list) -> None:
     s3 = s2.encode()
     add(W_ih(m.generation_id, len(s3)))
     add(s3)
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[HeartbeatRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[HeartbeatRequest, int]]:
     end = len(b)
     m = new(HeartbeatRequest)
     n0, = R_h(b, o)
@@ -195,10 +197,10 @@ def _read_request_3(b: memoryview, o: int) -> tuple[HeartbeatRequest, int]:
         negative_length('group_instance_id', n2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: HeartbeatRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: HeartbeatRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.group_id
     if s0 is None:
@@ -219,9 +221,10 @@ def _write_request_3(m: HeartbeatRequest, parts: list, chunks: list) -> None:
         s5 = s4.encode()
         add(W_h(len(s5)))
         add(s5)
+    yield
 
 
-def _read_request_4(b: memoryview, o: int) -> tuple[HeartbeatRequest, int]:
+def _read_request_4(b: memoryview, o: int) -> Iterator[int | tuple[HeartbeatRequest, int]]:
     end = len(b)
     m = new(HeartbeatRequest)
     n0 = b[o]
@@ -268,10 +271,10 @@ def _read_request_4(b: memoryview, o: int) -> tuple[HeartbeatRequest, int]:
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_4(m: HeartbeatRequest, parts: list, chunks: list) -> None:
+def _write_request_4(m: HeartbeatRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.group_id
     if s0 is None:
@@ -297,6 +300,7 @@ def _write_request_4(m: HeartbeatRequest, parts: list, chunks: list) -> None:
         add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'group_instance_id'))
         add(s5)
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_0, _read_request_3, _read_request_4,)
@@ -310,7 +314,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("HeartbeatRequest", version, error) from error
 
@@ -322,7 +328,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> Heartbeat
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("HeartbeatRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[HeartbeatRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(12, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("HeartbeatRequest", version, error) from error
 
@@ -334,7 +354,8 @@ def write_request(version: int, request: HeartbeatRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("HeartbeatRequest", version, error) from error
     if parts:
@@ -342,7 +363,7 @@ def write_request(version: int, request: HeartbeatRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[HeartbeatResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[HeartbeatResponse, int]]:
     end = len(b)
     m = new(HeartbeatResponse)
     m.throttle_time_ms = 0
@@ -350,30 +371,32 @@ def _read_response_0(b: memoryview, o: int) -> tuple[HeartbeatResponse, int]:
     o += 2
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: HeartbeatResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: HeartbeatResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_h(m.error_code))
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[HeartbeatResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[HeartbeatResponse, int]]:
     end = len(b)
     m = new(HeartbeatResponse)
     m.throttle_time_ms, m.error_code = R_ih(b, o)
     o += 6
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: HeartbeatResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: HeartbeatResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_ih(m.throttle_time_ms, m.error_code))
+    yield
 
 
-def _read_response_4(b: memoryview, o: int) -> tuple[HeartbeatResponse, int]:
+def _read_response_4(b: memoryview, o: int) -> Iterator[int | tuple[HeartbeatResponse, int]]:
     end = len(b)
     m = new(HeartbeatResponse)
     m.throttle_time_ms, m.error_code, t0 = R_ihB(b, o)
@@ -384,12 +407,13 @@ def _read_response_4(b: memoryview, o: int) -> tuple[HeartbeatResponse, int]:
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_4(m: HeartbeatResponse, parts: list, chunks: list) -> None:
+def _write_response_4(m: HeartbeatResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_ihx(m.throttle_time_ms, m.error_code))
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_1, _read_response_1, _read_response_4,)
@@ -403,7 +427,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("HeartbeatResponse", version, error) from error
 
@@ -415,7 +441,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Heartbea
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("HeartbeatResponse", version, error) from error
 
@@ -427,9 +455,25 @@ def write_response(version: int, response: HeartbeatResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("HeartbeatResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: HeartbeatResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(12, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("HeartbeatResponse", version, error) from error

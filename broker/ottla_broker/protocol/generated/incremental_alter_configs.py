@@ -23,9 +23,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -218,13 +221,16 @@ class IncrementalAlterConfigsResponse:
         return f"IncrementalAlterConfigsResponse(throttle_time_ms={self.throttle_time_ms!r}, responses={self.responses!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[IncrementalAlterConfigsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(IncrementalAlterConfigsRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 7 > end - o:
         too_many('resources', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AlterConfigsResource)
@@ -240,6 +246,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsReque
         o += 4
         if n2 < 0 or n2 * 5 > end - o:
             too_many('resources[].configs', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(AlterableConfig)
@@ -262,17 +269,24 @@ def _read_request_0(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsReque
             else:
                 negative_length('resources[].configs[].value', n4)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.configs = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.resources = l0
     m.validate_only, = R_t(b, o)
     o += 1
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: IncrementalAlterConfigsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: IncrementalAlterConfigsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.resources
     if s0 is None:
@@ -303,10 +317,21 @@ def _write_request_0(m: IncrementalAlterConfigsRequest, parts: list, chunks: lis
                 s7 = s6.encode()
                 add(W_bh(v1.config_operation, len(s7)))
                 add(s7)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_t(m.validate_only))
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[IncrementalAlterConfigsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(IncrementalAlterConfigsRequest)
     n0 = b[o]
@@ -316,6 +341,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsReque
     n0 -= 1
     if n0 < 0 or n0 * 4 > end - o:
         too_many('resources', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AlterConfigsResource)
@@ -338,6 +364,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsReque
         n2 -= 1
         if n2 < 0 or n2 * 4 > end - o:
             too_many('resources[].configs', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(AlterableConfig)
@@ -372,6 +399,9 @@ def _read_request_1(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsReque
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.configs = l1
         t1 = b[o]
         o += 1
@@ -380,6 +410,9 @@ def _read_request_1(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsReque
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.resources = l0
     m.validate_only, t2 = R_tB(b, o)
     o += 2
@@ -389,10 +422,11 @@ def _read_request_1(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsReque
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: IncrementalAlterConfigsRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: IncrementalAlterConfigsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.resources
     if s0 is None:
@@ -431,8 +465,17 @@ def _write_request_1(m: IncrementalAlterConfigsRequest, parts: list, chunks: lis
                 add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'resources[].configs[].value'))
                 add(s7)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_tx(m.validate_only))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1,)
@@ -446,7 +489,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("IncrementalAlterConfigsRequest", version, error) from error
 
@@ -458,7 +503,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> Increment
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("IncrementalAlterConfigsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[IncrementalAlterConfigsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(44, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("IncrementalAlterConfigsRequest", version, error) from error
 
@@ -470,7 +529,8 @@ def write_request(version: int, request: IncrementalAlterConfigsRequest) -> list
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("IncrementalAlterConfigsRequest", version, error) from error
     if parts:
@@ -478,13 +538,16 @@ def write_request(version: int, request: IncrementalAlterConfigsRequest) -> list
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[IncrementalAlterConfigsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(IncrementalAlterConfigsResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 7 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AlterConfigsResourceResponse)
@@ -507,13 +570,17 @@ def _read_response_0(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsResp
         else:
             negative_length('responses[].resource_name', n2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: IncrementalAlterConfigsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: IncrementalAlterConfigsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.responses
     if s0 is None:
@@ -534,9 +601,16 @@ def _write_response_0(m: IncrementalAlterConfigsResponse, parts: list, chunks: l
         s4 = s3.encode()
         add(W_h(len(s4)))
         add(s4)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[IncrementalAlterConfigsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(IncrementalAlterConfigsResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -546,6 +620,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsResp
     n0 -= 1
     if n0 < 0 or n0 * 6 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(AlterConfigsResourceResponse)
@@ -580,6 +655,9 @@ def _read_response_1(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsResp
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     t1 = b[o]
     o += 1
@@ -589,10 +667,11 @@ def _read_response_1(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsResp
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: IncrementalAlterConfigsResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: IncrementalAlterConfigsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.responses
     if s0 is None:
@@ -619,7 +698,12 @@ def _write_response_1(m: IncrementalAlterConfigsResponse, parts: list, chunks: l
         add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'responses[].resource_name'))
         add(s4)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1,)
@@ -633,7 +717,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("IncrementalAlterConfigsResponse", version, error) from error
 
@@ -645,7 +731,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Incremen
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("IncrementalAlterConfigsResponse", version, error) from error
 
@@ -657,9 +745,25 @@ def write_response(version: int, response: IncrementalAlterConfigsResponse) -> l
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("IncrementalAlterConfigsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: IncrementalAlterConfigsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(44, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("IncrementalAlterConfigsResponse", version, error) from error

@@ -35,6 +35,7 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
@@ -157,7 +158,7 @@ class InitProducerIdResponse:
         return f"InitProducerIdResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, producer_id={self.producer_id!r}, producer_epoch={self.producer_epoch!r}, ongoing_txn_producer_id={self.ongoing_txn_producer_id!r}, ongoing_txn_producer_epoch={self.ongoing_txn_producer_epoch!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[InitProducerIdRequest, int]]:
     end = len(b)
     m = new(InitProducerIdRequest)
     n0, = R_h(b, o)
@@ -178,10 +179,10 @@ def _read_request_0(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
     o += 4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: InitProducerIdRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: InitProducerIdRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.producer_id != -1:
         not_in_version('producer_id', m.producer_id)
@@ -199,9 +200,10 @@ def _write_request_0(m: InitProducerIdRequest, parts: list, chunks: list) -> Non
         add(W_h(len(s1)))
         add(s1)
         add(W_i(m.transaction_timeout_ms))
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[InitProducerIdRequest, int]]:
     end = len(b)
     m = new(InitProducerIdRequest)
     n0 = b[o]
@@ -228,10 +230,10 @@ def _read_request_2(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: InitProducerIdRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: InitProducerIdRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.producer_id != -1:
         not_in_version('producer_id', m.producer_id)
@@ -251,9 +253,10 @@ def _write_request_2(m: InitProducerIdRequest, parts: list, chunks: list) -> Non
         add(s1)
         add(W_i(m.transaction_timeout_ms))
     add(b"\0")
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[InitProducerIdRequest, int]]:
     end = len(b)
     m = new(InitProducerIdRequest)
     n0 = b[o]
@@ -278,10 +281,10 @@ def _read_request_3(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: InitProducerIdRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: InitProducerIdRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.enable2_pc:
         not_in_version('enable2_pc', m.enable2_pc)
@@ -297,9 +300,10 @@ def _write_request_3(m: InitProducerIdRequest, parts: list, chunks: list) -> Non
         add(s1)
         add(W_iqh(m.transaction_timeout_ms, m.producer_id, m.producer_epoch))
     add(b"\0")
+    yield
 
 
-def _read_request_6(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
+def _read_request_6(b: memoryview, o: int) -> Iterator[int | tuple[InitProducerIdRequest, int]]:
     end = len(b)
     m = new(InitProducerIdRequest)
     n0 = b[o]
@@ -322,10 +326,10 @@ def _read_request_6(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_6(m: InitProducerIdRequest, parts: list, chunks: list) -> None:
+def _write_request_6(m: InitProducerIdRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.transactional_id
     if s0 is None:
@@ -337,6 +341,7 @@ def _write_request_6(m: InitProducerIdRequest, parts: list, chunks: list) -> Non
         add(s1)
         add(W_iqhtt(m.transaction_timeout_ms, m.producer_id, m.producer_epoch, m.enable2_pc, m.keep_prepared_txn))
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2, _read_request_3, _read_request_3, _read_request_3, _read_request_6,)
@@ -350,7 +355,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("InitProducerIdRequest", version, error) from error
 
@@ -362,7 +369,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> InitProdu
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("InitProducerIdRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[InitProducerIdRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 6:
+        raise UnsupportedVersionError(22, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("InitProducerIdRequest", version, error) from error
 
@@ -374,7 +395,8 @@ def write_request(version: int, request: InitProducerIdRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("InitProducerIdRequest", version, error) from error
     if parts:
@@ -382,7 +404,7 @@ def write_request(version: int, request: InitProducerIdRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[InitProducerIdResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[InitProducerIdResponse, int]]:
     end = len(b)
     m = new(InitProducerIdResponse)
     m.ongoing_txn_producer_id = -1
@@ -391,19 +413,20 @@ def _read_response_0(b: memoryview, o: int) -> tuple[InitProducerIdResponse, int
     o += 16
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: InitProducerIdResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: InitProducerIdResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.ongoing_txn_producer_id != -1:
         not_in_version('ongoing_txn_producer_id', m.ongoing_txn_producer_id)
     if m.ongoing_txn_producer_epoch != -1:
         not_in_version('ongoing_txn_producer_epoch', m.ongoing_txn_producer_epoch)
     add(W_ihqh(m.throttle_time_ms, m.error_code, m.producer_id, m.producer_epoch))
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[InitProducerIdResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[InitProducerIdResponse, int]]:
     end = len(b)
     m = new(InitProducerIdResponse)
     m.ongoing_txn_producer_id = -1
@@ -416,19 +439,20 @@ def _read_response_2(b: memoryview, o: int) -> tuple[InitProducerIdResponse, int
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: InitProducerIdResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: InitProducerIdResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.ongoing_txn_producer_id != -1:
         not_in_version('ongoing_txn_producer_id', m.ongoing_txn_producer_id)
     if m.ongoing_txn_producer_epoch != -1:
         not_in_version('ongoing_txn_producer_epoch', m.ongoing_txn_producer_epoch)
     add(W_ihqhx(m.throttle_time_ms, m.error_code, m.producer_id, m.producer_epoch))
+    yield
 
 
-def _read_response_6(b: memoryview, o: int) -> tuple[InitProducerIdResponse, int]:
+def _read_response_6(b: memoryview, o: int) -> Iterator[int | tuple[InitProducerIdResponse, int]]:
     end = len(b)
     m = new(InitProducerIdResponse)
     m.throttle_time_ms, m.error_code, m.producer_id, m.producer_epoch, m.ongoing_txn_producer_id, m.ongoing_txn_producer_epoch, t0 = R_ihqhqhB(b, o)
@@ -439,12 +463,13 @@ def _read_response_6(b: memoryview, o: int) -> tuple[InitProducerIdResponse, int
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_6(m: InitProducerIdResponse, parts: list, chunks: list) -> None:
+def _write_response_6(m: InitProducerIdResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_ihqhqhx(m.throttle_time_ms, m.error_code, m.producer_id, m.producer_epoch, m.ongoing_txn_producer_id, m.ongoing_txn_producer_epoch))
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2, _read_response_2, _read_response_2, _read_response_2, _read_response_6,)
@@ -458,7 +483,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("InitProducerIdResponse", version, error) from error
 
@@ -470,7 +497,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> InitProd
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("InitProducerIdResponse", version, error) from error
 
@@ -482,9 +511,25 @@ def write_response(version: int, response: InitProducerIdResponse) -> list[Chunk
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("InitProducerIdResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: InitProducerIdResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 6:
+        raise UnsupportedVersionError(22, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("InitProducerIdResponse", version, error) from error

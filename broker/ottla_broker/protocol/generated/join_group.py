@@ -39,9 +39,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -236,7 +239,9 @@ class JoinGroupResponse:
         return f"JoinGroupResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, generation_id={self.generation_id!r}, protocol_type={self.protocol_type!r}, protocol_name={self.protocol_name!r}, leader={self.leader!r}, skip_assignment={self.skip_assignment!r}, member_id={self.member_id!r}, members={self.members!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[JoinGroupRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(JoinGroupRequest)
     n0, = R_h(b, o)
@@ -269,6 +274,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 4
     if n3 < 0 or n3 * 6 > end - o:
         too_many('protocols', n3, end - o)
+    k += n3
     l0 = []
     for _ in range(n3):
         v0 = new(JoinGroupRequestProtocol)
@@ -289,14 +295,18 @@ def _read_request_0(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         else:
             negative_length('protocols[].metadata', n5)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.protocols = l0
     m.reason = None
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: JoinGroupRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: JoinGroupRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.group_instance_id is not None:
         not_in_version('group_instance_id', m.group_instance_id)
@@ -334,9 +344,16 @@ def _write_request_0(m: JoinGroupRequest, parts: list, chunks: list) -> None:
             null_not_allowed('protocols[].metadata')
         add(W_i(len(s9)))
         add(s9)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[JoinGroupRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(JoinGroupRequest)
     n0, = R_h(b, o)
@@ -368,6 +385,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 4
     if n3 < 0 or n3 * 6 > end - o:
         too_many('protocols', n3, end - o)
+    k += n3
     l0 = []
     for _ in range(n3):
         v0 = new(JoinGroupRequestProtocol)
@@ -388,14 +406,18 @@ def _read_request_1(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         else:
             negative_length('protocols[].metadata', n5)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.protocols = l0
     m.reason = None
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: JoinGroupRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: JoinGroupRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.group_instance_id is not None:
         not_in_version('group_instance_id', m.group_instance_id)
@@ -433,9 +455,16 @@ def _write_request_1(m: JoinGroupRequest, parts: list, chunks: list) -> None:
             null_not_allowed('protocols[].metadata')
         add(W_i(len(s9)))
         add(s9)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_5(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
+def _read_request_5(b: memoryview, o: int) -> Iterator[int | tuple[JoinGroupRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(JoinGroupRequest)
     n0, = R_h(b, o)
@@ -476,6 +505,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 4
     if n4 < 0 or n4 * 6 > end - o:
         too_many('protocols', n4, end - o)
+    k += n4
     l0 = []
     for _ in range(n4):
         v0 = new(JoinGroupRequestProtocol)
@@ -496,14 +526,18 @@ def _read_request_5(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         else:
             negative_length('protocols[].metadata', n6)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.protocols = l0
     m.reason = None
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_5(m: JoinGroupRequest, parts: list, chunks: list) -> None:
+def _write_request_5(m: JoinGroupRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.group_id
     if s0 is None:
@@ -546,9 +580,16 @@ def _write_request_5(m: JoinGroupRequest, parts: list, chunks: list) -> None:
             null_not_allowed('protocols[].metadata')
         add(W_i(len(s11)))
         add(s11)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_6(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
+def _read_request_6(b: memoryview, o: int) -> Iterator[int | tuple[JoinGroupRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(JoinGroupRequest)
     n0 = b[o]
@@ -606,6 +647,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     n4 -= 1
     if n4 < 0 or n4 * 3 > end - o:
         too_many('protocols', n4, end - o)
+    k += n4
     l0 = []
     for _ in range(n4):
         v0 = new(JoinGroupRequestProtocol)
@@ -638,6 +680,9 @@ def _read_request_6(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.protocols = l0
     m.reason = None
     t1 = b[o]
@@ -648,10 +693,11 @@ def _read_request_6(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_6(m: JoinGroupRequest, parts: list, chunks: list) -> None:
+def _write_request_6(m: JoinGroupRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.group_id
     if s0 is None:
@@ -703,10 +749,17 @@ def _write_request_6(m: JoinGroupRequest, parts: list, chunks: list) -> None:
         add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
         add(s11)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_8(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
+def _read_request_8(b: memoryview, o: int) -> Iterator[int | tuple[JoinGroupRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(JoinGroupRequest)
     n0 = b[o]
@@ -764,6 +817,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     n4 -= 1
     if n4 < 0 or n4 * 3 > end - o:
         too_many('protocols', n4, end - o)
+    k += n4
     l0 = []
     for _ in range(n4):
         v0 = new(JoinGroupRequestProtocol)
@@ -796,6 +850,9 @@ def _read_request_8(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.protocols = l0
     n7 = b[o]
     o += 1
@@ -817,10 +874,11 @@ def _read_request_8(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_8(m: JoinGroupRequest, parts: list, chunks: list) -> None:
+def _write_request_8(m: JoinGroupRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.group_id
     if s0 is None:
@@ -872,6 +930,10 @@ def _write_request_8(m: JoinGroupRequest, parts: list, chunks: list) -> None:
         add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
         add(s11)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s12 = m.reason
     if s12 is None:
         add(b"\0")
@@ -881,6 +943,7 @@ def _write_request_8(m: JoinGroupRequest, parts: list, chunks: list) -> None:
         add(UVARINT[n7] if n7 < 128 else write_string_length(n7, 'reason'))
         add(s13)
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_1, _read_request_1, _read_request_1, _read_request_5, _read_request_6, _read_request_6, _read_request_8, _read_request_8,)
@@ -894,7 +957,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("JoinGroupRequest", version, error) from error
 
@@ -906,7 +971,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> JoinGroup
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("JoinGroupRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[JoinGroupRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 9:
+        raise UnsupportedVersionError(11, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("JoinGroupRequest", version, error) from error
 
@@ -918,7 +997,8 @@ def write_request(version: int, request: JoinGroupRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("JoinGroupRequest", version, error) from error
     if parts:
@@ -926,7 +1006,9 @@ def write_request(version: int, request: JoinGroupRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[JoinGroupResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(JoinGroupResponse)
     m.throttle_time_ms = 0
@@ -960,6 +1042,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 4
     if n3 < 0 or n3 * 6 > end - o:
         too_many('members', n3, end - o)
+    k += n3
     l0 = []
     for _ in range(n3):
         v0 = new(JoinGroupResponseMember)
@@ -981,13 +1064,17 @@ def _read_response_0(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         else:
             negative_length('members[].metadata', n5)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.members = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: JoinGroupResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: JoinGroupResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.skip_assignment:
         not_in_version('skip_assignment', m.skip_assignment)
@@ -1025,9 +1112,16 @@ def _write_response_0(m: JoinGroupResponse, parts: list, chunks: list) -> None:
             null_not_allowed('members[].metadata')
         add(W_i(len(s9)))
         add(s9)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[JoinGroupResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(JoinGroupResponse)
     m.protocol_type = None
@@ -1060,6 +1154,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 4
     if n3 < 0 or n3 * 6 > end - o:
         too_many('members', n3, end - o)
+    k += n3
     l0 = []
     for _ in range(n3):
         v0 = new(JoinGroupResponseMember)
@@ -1081,13 +1176,17 @@ def _read_response_2(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         else:
             negative_length('members[].metadata', n5)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.members = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: JoinGroupResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: JoinGroupResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.skip_assignment:
         not_in_version('skip_assignment', m.skip_assignment)
@@ -1125,9 +1224,16 @@ def _write_response_2(m: JoinGroupResponse, parts: list, chunks: list) -> None:
             null_not_allowed('members[].metadata')
         add(W_i(len(s9)))
         add(s9)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_5(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
+def _read_response_5(b: memoryview, o: int) -> Iterator[int | tuple[JoinGroupResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(JoinGroupResponse)
     m.protocol_type = None
@@ -1160,6 +1266,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 4
     if n3 < 0 or n3 * 8 > end - o:
         too_many('members', n3, end - o)
+    k += n3
     l0 = []
     for _ in range(n3):
         v0 = new(JoinGroupResponseMember)
@@ -1190,13 +1297,17 @@ def _read_response_5(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         else:
             negative_length('members[].metadata', n6)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.members = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_5(m: JoinGroupResponse, parts: list, chunks: list) -> None:
+def _write_response_5(m: JoinGroupResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.skip_assignment:
         not_in_version('skip_assignment', m.skip_assignment)
@@ -1241,9 +1352,16 @@ def _write_response_5(m: JoinGroupResponse, parts: list, chunks: list) -> None:
             null_not_allowed('members[].metadata')
         add(W_i(len(s11)))
         add(s11)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_6(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
+def _read_response_6(b: memoryview, o: int) -> Iterator[int | tuple[JoinGroupResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(JoinGroupResponse)
     m.protocol_type = None
@@ -1291,6 +1409,7 @@ def _read_response_6(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     n3 -= 1
     if n3 < 0 or n3 * 4 > end - o:
         too_many('members', n3, end - o)
+    k += n3
     l0 = []
     for _ in range(n3):
         v0 = new(JoinGroupResponseMember)
@@ -1335,6 +1454,9 @@ def _read_response_6(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.members = l0
     t1 = b[o]
     o += 1
@@ -1344,10 +1466,11 @@ def _read_response_6(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_6(m: JoinGroupResponse, parts: list, chunks: list) -> None:
+def _write_response_6(m: JoinGroupResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.skip_assignment:
         not_in_version('skip_assignment', m.skip_assignment)
@@ -1401,10 +1524,17 @@ def _write_response_6(m: JoinGroupResponse, parts: list, chunks: list) -> None:
         add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
         add(s11)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_7(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
+def _read_response_7(b: memoryview, o: int) -> Iterator[int | tuple[JoinGroupResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(JoinGroupResponse)
     m.throttle_time_ms, m.error_code, m.generation_id, n0 = R_ihiB(b, o)
@@ -1463,6 +1593,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     n4 -= 1
     if n4 < 0 or n4 * 4 > end - o:
         too_many('members', n4, end - o)
+    k += n4
     l0 = []
     for _ in range(n4):
         v0 = new(JoinGroupResponseMember)
@@ -1507,6 +1638,9 @@ def _read_response_7(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.members = l0
     t1 = b[o]
     o += 1
@@ -1516,10 +1650,11 @@ def _read_response_7(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_7(m: JoinGroupResponse, parts: list, chunks: list) -> None:
+def _write_response_7(m: JoinGroupResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.skip_assignment:
         not_in_version('skip_assignment', m.skip_assignment)
@@ -1582,10 +1717,17 @@ def _write_response_7(m: JoinGroupResponse, parts: list, chunks: list) -> None:
         add(UVARINT[n7] if n7 < 128 else write_uvarint(n7))
         add(s13)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_9(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
+def _read_response_9(b: memoryview, o: int) -> Iterator[int | tuple[JoinGroupResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(JoinGroupResponse)
     m.throttle_time_ms, m.error_code, m.generation_id, n0 = R_ihiB(b, o)
@@ -1643,6 +1785,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     n4 -= 1
     if n4 < 0 or n4 * 4 > end - o:
         too_many('members', n4, end - o)
+    k += n4
     l0 = []
     for _ in range(n4):
         v0 = new(JoinGroupResponseMember)
@@ -1687,6 +1830,9 @@ def _read_response_9(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.members = l0
     t1 = b[o]
     o += 1
@@ -1696,10 +1842,11 @@ def _read_response_9(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_9(m: JoinGroupResponse, parts: list, chunks: list) -> None:
+def _write_response_9(m: JoinGroupResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.protocol_type
     if s0 is None:
@@ -1761,7 +1908,12 @@ def _write_response_9(m: JoinGroupResponse, parts: list, chunks: list) -> None:
         add(UVARINT[n7] if n7 < 128 else write_uvarint(n7))
         add(s13)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2, _read_response_2, _read_response_2, _read_response_5, _read_response_6, _read_response_7, _read_response_7, _read_response_9,)
@@ -1775,7 +1927,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("JoinGroupResponse", version, error) from error
 
@@ -1787,7 +1941,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> JoinGrou
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("JoinGroupResponse", version, error) from error
 
@@ -1799,9 +1955,25 @@ def write_response(version: int, response: JoinGroupResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("JoinGroupResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: JoinGroupResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 9:
+        raise UnsupportedVersionError(11, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("JoinGroupResponse", version, error) from error

@@ -32,9 +32,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -351,7 +356,9 @@ class LeaderAndIsrResponse:
         return f"LeaderAndIsrResponse(error_code={self.error_code!r}, partition_errors={self.partition_errors!r}, topics={self.topics!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[LeaderAndIsrRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(LeaderAndIsrRequest)
     m.is_kraft_controller = False
@@ -361,6 +368,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
     o += 12
     if n0 < 0 or n0 * 30 > end - o:
         too_many('ungrouped_partition_states', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(LeaderAndIsrPartitionState)
@@ -379,7 +387,12 @@ def _read_request_0(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         if n2 < INT32S_BELOW:
             v0.isr = list(READ_INT32S[n2](b, o))
         else:
-            v0.isr = list(unpack_from(f">{n2}i", b, o))
+            k += n2 // NUMBERS_PER_ELEMENT
+            v0.isr = l1 = []
+            for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                if a0:
+                    yield k
+                l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
         o += n2 * 4
         v0.partition_epoch, n3 = R_ii(b, o)
         o += 8
@@ -388,20 +401,29 @@ def _read_request_0(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         if n3 < INT32S_BELOW:
             v0.replicas = list(READ_INT32S[n3](b, o))
         else:
-            v0.replicas = list(unpack_from(f">{n3}i", b, o))
+            k += n3 // NUMBERS_PER_ELEMENT
+            v0.replicas = l2 = []
+            for a1 in range(0, n3, NUMBERS_PER_SLICE):
+                if a1:
+                    yield k
+                l2 += unpack_from(f">{min(n3 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
         o += n3 * 4
         v0.adding_replicas = []
         v0.removing_replicas = []
         v0.is_new = False
         v0.leader_recovery_state = 0
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.ungrouped_partition_states = l0
     m.topic_states = []
     n4, = R_i(b, o)
     o += 4
     if n4 < 0 or n4 * 10 > end - o:
         too_many('live_leaders', n4, end - o)
-    l1 = []
+    k += n4
+    l3 = []
     for _ in range(n4):
         v1 = new(LeaderAndIsrLiveLeader)
         v1.broker_id, n5 = R_ih(b, o)
@@ -414,14 +436,18 @@ def _read_request_0(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             negative_length('live_leaders[].host_name', n5)
         v1.port, = R_i(b, o)
         o += 4
-        l1.append(v1)
-    m.live_leaders = l1
+        l3.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
+    m.live_leaders = l3
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: LeaderAndIsrRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.is_kraft_controller:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
@@ -454,6 +480,10 @@ def _write_request_0(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         add(W_i(v0.partition_epoch))
         n1 = len(s4)
         add(INT32S[n1](n1, *s4) if n1 < INT32S_BELOW else write_int32s(s4, False))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s5 = m.live_leaders
     if s5 is None:
         null_not_allowed('live_leaders')
@@ -466,9 +496,16 @@ def _write_request_0(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         add(W_ih(v1.broker_id, len(s7)))
         add(s7)
         add(W_i(v1.port))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[LeaderAndIsrRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(LeaderAndIsrRequest)
     m.is_kraft_controller = False
@@ -478,6 +515,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
     o += 12
     if n0 < 0 or n0 * 31 > end - o:
         too_many('ungrouped_partition_states', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(LeaderAndIsrPartitionState)
@@ -496,7 +534,12 @@ def _read_request_1(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         if n2 < INT32S_BELOW:
             v0.isr = list(READ_INT32S[n2](b, o))
         else:
-            v0.isr = list(unpack_from(f">{n2}i", b, o))
+            k += n2 // NUMBERS_PER_ELEMENT
+            v0.isr = l1 = []
+            for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                if a0:
+                    yield k
+                l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
         o += n2 * 4
         v0.partition_epoch, n3 = R_ii(b, o)
         o += 8
@@ -505,7 +548,12 @@ def _read_request_1(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         if n3 < INT32S_BELOW:
             v0.replicas = list(READ_INT32S[n3](b, o))
         else:
-            v0.replicas = list(unpack_from(f">{n3}i", b, o))
+            k += n3 // NUMBERS_PER_ELEMENT
+            v0.replicas = l2 = []
+            for a1 in range(0, n3, NUMBERS_PER_SLICE):
+                if a1:
+                    yield k
+                l2 += unpack_from(f">{min(n3 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
         o += n3 * 4
         v0.adding_replicas = []
         v0.removing_replicas = []
@@ -513,13 +561,17 @@ def _read_request_1(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         v0.is_new, = R_t(b, o)
         o += 1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.ungrouped_partition_states = l0
     m.topic_states = []
     n4, = R_i(b, o)
     o += 4
     if n4 < 0 or n4 * 10 > end - o:
         too_many('live_leaders', n4, end - o)
-    l1 = []
+    k += n4
+    l3 = []
     for _ in range(n4):
         v1 = new(LeaderAndIsrLiveLeader)
         v1.broker_id, n5 = R_ih(b, o)
@@ -532,14 +584,18 @@ def _read_request_1(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             negative_length('live_leaders[].host_name', n5)
         v1.port, = R_i(b, o)
         o += 4
-        l1.append(v1)
-    m.live_leaders = l1
+        l3.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
+    m.live_leaders = l3
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: LeaderAndIsrRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.is_kraft_controller:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
@@ -573,6 +629,10 @@ def _write_request_1(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         n1 = len(s4)
         add(INT32S[n1](n1, *s4) if n1 < INT32S_BELOW else write_int32s(s4, False))
         add(W_t(v0.is_new))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s5 = m.live_leaders
     if s5 is None:
         null_not_allowed('live_leaders')
@@ -585,9 +645,16 @@ def _write_request_1(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         add(W_ih(v1.broker_id, len(s7)))
         add(s7)
         add(W_i(v1.port))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[LeaderAndIsrRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(LeaderAndIsrRequest)
     m.is_kraft_controller = False
@@ -597,6 +664,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
     o += 20
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topic_states', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(LeaderAndIsrTopicState)
@@ -613,6 +681,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o += 4
         if n2 < 0 or n2 * 29 > end - o:
             too_many('topic_states[].partition_states', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(LeaderAndIsrPartitionState)
@@ -624,7 +693,12 @@ def _read_request_2(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n3 < INT32S_BELOW:
                 v1.isr = list(READ_INT32S[n3](b, o))
             else:
-                v1.isr = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.isr = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             v1.partition_epoch, n4 = R_ii(b, o)
             o += 8
@@ -633,7 +707,12 @@ def _read_request_2(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n4 < INT32S_BELOW:
                 v1.replicas = list(READ_INT32S[n4](b, o))
             else:
-                v1.replicas = list(unpack_from(f">{n4}i", b, o))
+                k += n4 // NUMBERS_PER_ELEMENT
+                v1.replicas = l3 = []
+                for a1 in range(0, n4, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l3 += unpack_from(f">{min(n4 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n4 * 4
             v1.adding_replicas = []
             v1.removing_replicas = []
@@ -641,14 +720,21 @@ def _read_request_2(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             v1.is_new, = R_t(b, o)
             o += 1
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_states = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topic_states = l0
     n5, = R_i(b, o)
     o += 4
     if n5 < 0 or n5 * 10 > end - o:
         too_many('live_leaders', n5, end - o)
-    l2 = []
+    k += n5
+    l4 = []
     for _ in range(n5):
         v2 = new(LeaderAndIsrLiveLeader)
         v2.broker_id, n6 = R_ih(b, o)
@@ -661,14 +747,18 @@ def _read_request_2(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             negative_length('live_leaders[].host_name', n6)
         v2.port, = R_i(b, o)
         o += 4
-        l2.append(v2)
-    m.live_leaders = l2
+        l4.append(v2)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
+    m.live_leaders = l4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: LeaderAndIsrRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.is_kraft_controller:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
@@ -707,6 +797,14 @@ def _write_request_2(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             n1 = len(s5)
             add(INT32S[n1](n1, *s5) if n1 < INT32S_BELOW else write_int32s(s5, False))
             add(W_t(v1.is_new))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s6 = m.live_leaders
     if s6 is None:
         null_not_allowed('live_leaders')
@@ -719,9 +817,16 @@ def _write_request_2(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         add(W_ih(v2.broker_id, len(s8)))
         add(s8)
         add(W_i(v2.port))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[LeaderAndIsrRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(LeaderAndIsrRequest)
     m.is_kraft_controller = False
@@ -731,6 +836,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
     o += 20
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topic_states', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(LeaderAndIsrTopicState)
@@ -747,6 +853,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o += 4
         if n2 < 0 or n2 * 37 > end - o:
             too_many('topic_states[].partition_states', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(LeaderAndIsrPartitionState)
@@ -758,7 +865,12 @@ def _read_request_3(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n3 < INT32S_BELOW:
                 v1.isr = list(READ_INT32S[n3](b, o))
             else:
-                v1.isr = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.isr = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             v1.partition_epoch, n4 = R_ii(b, o)
             o += 8
@@ -767,7 +879,12 @@ def _read_request_3(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n4 < INT32S_BELOW:
                 v1.replicas = list(READ_INT32S[n4](b, o))
             else:
-                v1.replicas = list(unpack_from(f">{n4}i", b, o))
+                k += n4 // NUMBERS_PER_ELEMENT
+                v1.replicas = l3 = []
+                for a1 in range(0, n4, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l3 += unpack_from(f">{min(n4 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n4 * 4
             n5, = R_i(b, o)
             o += 4
@@ -776,7 +893,12 @@ def _read_request_3(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n5 < INT32S_BELOW:
                 v1.adding_replicas = list(READ_INT32S[n5](b, o))
             else:
-                v1.adding_replicas = list(unpack_from(f">{n5}i", b, o))
+                k += n5 // NUMBERS_PER_ELEMENT
+                v1.adding_replicas = l4 = []
+                for a2 in range(0, n5, NUMBERS_PER_SLICE):
+                    if a2:
+                        yield k
+                    l4 += unpack_from(f">{min(n5 - a2, NUMBERS_PER_SLICE)}i", b, o + a2 * 4)
             o += n5 * 4
             n6, = R_i(b, o)
             o += 4
@@ -785,20 +907,32 @@ def _read_request_3(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n6 < INT32S_BELOW:
                 v1.removing_replicas = list(READ_INT32S[n6](b, o))
             else:
-                v1.removing_replicas = list(unpack_from(f">{n6}i", b, o))
+                k += n6 // NUMBERS_PER_ELEMENT
+                v1.removing_replicas = l5 = []
+                for a3 in range(0, n6, NUMBERS_PER_SLICE):
+                    if a3:
+                        yield k
+                    l5 += unpack_from(f">{min(n6 - a3, NUMBERS_PER_SLICE)}i", b, o + a3 * 4)
             o += n6 * 4
             v1.leader_recovery_state = 0
             v1.is_new, = R_t(b, o)
             o += 1
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_states = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topic_states = l0
     n7, = R_i(b, o)
     o += 4
     if n7 < 0 or n7 * 10 > end - o:
         too_many('live_leaders', n7, end - o)
-    l2 = []
+    k += n7
+    l6 = []
     for _ in range(n7):
         v2 = new(LeaderAndIsrLiveLeader)
         v2.broker_id, n8 = R_ih(b, o)
@@ -811,14 +945,18 @@ def _read_request_3(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             negative_length('live_leaders[].host_name', n8)
         v2.port, = R_i(b, o)
         o += 4
-        l2.append(v2)
-    m.live_leaders = l2
+        l6.append(v2)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
+    m.live_leaders = l6
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: LeaderAndIsrRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.is_kraft_controller:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
@@ -867,6 +1005,14 @@ def _write_request_3(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             n3 = len(s7)
             add(INT32S[n3](n3, *s7) if n3 < INT32S_BELOW else write_int32s(s7, False))
             add(W_t(v1.is_new))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s8 = m.live_leaders
     if s8 is None:
         null_not_allowed('live_leaders')
@@ -879,9 +1025,16 @@ def _write_request_3(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         add(W_ih(v2.broker_id, len(s10)))
         add(s10)
         add(W_i(v2.port))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_4(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
+def _read_request_4(b: memoryview, o: int) -> Iterator[int | tuple[LeaderAndIsrRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(LeaderAndIsrRequest)
     m.is_kraft_controller = False
@@ -894,6 +1047,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topic_states', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(LeaderAndIsrTopicState)
@@ -917,6 +1071,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         n2 -= 1
         if n2 < 0 or n2 * 26 > end - o:
             too_many('topic_states[].partition_states', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(LeaderAndIsrPartitionState)
@@ -931,7 +1086,12 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n3 < INT32S_BELOW:
                 v1.isr = list(READ_INT32S[n3](b, o))
             else:
-                v1.isr = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.isr = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             v1.partition_epoch, n4 = R_iB(b, o)
             o += 5
@@ -943,7 +1103,12 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n4 < INT32S_BELOW:
                 v1.replicas = list(READ_INT32S[n4](b, o))
             else:
-                v1.replicas = list(unpack_from(f">{n4}i", b, o))
+                k += n4 // NUMBERS_PER_ELEMENT
+                v1.replicas = l3 = []
+                for a1 in range(0, n4, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l3 += unpack_from(f">{min(n4 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n4 * 4
             n5 = b[o]
             o += 1
@@ -955,7 +1120,12 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n5 < INT32S_BELOW:
                 v1.adding_replicas = list(READ_INT32S[n5](b, o))
             else:
-                v1.adding_replicas = list(unpack_from(f">{n5}i", b, o))
+                k += n5 // NUMBERS_PER_ELEMENT
+                v1.adding_replicas = l4 = []
+                for a2 in range(0, n5, NUMBERS_PER_SLICE):
+                    if a2:
+                        yield k
+                    l4 += unpack_from(f">{min(n5 - a2, NUMBERS_PER_SLICE)}i", b, o + a2 * 4)
             o += n5 * 4
             n6 = b[o]
             o += 1
@@ -967,7 +1137,12 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n6 < INT32S_BELOW:
                 v1.removing_replicas = list(READ_INT32S[n6](b, o))
             else:
-                v1.removing_replicas = list(unpack_from(f">{n6}i", b, o))
+                k += n6 // NUMBERS_PER_ELEMENT
+                v1.removing_replicas = l5 = []
+                for a3 in range(0, n6, NUMBERS_PER_SLICE):
+                    if a3:
+                        yield k
+                    l5 += unpack_from(f">{min(n6 - a3, NUMBERS_PER_SLICE)}i", b, o + a3 * 4)
             o += n6 * 4
             v1.leader_recovery_state = 0
             v1.is_new, t0 = R_tB(b, o)
@@ -977,6 +1152,9 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_states = l1
         t1 = b[o]
         o += 1
@@ -985,6 +1163,9 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topic_states = l0
     n7 = b[o]
     o += 1
@@ -993,7 +1174,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
     n7 -= 1
     if n7 < 0 or n7 * 10 > end - o:
         too_many('live_leaders', n7, end - o)
-    l2 = []
+    k += n7
+    l6 = []
     for _ in range(n7):
         v2 = new(LeaderAndIsrLiveLeader)
         v2.broker_id, n8 = R_iB(b, o)
@@ -1014,8 +1196,11 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             t2, o = read_uvarint_rest(b, o, t2)
         if t2:
             o = skip_tags(b, o, t2)
-        l2.append(v2)
-    m.live_leaders = l2
+        l6.append(v2)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
+    m.live_leaders = l6
     t3 = b[o]
     o += 1
     if t3 > 127:
@@ -1024,10 +1209,11 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_4(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
+def _write_request_4(m: LeaderAndIsrRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.is_kraft_controller:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
@@ -1080,7 +1266,15 @@ def _write_request_4(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             n6 = len(s7)
             add(COMPACT_INT32S[n6](n6 + 1, *s7) if n6 < INT32S_BELOW else write_int32s(s7, True))
             add(W_tx(v1.is_new))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s8 = m.live_leaders
     if s8 is None:
         null_not_allowed('live_leaders')
@@ -1096,10 +1290,17 @@ def _write_request_4(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         add(UVARINT[n8] if n8 < 128 else write_string_length(n8, 'live_leaders[].host_name'))
         add(s10)
         add(W_ix(v2.port))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_5(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
+def _read_request_5(b: memoryview, o: int) -> Iterator[int | tuple[LeaderAndIsrRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(LeaderAndIsrRequest)
     m.is_kraft_controller = False
@@ -1111,6 +1312,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 19 > end - o:
         too_many('topic_states', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(LeaderAndIsrTopicState)
@@ -1133,6 +1335,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         n2 -= 1
         if n2 < 0 or n2 * 26 > end - o:
             too_many('topic_states[].partition_states', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(LeaderAndIsrPartitionState)
@@ -1147,7 +1350,12 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n3 < INT32S_BELOW:
                 v1.isr = list(READ_INT32S[n3](b, o))
             else:
-                v1.isr = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.isr = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             v1.partition_epoch, n4 = R_iB(b, o)
             o += 5
@@ -1159,7 +1367,12 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n4 < INT32S_BELOW:
                 v1.replicas = list(READ_INT32S[n4](b, o))
             else:
-                v1.replicas = list(unpack_from(f">{n4}i", b, o))
+                k += n4 // NUMBERS_PER_ELEMENT
+                v1.replicas = l3 = []
+                for a1 in range(0, n4, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l3 += unpack_from(f">{min(n4 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n4 * 4
             n5 = b[o]
             o += 1
@@ -1171,7 +1384,12 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n5 < INT32S_BELOW:
                 v1.adding_replicas = list(READ_INT32S[n5](b, o))
             else:
-                v1.adding_replicas = list(unpack_from(f">{n5}i", b, o))
+                k += n5 // NUMBERS_PER_ELEMENT
+                v1.adding_replicas = l4 = []
+                for a2 in range(0, n5, NUMBERS_PER_SLICE):
+                    if a2:
+                        yield k
+                    l4 += unpack_from(f">{min(n5 - a2, NUMBERS_PER_SLICE)}i", b, o + a2 * 4)
             o += n5 * 4
             n6 = b[o]
             o += 1
@@ -1183,7 +1401,12 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n6 < INT32S_BELOW:
                 v1.removing_replicas = list(READ_INT32S[n6](b, o))
             else:
-                v1.removing_replicas = list(unpack_from(f">{n6}i", b, o))
+                k += n6 // NUMBERS_PER_ELEMENT
+                v1.removing_replicas = l5 = []
+                for a3 in range(0, n6, NUMBERS_PER_SLICE):
+                    if a3:
+                        yield k
+                    l5 += unpack_from(f">{min(n6 - a3, NUMBERS_PER_SLICE)}i", b, o + a3 * 4)
             o += n6 * 4
             v1.leader_recovery_state = 0
             v1.is_new, t0 = R_tB(b, o)
@@ -1193,6 +1416,9 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_states = l1
         t1 = b[o]
         o += 1
@@ -1201,6 +1427,9 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topic_states = l0
     n7 = b[o]
     o += 1
@@ -1209,7 +1438,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
     n7 -= 1
     if n7 < 0 or n7 * 10 > end - o:
         too_many('live_leaders', n7, end - o)
-    l2 = []
+    k += n7
+    l6 = []
     for _ in range(n7):
         v2 = new(LeaderAndIsrLiveLeader)
         v2.broker_id, n8 = R_iB(b, o)
@@ -1230,8 +1460,11 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             t2, o = read_uvarint_rest(b, o, t2)
         if t2:
             o = skip_tags(b, o, t2)
-        l2.append(v2)
-    m.live_leaders = l2
+        l6.append(v2)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
+    m.live_leaders = l6
     t3 = b[o]
     o += 1
     if t3 > 127:
@@ -1240,10 +1473,11 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_5(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
+def _write_request_5(m: LeaderAndIsrRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.is_kraft_controller:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
@@ -1295,7 +1529,15 @@ def _write_request_5(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             n6 = len(s7)
             add(COMPACT_INT32S[n6](n6 + 1, *s7) if n6 < INT32S_BELOW else write_int32s(s7, True))
             add(W_tx(v1.is_new))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s8 = m.live_leaders
     if s8 is None:
         null_not_allowed('live_leaders')
@@ -1311,10 +1553,17 @@ def _write_request_5(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         add(UVARINT[n8] if n8 < 128 else write_string_length(n8, 'live_leaders[].host_name'))
         add(s10)
         add(W_ix(v2.port))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_6(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
+def _read_request_6(b: memoryview, o: int) -> Iterator[int | tuple[LeaderAndIsrRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(LeaderAndIsrRequest)
     m.is_kraft_controller = False
@@ -1326,6 +1575,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 19 > end - o:
         too_many('topic_states', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(LeaderAndIsrTopicState)
@@ -1348,6 +1598,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         n2 -= 1
         if n2 < 0 or n2 * 27 > end - o:
             too_many('topic_states[].partition_states', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(LeaderAndIsrPartitionState)
@@ -1362,7 +1613,12 @@ def _read_request_6(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n3 < INT32S_BELOW:
                 v1.isr = list(READ_INT32S[n3](b, o))
             else:
-                v1.isr = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.isr = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             v1.partition_epoch, n4 = R_iB(b, o)
             o += 5
@@ -1374,7 +1630,12 @@ def _read_request_6(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n4 < INT32S_BELOW:
                 v1.replicas = list(READ_INT32S[n4](b, o))
             else:
-                v1.replicas = list(unpack_from(f">{n4}i", b, o))
+                k += n4 // NUMBERS_PER_ELEMENT
+                v1.replicas = l3 = []
+                for a1 in range(0, n4, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l3 += unpack_from(f">{min(n4 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n4 * 4
             n5 = b[o]
             o += 1
@@ -1386,7 +1647,12 @@ def _read_request_6(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n5 < INT32S_BELOW:
                 v1.adding_replicas = list(READ_INT32S[n5](b, o))
             else:
-                v1.adding_replicas = list(unpack_from(f">{n5}i", b, o))
+                k += n5 // NUMBERS_PER_ELEMENT
+                v1.adding_replicas = l4 = []
+                for a2 in range(0, n5, NUMBERS_PER_SLICE):
+                    if a2:
+                        yield k
+                    l4 += unpack_from(f">{min(n5 - a2, NUMBERS_PER_SLICE)}i", b, o + a2 * 4)
             o += n5 * 4
             n6 = b[o]
             o += 1
@@ -1398,7 +1664,12 @@ def _read_request_6(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n6 < INT32S_BELOW:
                 v1.removing_replicas = list(READ_INT32S[n6](b, o))
             else:
-                v1.removing_replicas = list(unpack_from(f">{n6}i", b, o))
+                k += n6 // NUMBERS_PER_ELEMENT
+                v1.removing_replicas = l5 = []
+                for a3 in range(0, n6, NUMBERS_PER_SLICE):
+                    if a3:
+                        yield k
+                    l5 += unpack_from(f">{min(n6 - a3, NUMBERS_PER_SLICE)}i", b, o + a3 * 4)
             o += n6 * 4
             v1.is_new, v1.leader_recovery_state, t0 = R_tbB(b, o)
             o += 3
@@ -1407,6 +1678,9 @@ def _read_request_6(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_states = l1
         t1 = b[o]
         o += 1
@@ -1415,6 +1689,9 @@ def _read_request_6(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topic_states = l0
     n7 = b[o]
     o += 1
@@ -1423,7 +1700,8 @@ def _read_request_6(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
     n7 -= 1
     if n7 < 0 or n7 * 10 > end - o:
         too_many('live_leaders', n7, end - o)
-    l2 = []
+    k += n7
+    l6 = []
     for _ in range(n7):
         v2 = new(LeaderAndIsrLiveLeader)
         v2.broker_id, n8 = R_iB(b, o)
@@ -1444,8 +1722,11 @@ def _read_request_6(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             t2, o = read_uvarint_rest(b, o, t2)
         if t2:
             o = skip_tags(b, o, t2)
-        l2.append(v2)
-    m.live_leaders = l2
+        l6.append(v2)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
+    m.live_leaders = l6
     t3 = b[o]
     o += 1
     if t3 > 127:
@@ -1454,10 +1735,11 @@ def _read_request_6(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_6(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
+def _write_request_6(m: LeaderAndIsrRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.is_kraft_controller:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
@@ -1507,7 +1789,15 @@ def _write_request_6(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             n6 = len(s7)
             add(COMPACT_INT32S[n6](n6 + 1, *s7) if n6 < INT32S_BELOW else write_int32s(s7, True))
             add(W_tbx(v1.is_new, v1.leader_recovery_state))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s8 = m.live_leaders
     if s8 is None:
         null_not_allowed('live_leaders')
@@ -1523,10 +1813,17 @@ def _write_request_6(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         add(UVARINT[n8] if n8 < 128 else write_string_length(n8, 'live_leaders[].host_name'))
         add(s10)
         add(W_ix(v2.port))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_7(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
+def _read_request_7(b: memoryview, o: int) -> Iterator[int | tuple[LeaderAndIsrRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(LeaderAndIsrRequest)
     m.ungrouped_partition_states = []
@@ -1537,6 +1834,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 19 > end - o:
         too_many('topic_states', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(LeaderAndIsrTopicState)
@@ -1559,6 +1857,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         n2 -= 1
         if n2 < 0 or n2 * 27 > end - o:
             too_many('topic_states[].partition_states', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(LeaderAndIsrPartitionState)
@@ -1573,7 +1872,12 @@ def _read_request_7(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n3 < INT32S_BELOW:
                 v1.isr = list(READ_INT32S[n3](b, o))
             else:
-                v1.isr = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.isr = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             v1.partition_epoch, n4 = R_iB(b, o)
             o += 5
@@ -1585,7 +1889,12 @@ def _read_request_7(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n4 < INT32S_BELOW:
                 v1.replicas = list(READ_INT32S[n4](b, o))
             else:
-                v1.replicas = list(unpack_from(f">{n4}i", b, o))
+                k += n4 // NUMBERS_PER_ELEMENT
+                v1.replicas = l3 = []
+                for a1 in range(0, n4, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l3 += unpack_from(f">{min(n4 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n4 * 4
             n5 = b[o]
             o += 1
@@ -1597,7 +1906,12 @@ def _read_request_7(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n5 < INT32S_BELOW:
                 v1.adding_replicas = list(READ_INT32S[n5](b, o))
             else:
-                v1.adding_replicas = list(unpack_from(f">{n5}i", b, o))
+                k += n5 // NUMBERS_PER_ELEMENT
+                v1.adding_replicas = l4 = []
+                for a2 in range(0, n5, NUMBERS_PER_SLICE):
+                    if a2:
+                        yield k
+                    l4 += unpack_from(f">{min(n5 - a2, NUMBERS_PER_SLICE)}i", b, o + a2 * 4)
             o += n5 * 4
             n6 = b[o]
             o += 1
@@ -1609,7 +1923,12 @@ def _read_request_7(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if n6 < INT32S_BELOW:
                 v1.removing_replicas = list(READ_INT32S[n6](b, o))
             else:
-                v1.removing_replicas = list(unpack_from(f">{n6}i", b, o))
+                k += n6 // NUMBERS_PER_ELEMENT
+                v1.removing_replicas = l5 = []
+                for a3 in range(0, n6, NUMBERS_PER_SLICE):
+                    if a3:
+                        yield k
+                    l5 += unpack_from(f">{min(n6 - a3, NUMBERS_PER_SLICE)}i", b, o + a3 * 4)
             o += n6 * 4
             v1.is_new, v1.leader_recovery_state, t0 = R_tbB(b, o)
             o += 3
@@ -1618,6 +1937,9 @@ def _read_request_7(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_states = l1
         t1 = b[o]
         o += 1
@@ -1626,6 +1948,9 @@ def _read_request_7(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topic_states = l0
     n7 = b[o]
     o += 1
@@ -1634,7 +1959,8 @@ def _read_request_7(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
     n7 -= 1
     if n7 < 0 or n7 * 10 > end - o:
         too_many('live_leaders', n7, end - o)
-    l2 = []
+    k += n7
+    l6 = []
     for _ in range(n7):
         v2 = new(LeaderAndIsrLiveLeader)
         v2.broker_id, n8 = R_iB(b, o)
@@ -1655,8 +1981,11 @@ def _read_request_7(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             t2, o = read_uvarint_rest(b, o, t2)
         if t2:
             o = skip_tags(b, o, t2)
-        l2.append(v2)
-    m.live_leaders = l2
+        l6.append(v2)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
+    m.live_leaders = l6
     t3 = b[o]
     o += 1
     if t3 > 127:
@@ -1665,10 +1994,11 @@ def _read_request_7(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_7(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
+def _write_request_7(m: LeaderAndIsrRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.ungrouped_partition_states:
         not_in_version('ungrouped_partition_states', m.ungrouped_partition_states)
@@ -1716,7 +2046,15 @@ def _write_request_7(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             n6 = len(s7)
             add(COMPACT_INT32S[n6](n6 + 1, *s7) if n6 < INT32S_BELOW else write_int32s(s7, True))
             add(W_tbx(v1.is_new, v1.leader_recovery_state))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s8 = m.live_leaders
     if s8 is None:
         null_not_allowed('live_leaders')
@@ -1732,7 +2070,12 @@ def _write_request_7(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         add(UVARINT[n8] if n8 < 128 else write_string_length(n8, 'live_leaders[].host_name'))
         add(s10)
         add(W_ix(v2.port))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2, _read_request_3, _read_request_4, _read_request_5, _read_request_6, _read_request_7,)
@@ -1746,7 +2089,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("LeaderAndIsrRequest", version, error) from error
 
@@ -1758,7 +2103,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> LeaderAnd
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("LeaderAndIsrRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[LeaderAndIsrRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 7:
+        raise UnsupportedVersionError(4, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("LeaderAndIsrRequest", version, error) from error
 
@@ -1770,7 +2129,8 @@ def write_request(version: int, request: LeaderAndIsrRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("LeaderAndIsrRequest", version, error) from error
     if parts:
@@ -1778,13 +2138,16 @@ def write_request(version: int, request: LeaderAndIsrRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[LeaderAndIsrResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[LeaderAndIsrResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(LeaderAndIsrResponse)
     m.error_code, n0 = R_hi(b, o)
     o += 6
     if n0 < 0 or n0 * 8 > end - o:
         too_many('partition_errors', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(LeaderAndIsrPartitionError)
@@ -1799,14 +2162,18 @@ def _read_response_0(b: memoryview, o: int) -> tuple[LeaderAndIsrResponse, int]:
         v0.partition_index, v0.error_code = R_ih(b, o)
         o += 6
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.partition_errors = l0
     m.topics = []
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: LeaderAndIsrResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: LeaderAndIsrResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.topics:
         not_in_version('topics', m.topics)
@@ -1822,9 +2189,16 @@ def _write_response_0(m: LeaderAndIsrResponse, parts: list, chunks: list) -> Non
         add(W_h(len(s2)))
         add(s2)
         add(W_ih(v0.partition_index, v0.error_code))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_4(b: memoryview, o: int) -> tuple[LeaderAndIsrResponse, int]:
+def _read_response_4(b: memoryview, o: int) -> Iterator[int | tuple[LeaderAndIsrResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(LeaderAndIsrResponse)
     m.error_code, n0 = R_hB(b, o)
@@ -1834,6 +2208,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[LeaderAndIsrResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 8 > end - o:
         too_many('partition_errors', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(LeaderAndIsrPartitionError)
@@ -1856,6 +2231,9 @@ def _read_response_4(b: memoryview, o: int) -> tuple[LeaderAndIsrResponse, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.partition_errors = l0
     m.topics = []
     t1 = b[o]
@@ -1866,10 +2244,11 @@ def _read_response_4(b: memoryview, o: int) -> tuple[LeaderAndIsrResponse, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_4(m: LeaderAndIsrResponse, parts: list, chunks: list) -> None:
+def _write_response_4(m: LeaderAndIsrResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.topics:
         not_in_version('topics', m.topics)
@@ -1888,10 +2267,17 @@ def _write_response_4(m: LeaderAndIsrResponse, parts: list, chunks: list) -> Non
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'partition_errors[].topic_name'))
         add(s2)
         add(W_ihx(v0.partition_index, v0.error_code))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_5(b: memoryview, o: int) -> tuple[LeaderAndIsrResponse, int]:
+def _read_response_5(b: memoryview, o: int) -> Iterator[int | tuple[LeaderAndIsrResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(LeaderAndIsrResponse)
     m.partition_errors = []
@@ -1902,6 +2288,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[LeaderAndIsrResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 18 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(LeaderAndIsrTopicError)
@@ -1912,17 +2299,29 @@ def _read_response_5(b: memoryview, o: int) -> tuple[LeaderAndIsrResponse, int]:
         n1 -= 1
         if n1 < 0 or n1 * 7 > end - o:
             too_many('topics[].partition_errors', n1, end - o)
+        k += n1
         l1 = []
-        for r0 in I_ihB(b[o : o + n1 * 7]):
-            v1 = new(LeaderAndIsrPartitionError)
-            v1.partition_index, v1.error_code, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            v1.topic_name = ''
-            l1.append(v1)
+        a0 = o
+        e0 = o + n1 * 7
+        while o < e0:
+            q0 = e0 if e0 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 7 * 7
+            for r0 in I_ihB(b[o:q0]):
+                v1 = new(LeaderAndIsrPartitionError)
+                v1.partition_index, v1.error_code, t0 = r0
+                if t0:
+                    break
+                v1.topic_name = ''
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n1 * 7
             n1 = 0
         for _ in range(n1):
             v2 = new(LeaderAndIsrPartitionError)
@@ -1934,6 +2333,9 @@ def _read_response_5(b: memoryview, o: int) -> tuple[LeaderAndIsrResponse, int]:
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_errors = l1
         t2 = b[o]
         o += 1
@@ -1942,6 +2344,9 @@ def _read_response_5(b: memoryview, o: int) -> tuple[LeaderAndIsrResponse, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t3 = b[o]
     o += 1
@@ -1951,10 +2356,11 @@ def _read_response_5(b: memoryview, o: int) -> tuple[LeaderAndIsrResponse, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_5(m: LeaderAndIsrResponse, parts: list, chunks: list) -> None:
+def _write_response_5(m: LeaderAndIsrResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.partition_errors:
         not_in_version('partition_errors', m.partition_errors)
@@ -1973,8 +2379,17 @@ def _write_response_5(m: LeaderAndIsrResponse, parts: list, chunks: list) -> Non
         add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
         for v1 in s1:
             add(W_ihx(v1.partition_index, v1.error_code))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_0, _read_response_0, _read_response_4, _read_response_5, _read_response_5, _read_response_5,)
@@ -1988,7 +2403,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("LeaderAndIsrResponse", version, error) from error
 
@@ -2000,7 +2417,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> LeaderAn
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("LeaderAndIsrResponse", version, error) from error
 
@@ -2012,9 +2431,25 @@ def write_response(version: int, response: LeaderAndIsrResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("LeaderAndIsrResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: LeaderAndIsrResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 7:
+        raise UnsupportedVersionError(4, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("LeaderAndIsrResponse", version, error) from error

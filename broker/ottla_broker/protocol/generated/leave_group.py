@@ -26,9 +26,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -186,7 +189,7 @@ class LeaveGroupResponse:
         return f"LeaveGroupResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, members={self.members!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[LeaveGroupRequest, int]]:
     end = len(b)
     m = new(LeaveGroupRequest)
     n0, = R_h(b, o)
@@ -208,10 +211,10 @@ def _read_request_0(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
     m.members = []
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: LeaveGroupRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.members:
         not_in_version('members', m.members)
@@ -227,9 +230,12 @@ def _write_request_0(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
     s3 = s2.encode()
     add(W_h(len(s3)))
     add(s3)
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[LeaveGroupRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(LeaveGroupRequest)
     n0, = R_h(b, o)
@@ -245,6 +251,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
     o += 4
     if n1 < 0 or n1 * 4 > end - o:
         too_many('members', n1, end - o)
+    k += n1
     l0 = []
     for _ in range(n1):
         v0 = new(MemberIdentity)
@@ -268,13 +275,17 @@ def _read_request_3(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
             negative_length('members[].group_instance_id', n3)
         v0.reason = None
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.members = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: LeaveGroupRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.member_id:
         not_in_version('member_id', m.member_id)
@@ -302,9 +313,16 @@ def _write_request_3(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
             s6 = s5.encode()
             add(W_h(len(s6)))
             add(s6)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_4(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
+def _read_request_4(b: memoryview, o: int) -> Iterator[int | tuple[LeaveGroupRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(LeaveGroupRequest)
     n0 = b[o]
@@ -327,6 +345,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
     n1 -= 1
     if n1 < 0 or n1 * 3 > end - o:
         too_many('members', n1, end - o)
+    k += n1
     l0 = []
     for _ in range(n1):
         v0 = new(MemberIdentity)
@@ -362,6 +381,9 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.members = l0
     t1 = b[o]
     o += 1
@@ -371,10 +393,11 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_4(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
+def _write_request_4(m: LeaveGroupRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.member_id:
         not_in_version('member_id', m.member_id)
@@ -407,10 +430,17 @@ def _write_request_4(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
             add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'members[].group_instance_id'))
             add(s6)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_5(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
+def _read_request_5(b: memoryview, o: int) -> Iterator[int | tuple[LeaveGroupRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(LeaveGroupRequest)
     n0 = b[o]
@@ -433,6 +463,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
     n1 -= 1
     if n1 < 0 or n1 * 4 > end - o:
         too_many('members', n1, end - o)
+    k += n1
     l0 = []
     for _ in range(n1):
         v0 = new(MemberIdentity)
@@ -479,6 +510,9 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.members = l0
     t1 = b[o]
     o += 1
@@ -488,10 +522,11 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_5(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
+def _write_request_5(m: LeaveGroupRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.member_id:
         not_in_version('member_id', m.member_id)
@@ -532,7 +567,12 @@ def _write_request_5(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
             add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'members[].reason'))
             add(s8)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_0, _read_request_3, _read_request_4, _read_request_5,)
@@ -546,7 +586,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("LeaveGroupRequest", version, error) from error
 
@@ -558,7 +600,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> LeaveGrou
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("LeaveGroupRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[LeaveGroupRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(13, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("LeaveGroupRequest", version, error) from error
 
@@ -570,7 +626,8 @@ def write_request(version: int, request: LeaveGroupRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("LeaveGroupRequest", version, error) from error
     if parts:
@@ -578,7 +635,7 @@ def write_request(version: int, request: LeaveGroupRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[LeaveGroupResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[LeaveGroupResponse, int]]:
     end = len(b)
     m = new(LeaveGroupResponse)
     m.throttle_time_ms = 0
@@ -587,17 +644,18 @@ def _read_response_0(b: memoryview, o: int) -> tuple[LeaveGroupResponse, int]:
     o += 2
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: LeaveGroupResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: LeaveGroupResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.members:
         not_in_version('members', m.members)
     add(W_h(m.error_code))
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[LeaveGroupResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[LeaveGroupResponse, int]]:
     end = len(b)
     m = new(LeaveGroupResponse)
     m.members = []
@@ -605,23 +663,27 @@ def _read_response_1(b: memoryview, o: int) -> tuple[LeaveGroupResponse, int]:
     o += 6
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: LeaveGroupResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: LeaveGroupResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.members:
         not_in_version('members', m.members)
     add(W_ih(m.throttle_time_ms, m.error_code))
+    yield
 
 
-def _read_response_3(b: memoryview, o: int) -> tuple[LeaveGroupResponse, int]:
+def _read_response_3(b: memoryview, o: int) -> Iterator[int | tuple[LeaveGroupResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(LeaveGroupResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihi(b, o)
     o += 10
     if n0 < 0 or n0 * 6 > end - o:
         too_many('members', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(MemberResponse)
@@ -646,13 +708,17 @@ def _read_response_3(b: memoryview, o: int) -> tuple[LeaveGroupResponse, int]:
         v0.error_code, = R_h(b, o)
         o += 2
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.members = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_3(m: LeaveGroupResponse, parts: list, chunks: list) -> None:
+def _write_response_3(m: LeaveGroupResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.members
     if s0 is None:
@@ -673,9 +739,16 @@ def _write_response_3(m: LeaveGroupResponse, parts: list, chunks: list) -> None:
             add(W_h(len(s4)))
             add(s4)
             add(W_h(v0.error_code))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_4(b: memoryview, o: int) -> tuple[LeaveGroupResponse, int]:
+def _read_response_4(b: memoryview, o: int) -> Iterator[int | tuple[LeaveGroupResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(LeaveGroupResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -685,6 +758,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[LeaveGroupResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 5 > end - o:
         too_many('members', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(MemberResponse)
@@ -719,6 +793,9 @@ def _read_response_4(b: memoryview, o: int) -> tuple[LeaveGroupResponse, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.members = l0
     t1 = b[o]
     o += 1
@@ -728,10 +805,11 @@ def _read_response_4(b: memoryview, o: int) -> tuple[LeaveGroupResponse, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_4(m: LeaveGroupResponse, parts: list, chunks: list) -> None:
+def _write_response_4(m: LeaveGroupResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.members
     if s0 is None:
@@ -757,7 +835,12 @@ def _write_response_4(m: LeaveGroupResponse, parts: list, chunks: list) -> None:
             add(s4)
             add(W_h(v0.error_code))
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_1, _read_response_3, _read_response_4, _read_response_4,)
@@ -771,7 +854,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("LeaveGroupResponse", version, error) from error
 
@@ -783,7 +868,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> LeaveGro
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("LeaveGroupResponse", version, error) from error
 
@@ -795,9 +882,25 @@ def write_response(version: int, response: LeaveGroupResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("LeaveGroupResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: LeaveGroupResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(13, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("LeaveGroupResponse", version, error) from error

@@ -14,9 +14,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -113,7 +116,7 @@ class ListClientMetricsResourcesResponse:
         return f"ListClientMetricsResourcesResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, client_metrics_resources={self.client_metrics_resources!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[ListClientMetricsResourcesRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[ListClientMetricsResourcesRequest, int]]:
     end = len(b)
     m = new(ListClientMetricsResourcesRequest)
     t0 = b[o]
@@ -124,12 +127,13 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ListClientMetricsResourcesRe
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: ListClientMetricsResourcesRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: ListClientMetricsResourcesRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0,)
@@ -143,7 +147,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ListClientMetricsResourcesRequest", version, error) from error
 
@@ -155,7 +161,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> ListClien
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("ListClientMetricsResourcesRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[ListClientMetricsResourcesRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(74, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("ListClientMetricsResourcesRequest", version, error) from error
 
@@ -167,7 +187,8 @@ def write_request(version: int, request: ListClientMetricsResourcesRequest) -> l
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ListClientMetricsResourcesRequest", version, error) from error
     if parts:
@@ -175,7 +196,9 @@ def write_request(version: int, request: ListClientMetricsResourcesRequest) -> l
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[ListClientMetricsResourcesResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[ListClientMetricsResourcesResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListClientMetricsResourcesResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -185,6 +208,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListClientMetricsResourcesR
     n0 -= 1
     if n0 < 0 or n0 * 2 > end - o:
         too_many('client_metrics_resources', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ClientMetricsResource)
@@ -207,6 +231,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListClientMetricsResourcesR
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.client_metrics_resources = l0
     t1 = b[o]
     o += 1
@@ -216,10 +243,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListClientMetricsResourcesR
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: ListClientMetricsResourcesResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: ListClientMetricsResourcesResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.client_metrics_resources
     if s0 is None:
@@ -236,7 +264,12 @@ def _write_response_0(m: ListClientMetricsResourcesResponse, parts: list, chunks
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'client_metrics_resources[].name'))
         add(s2)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0,)
@@ -250,7 +283,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ListClientMetricsResourcesResponse", version, error) from error
 
@@ -262,7 +297,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> ListClie
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ListClientMetricsResourcesResponse", version, error) from error
 
@@ -274,9 +311,25 @@ def write_response(version: int, response: ListClientMetricsResourcesResponse) -
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ListClientMetricsResourcesResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: ListClientMetricsResourcesResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(74, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("ListClientMetricsResourcesResponse", version, error) from error

@@ -21,9 +21,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -147,24 +150,25 @@ class ListGroupsResponse:
         return f"ListGroupsResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, groups={self.groups!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[ListGroupsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[ListGroupsRequest, int]]:
     end = len(b)
     m = new(ListGroupsRequest)
     m.states_filter = []
     m.types_filter = []
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: ListGroupsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: ListGroupsRequest, parts: list, chunks: list) -> Iterator[None]:
     if m.states_filter:
         not_in_version('states_filter', m.states_filter)
     if m.types_filter:
         not_in_version('types_filter', m.types_filter)
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[ListGroupsRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[ListGroupsRequest, int]]:
     end = len(b)
     m = new(ListGroupsRequest)
     m.states_filter = []
@@ -177,19 +181,22 @@ def _read_request_3(b: memoryview, o: int) -> tuple[ListGroupsRequest, int]:
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: ListGroupsRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: ListGroupsRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     if m.states_filter:
         not_in_version('states_filter', m.states_filter)
     if m.types_filter:
         not_in_version('types_filter', m.types_filter)
     add(b"\0")
+    yield
 
 
-def _read_request_4(b: memoryview, o: int) -> tuple[ListGroupsRequest, int]:
+def _read_request_4(b: memoryview, o: int) -> Iterator[int | tuple[ListGroupsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListGroupsRequest)
     n0 = b[o]
@@ -199,6 +206,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[ListGroupsRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 > end - o:
         too_many('states_filter', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1 = b[o]
@@ -214,6 +222,9 @@ def _read_request_4(b: memoryview, o: int) -> tuple[ListGroupsRequest, int]:
         else:
             negative_length('states_filter[]', -1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.states_filter = l0
     m.types_filter = []
     t0 = b[o]
@@ -224,10 +235,11 @@ def _read_request_4(b: memoryview, o: int) -> tuple[ListGroupsRequest, int]:
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_4(m: ListGroupsRequest, parts: list, chunks: list) -> None:
+def _write_request_4(m: ListGroupsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.types_filter:
         not_in_version('types_filter', m.types_filter)
@@ -244,10 +256,17 @@ def _write_request_4(m: ListGroupsRequest, parts: list, chunks: list) -> None:
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'states_filter[]'))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_5(b: memoryview, o: int) -> tuple[ListGroupsRequest, int]:
+def _read_request_5(b: memoryview, o: int) -> Iterator[int | tuple[ListGroupsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListGroupsRequest)
     n0 = b[o]
@@ -257,6 +276,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[ListGroupsRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 > end - o:
         too_many('states_filter', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1 = b[o]
@@ -272,6 +292,9 @@ def _read_request_5(b: memoryview, o: int) -> tuple[ListGroupsRequest, int]:
         else:
             negative_length('states_filter[]', -1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.states_filter = l0
     n2 = b[o]
     o += 1
@@ -280,6 +303,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[ListGroupsRequest, int]:
     n2 -= 1
     if n2 < 0 or n2 > end - o:
         too_many('types_filter', n2, end - o)
+    k += n2
     l1 = []
     for _ in range(n2):
         n3 = b[o]
@@ -295,6 +319,9 @@ def _read_request_5(b: memoryview, o: int) -> tuple[ListGroupsRequest, int]:
         else:
             negative_length('types_filter[]', -1)
         l1.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.types_filter = l1
     t0 = b[o]
     o += 1
@@ -304,10 +331,11 @@ def _read_request_5(b: memoryview, o: int) -> tuple[ListGroupsRequest, int]:
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_5(m: ListGroupsRequest, parts: list, chunks: list) -> None:
+def _write_request_5(m: ListGroupsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.states_filter
     if s0 is None:
@@ -322,6 +350,10 @@ def _write_request_5(m: ListGroupsRequest, parts: list, chunks: list) -> None:
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'states_filter[]'))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s3 = m.types_filter
     if s3 is None:
         null_not_allowed('types_filter')
@@ -335,7 +367,12 @@ def _write_request_5(m: ListGroupsRequest, parts: list, chunks: list) -> None:
         n3 = len(s5) + 1
         add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'types_filter[]'))
         add(s5)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_0, _read_request_3, _read_request_4, _read_request_5,)
@@ -349,7 +386,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ListGroupsRequest", version, error) from error
 
@@ -361,7 +400,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> ListGroup
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("ListGroupsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[ListGroupsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(16, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("ListGroupsRequest", version, error) from error
 
@@ -373,7 +426,8 @@ def write_request(version: int, request: ListGroupsRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ListGroupsRequest", version, error) from error
     if parts:
@@ -381,7 +435,9 @@ def write_request(version: int, request: ListGroupsRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[ListGroupsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListGroupsResponse)
     m.throttle_time_ms = 0
@@ -389,6 +445,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
     o += 6
     if n0 < 0 or n0 * 4 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ListedGroup)
@@ -411,13 +468,17 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         v0.group_state = ''
         v0.group_type = ''
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: ListGroupsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: ListGroupsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.groups
     if s0 is None:
@@ -436,15 +497,23 @@ def _write_response_0(m: ListGroupsResponse, parts: list, chunks: list) -> None:
         s4 = s3.encode()
         add(W_h(len(s4)))
         add(s4)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[ListGroupsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListGroupsResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihi(b, o)
     o += 10
     if n0 < 0 or n0 * 4 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ListedGroup)
@@ -467,13 +536,17 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         v0.group_state = ''
         v0.group_type = ''
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: ListGroupsResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: ListGroupsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.groups
     if s0 is None:
@@ -492,9 +565,16 @@ def _write_response_1(m: ListGroupsResponse, parts: list, chunks: list) -> None:
         s4 = s3.encode()
         add(W_h(len(s4)))
         add(s4)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_3(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
+def _read_response_3(b: memoryview, o: int) -> Iterator[int | tuple[ListGroupsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListGroupsResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -504,6 +584,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ListedGroup)
@@ -540,6 +621,9 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     t1 = b[o]
     o += 1
@@ -549,10 +633,11 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_3(m: ListGroupsResponse, parts: list, chunks: list) -> None:
+def _write_response_3(m: ListGroupsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.groups
     if s0 is None:
@@ -576,10 +661,17 @@ def _write_response_3(m: ListGroupsResponse, parts: list, chunks: list) -> None:
         add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'groups[].protocol_type'))
         add(s4)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_4(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
+def _read_response_4(b: memoryview, o: int) -> Iterator[int | tuple[ListGroupsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListGroupsResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -589,6 +681,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 4 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ListedGroup)
@@ -636,6 +729,9 @@ def _read_response_4(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     t1 = b[o]
     o += 1
@@ -645,10 +741,11 @@ def _read_response_4(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_4(m: ListGroupsResponse, parts: list, chunks: list) -> None:
+def _write_response_4(m: ListGroupsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.groups
     if s0 is None:
@@ -679,10 +776,17 @@ def _write_response_4(m: ListGroupsResponse, parts: list, chunks: list) -> None:
         add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'groups[].group_state'))
         add(s6)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_5(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
+def _read_response_5(b: memoryview, o: int) -> Iterator[int | tuple[ListGroupsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListGroupsResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -692,6 +796,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 5 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ListedGroup)
@@ -750,6 +855,9 @@ def _read_response_5(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     t1 = b[o]
     o += 1
@@ -759,10 +867,11 @@ def _read_response_5(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_5(m: ListGroupsResponse, parts: list, chunks: list) -> None:
+def _write_response_5(m: ListGroupsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.groups
     if s0 is None:
@@ -800,7 +909,12 @@ def _write_response_5(m: ListGroupsResponse, parts: list, chunks: list) -> None:
         add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'groups[].group_type'))
         add(s8)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_1, _read_response_3, _read_response_4, _read_response_5,)
@@ -814,7 +928,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ListGroupsResponse", version, error) from error
 
@@ -826,7 +942,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> ListGrou
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ListGroupsResponse", version, error) from error
 
@@ -838,9 +956,25 @@ def write_response(version: int, response: ListGroupsResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ListGroupsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: ListGroupsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(16, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("ListGroupsResponse", version, error) from error

@@ -40,9 +40,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, pack, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -284,7 +289,9 @@ class ListOffsetsResponse:
         return f"ListOffsetsResponse(throttle_time_ms={self.throttle_time_ms!r}, topics={self.topics!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[ListOffsetsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListOffsetsRequest)
     m.isolation_level = 0
@@ -292,6 +299,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
     o += 8
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ListOffsetsTopic)
@@ -307,23 +315,34 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         o += 4
         if n2 < 0 or n2 * 16 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iqi(b[o : o + n2 * 16]):
-            v1 = new(ListOffsetsPartition)
-            v1.partition_index, v1.timestamp, v1.max_num_offsets = r0
-            v1.current_leader_epoch = -1
-            l1.append(v1)
-        o += n2 * 16
+        e1 = o + n2 * 16
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 16 * 16
+            for r0 in I_iqi(b[o:q0]):
+                v1 = new(ListOffsetsPartition)
+                v1.partition_index, v1.timestamp, v1.max_num_offsets = r0
+                v1.current_leader_epoch = -1
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.timeout_ms = 0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: ListOffsetsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: ListOffsetsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.isolation_level:
         not_in_version('isolation_level', m.isolation_level)
@@ -344,9 +363,20 @@ def _write_request_0(m: ListOffsetsRequest, parts: list, chunks: list) -> None:
         add(W_i(len(s3)))
         for v1 in s3:
             add(W_iqi(v1.partition_index, v1.timestamp, v1.max_num_offsets))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[ListOffsetsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListOffsetsRequest)
     m.isolation_level = 0
@@ -354,6 +384,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
     o += 8
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ListOffsetsTopic)
@@ -369,24 +400,35 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         o += 4
         if n2 < 0 or n2 * 12 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iq(b[o : o + n2 * 12]):
-            v1 = new(ListOffsetsPartition)
-            v1.partition_index, v1.timestamp = r0
-            v1.current_leader_epoch = -1
-            v1.max_num_offsets = 1
-            l1.append(v1)
-        o += n2 * 12
+        e1 = o + n2 * 12
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 12 * 12
+            for r0 in I_iq(b[o:q0]):
+                v1 = new(ListOffsetsPartition)
+                v1.partition_index, v1.timestamp = r0
+                v1.current_leader_epoch = -1
+                v1.max_num_offsets = 1
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.timeout_ms = 0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: ListOffsetsRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: ListOffsetsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.isolation_level:
         not_in_version('isolation_level', m.isolation_level)
@@ -409,15 +451,27 @@ def _write_request_1(m: ListOffsetsRequest, parts: list, chunks: list) -> None:
             if v1.max_num_offsets != 1:
                 not_in_version('topics[].partitions[].max_num_offsets', v1.max_num_offsets)
             add(W_iq(v1.partition_index, v1.timestamp))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[ListOffsetsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListOffsetsRequest)
     m.replica_id, m.isolation_level, n0 = R_ibi(b, o)
     o += 9
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ListOffsetsTopic)
@@ -433,24 +487,35 @@ def _read_request_2(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         o += 4
         if n2 < 0 or n2 * 12 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iq(b[o : o + n2 * 12]):
-            v1 = new(ListOffsetsPartition)
-            v1.partition_index, v1.timestamp = r0
-            v1.current_leader_epoch = -1
-            v1.max_num_offsets = 1
-            l1.append(v1)
-        o += n2 * 12
+        e1 = o + n2 * 12
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 12 * 12
+            for r0 in I_iq(b[o:q0]):
+                v1 = new(ListOffsetsPartition)
+                v1.partition_index, v1.timestamp = r0
+                v1.current_leader_epoch = -1
+                v1.max_num_offsets = 1
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.timeout_ms = 0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: ListOffsetsRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: ListOffsetsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -471,15 +536,27 @@ def _write_request_2(m: ListOffsetsRequest, parts: list, chunks: list) -> None:
             if v1.max_num_offsets != 1:
                 not_in_version('topics[].partitions[].max_num_offsets', v1.max_num_offsets)
             add(W_iq(v1.partition_index, v1.timestamp))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_4(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
+def _read_request_4(b: memoryview, o: int) -> Iterator[int | tuple[ListOffsetsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListOffsetsRequest)
     m.replica_id, m.isolation_level, n0 = R_ibi(b, o)
     o += 9
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ListOffsetsTopic)
@@ -495,23 +572,34 @@ def _read_request_4(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         o += 4
         if n2 < 0 or n2 * 16 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iiq(b[o : o + n2 * 16]):
-            v1 = new(ListOffsetsPartition)
-            v1.partition_index, v1.current_leader_epoch, v1.timestamp = r0
-            v1.max_num_offsets = 1
-            l1.append(v1)
-        o += n2 * 16
+        e1 = o + n2 * 16
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 16 * 16
+            for r0 in I_iiq(b[o:q0]):
+                v1 = new(ListOffsetsPartition)
+                v1.partition_index, v1.current_leader_epoch, v1.timestamp = r0
+                v1.max_num_offsets = 1
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.timeout_ms = 0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_4(m: ListOffsetsRequest, parts: list, chunks: list) -> None:
+def _write_request_4(m: ListOffsetsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -532,9 +620,20 @@ def _write_request_4(m: ListOffsetsRequest, parts: list, chunks: list) -> None:
             if v1.max_num_offsets != 1:
                 not_in_version('topics[].partitions[].max_num_offsets', v1.max_num_offsets)
             add(W_iiq(v1.partition_index, v1.current_leader_epoch, v1.timestamp))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_6(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
+def _read_request_6(b: memoryview, o: int) -> Iterator[int | tuple[ListOffsetsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListOffsetsRequest)
     m.replica_id, m.isolation_level, n0 = R_ibB(b, o)
@@ -544,6 +643,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ListOffsetsTopic)
@@ -566,17 +666,29 @@ def _read_request_6(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         n2 -= 1
         if n2 < 0 or n2 * 17 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iiqB(b[o : o + n2 * 17]):
-            v1 = new(ListOffsetsPartition)
-            v1.partition_index, v1.current_leader_epoch, v1.timestamp, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            v1.max_num_offsets = 1
-            l1.append(v1)
+        a0 = o
+        e1 = o + n2 * 17
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 17 * 17
+            for r0 in I_iiqB(b[o:q0]):
+                v1 = new(ListOffsetsPartition)
+                v1.partition_index, v1.current_leader_epoch, v1.timestamp, t0 = r0
+                if t0:
+                    break
+                v1.max_num_offsets = 1
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n2 * 17
             n2 = 0
         for _ in range(n2):
             v2 = new(ListOffsetsPartition)
@@ -588,6 +700,9 @@ def _read_request_6(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t2 = b[o]
         o += 1
@@ -596,6 +711,9 @@ def _read_request_6(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.timeout_ms = 0
     t3 = b[o]
@@ -606,10 +724,11 @@ def _read_request_6(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_6(m: ListOffsetsRequest, parts: list, chunks: list) -> None:
+def _write_request_6(m: ListOffsetsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -634,11 +753,22 @@ def _write_request_6(m: ListOffsetsRequest, parts: list, chunks: list) -> None:
             if v1.max_num_offsets != 1:
                 not_in_version('topics[].partitions[].max_num_offsets', v1.max_num_offsets)
             add(W_iiqx(v1.partition_index, v1.current_leader_epoch, v1.timestamp))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_10(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
+def _read_request_10(b: memoryview, o: int) -> Iterator[int | tuple[ListOffsetsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListOffsetsRequest)
     m.replica_id, m.isolation_level, n0 = R_ibB(b, o)
@@ -648,6 +778,7 @@ def _read_request_10(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ListOffsetsTopic)
@@ -670,17 +801,29 @@ def _read_request_10(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         n2 -= 1
         if n2 < 0 or n2 * 17 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iiqB(b[o : o + n2 * 17]):
-            v1 = new(ListOffsetsPartition)
-            v1.partition_index, v1.current_leader_epoch, v1.timestamp, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            v1.max_num_offsets = 1
-            l1.append(v1)
+        a0 = o
+        e1 = o + n2 * 17
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 17 * 17
+            for r0 in I_iiqB(b[o:q0]):
+                v1 = new(ListOffsetsPartition)
+                v1.partition_index, v1.current_leader_epoch, v1.timestamp, t0 = r0
+                if t0:
+                    break
+                v1.max_num_offsets = 1
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n2 * 17
             n2 = 0
         for _ in range(n2):
             v2 = new(ListOffsetsPartition)
@@ -692,6 +835,9 @@ def _read_request_10(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t2 = b[o]
         o += 1
@@ -700,6 +846,9 @@ def _read_request_10(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.timeout_ms, t3 = R_iB(b, o)
     o += 5
@@ -709,10 +858,11 @@ def _read_request_10(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_10(m: ListOffsetsRequest, parts: list, chunks: list) -> None:
+def _write_request_10(m: ListOffsetsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -737,8 +887,17 @@ def _write_request_10(m: ListOffsetsRequest, parts: list, chunks: list) -> None:
             if v1.max_num_offsets != 1:
                 not_in_version('topics[].partitions[].max_num_offsets', v1.max_num_offsets)
             add(W_iiqx(v1.partition_index, v1.current_leader_epoch, v1.timestamp))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_ix(m.timeout_ms))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2, _read_request_2, _read_request_4, _read_request_4, _read_request_6, _read_request_6, _read_request_6, _read_request_6, _read_request_10, _read_request_10,)
@@ -752,7 +911,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ListOffsetsRequest", version, error) from error
 
@@ -764,7 +925,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> ListOffse
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("ListOffsetsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[ListOffsetsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 11:
+        raise UnsupportedVersionError(2, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("ListOffsetsRequest", version, error) from error
 
@@ -776,7 +951,8 @@ def write_request(version: int, request: ListOffsetsRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ListOffsetsRequest", version, error) from error
     if parts:
@@ -784,7 +960,9 @@ def write_request(version: int, request: ListOffsetsRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[ListOffsetsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListOffsetsResponse)
     m.throttle_time_ms = 0
@@ -792,6 +970,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
     o += 4
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ListOffsetsTopicResponse)
@@ -807,6 +986,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
         o += 4
         if n2 < 0 or n2 * 10 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(ListOffsetsPartitionResponse)
@@ -814,21 +994,33 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
             o += 10
             if n3 < 0 or n3 * 8 > end - o:
                 too_many('topics[].partitions[].old_style_offsets', n3, end - o)
-            v1.old_style_offsets = list(unpack_from(f">{n3}q", b, o))
+            k += n3 // NUMBERS_PER_ELEMENT
+            v1.old_style_offsets = l2 = []
+            for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                if a0:
+                    yield k
+                l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}q", b, o + a0 * 8)
             o += n3 * 8
             v1.timestamp = -1
             v1.offset = -1
             v1.leader_epoch = -1
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: ListOffsetsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: ListOffsetsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -858,9 +1050,20 @@ def _write_response_0(m: ListOffsetsResponse, parts: list, chunks: list) -> None
             add(W_ihi(v1.partition_index, v1.error_code, len(s4)))
             if s4:
                 add(pack(f">{len(s4)}q", *s4))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[ListOffsetsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListOffsetsResponse)
     m.throttle_time_ms = 0
@@ -868,6 +1071,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
     o += 4
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ListOffsetsTopicResponse)
@@ -883,23 +1087,34 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
         o += 4
         if n2 < 0 or n2 * 22 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_ihqq(b[o : o + n2 * 22]):
-            v1 = new(ListOffsetsPartitionResponse)
-            v1.partition_index, v1.error_code, v1.timestamp, v1.offset = r0
-            v1.old_style_offsets = []
-            v1.leader_epoch = -1
-            l1.append(v1)
-        o += n2 * 22
+        e1 = o + n2 * 22
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 22 * 22
+            for r0 in I_ihqq(b[o:q0]):
+                v1 = new(ListOffsetsPartitionResponse)
+                v1.partition_index, v1.error_code, v1.timestamp, v1.offset = r0
+                v1.old_style_offsets = []
+                v1.leader_epoch = -1
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: ListOffsetsResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: ListOffsetsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -922,15 +1137,27 @@ def _write_response_1(m: ListOffsetsResponse, parts: list, chunks: list) -> None
             if v1.leader_epoch != -1:
                 not_in_version('topics[].partitions[].leader_epoch', v1.leader_epoch)
             add(W_ihqq(v1.partition_index, v1.error_code, v1.timestamp, v1.offset))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[ListOffsetsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListOffsetsResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ListOffsetsTopicResponse)
@@ -946,23 +1173,34 @@ def _read_response_2(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
         o += 4
         if n2 < 0 or n2 * 22 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_ihqq(b[o : o + n2 * 22]):
-            v1 = new(ListOffsetsPartitionResponse)
-            v1.partition_index, v1.error_code, v1.timestamp, v1.offset = r0
-            v1.old_style_offsets = []
-            v1.leader_epoch = -1
-            l1.append(v1)
-        o += n2 * 22
+        e1 = o + n2 * 22
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 22 * 22
+            for r0 in I_ihqq(b[o:q0]):
+                v1 = new(ListOffsetsPartitionResponse)
+                v1.partition_index, v1.error_code, v1.timestamp, v1.offset = r0
+                v1.old_style_offsets = []
+                v1.leader_epoch = -1
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: ListOffsetsResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: ListOffsetsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -985,15 +1223,27 @@ def _write_response_2(m: ListOffsetsResponse, parts: list, chunks: list) -> None
             if v1.leader_epoch != -1:
                 not_in_version('topics[].partitions[].leader_epoch', v1.leader_epoch)
             add(W_ihqq(v1.partition_index, v1.error_code, v1.timestamp, v1.offset))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_4(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
+def _read_response_4(b: memoryview, o: int) -> Iterator[int | tuple[ListOffsetsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListOffsetsResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ListOffsetsTopicResponse)
@@ -1009,22 +1259,33 @@ def _read_response_4(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
         o += 4
         if n2 < 0 or n2 * 26 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_ihqqi(b[o : o + n2 * 26]):
-            v1 = new(ListOffsetsPartitionResponse)
-            v1.partition_index, v1.error_code, v1.timestamp, v1.offset, v1.leader_epoch = r0
-            v1.old_style_offsets = []
-            l1.append(v1)
-        o += n2 * 26
+        e1 = o + n2 * 26
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 26 * 26
+            for r0 in I_ihqqi(b[o:q0]):
+                v1 = new(ListOffsetsPartitionResponse)
+                v1.partition_index, v1.error_code, v1.timestamp, v1.offset, v1.leader_epoch = r0
+                v1.old_style_offsets = []
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_4(m: ListOffsetsResponse, parts: list, chunks: list) -> None:
+def _write_response_4(m: ListOffsetsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -1045,9 +1306,20 @@ def _write_response_4(m: ListOffsetsResponse, parts: list, chunks: list) -> None
             if v1.old_style_offsets:
                 not_in_version('topics[].partitions[].old_style_offsets', v1.old_style_offsets)
             add(W_ihqqi(v1.partition_index, v1.error_code, v1.timestamp, v1.offset, v1.leader_epoch))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_6(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
+def _read_response_6(b: memoryview, o: int) -> Iterator[int | tuple[ListOffsetsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListOffsetsResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -1057,6 +1329,7 @@ def _read_response_6(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(ListOffsetsTopicResponse)
@@ -1079,17 +1352,29 @@ def _read_response_6(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
         n2 -= 1
         if n2 < 0 or n2 * 27 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_ihqqiB(b[o : o + n2 * 27]):
-            v1 = new(ListOffsetsPartitionResponse)
-            v1.partition_index, v1.error_code, v1.timestamp, v1.offset, v1.leader_epoch, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            v1.old_style_offsets = []
-            l1.append(v1)
+        a0 = o
+        e1 = o + n2 * 27
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 27 * 27
+            for r0 in I_ihqqiB(b[o:q0]):
+                v1 = new(ListOffsetsPartitionResponse)
+                v1.partition_index, v1.error_code, v1.timestamp, v1.offset, v1.leader_epoch, t0 = r0
+                if t0:
+                    break
+                v1.old_style_offsets = []
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n2 * 27
             n2 = 0
         for _ in range(n2):
             v2 = new(ListOffsetsPartitionResponse)
@@ -1101,6 +1386,9 @@ def _read_response_6(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t2 = b[o]
         o += 1
@@ -1109,6 +1397,9 @@ def _read_response_6(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t3 = b[o]
     o += 1
@@ -1118,10 +1409,11 @@ def _read_response_6(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_6(m: ListOffsetsResponse, parts: list, chunks: list) -> None:
+def _write_response_6(m: ListOffsetsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -1146,8 +1438,17 @@ def _write_response_6(m: ListOffsetsResponse, parts: list, chunks: list) -> None
             if v1.old_style_offsets:
                 not_in_version('topics[].partitions[].old_style_offsets', v1.old_style_offsets)
             add(W_ihqqix(v1.partition_index, v1.error_code, v1.timestamp, v1.offset, v1.leader_epoch))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_2, _read_response_2, _read_response_4, _read_response_4, _read_response_6, _read_response_6, _read_response_6, _read_response_6, _read_response_6, _read_response_6,)
@@ -1161,7 +1462,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ListOffsetsResponse", version, error) from error
 
@@ -1173,7 +1476,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> ListOffs
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ListOffsetsResponse", version, error) from error
 
@@ -1185,9 +1490,25 @@ def write_response(version: int, response: ListOffsetsResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ListOffsetsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: ListOffsetsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 11:
+        raise UnsupportedVersionError(2, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("ListOffsetsResponse", version, error) from error

@@ -15,9 +15,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -199,7 +204,9 @@ class ListPartitionReassignmentsResponse:
         return f"ListPartitionReassignmentsResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, error_message={self.error_message!r}, topics={self.topics!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[ListPartitionReassignmentsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListPartitionReassignmentsRequest)
     m.timeout_ms, n0 = R_iB(b, o)
@@ -212,6 +219,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsRe
     else:
         if n0 < 0 or n0 * 3 > end - o:
             too_many('topics', n0, end - o)
+        k += n0
         l0 = []
         for _ in range(n0):
             v0 = new(ListPartitionReassignmentsTopics)
@@ -237,7 +245,12 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsRe
             if n2 < INT32S_BELOW:
                 v0.partition_indexes = list(READ_INT32S[n2](b, o))
             else:
-                v0.partition_indexes = list(unpack_from(f">{n2}i", b, o))
+                k += n2 // NUMBERS_PER_ELEMENT
+                v0.partition_indexes = l1 = []
+                for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n2 * 4
             t0 = b[o]
             o += 1
@@ -246,6 +259,9 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsRe
             if t0:
                 o = skip_tags(b, o, t0)
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.topics = l0
     t1 = b[o]
     o += 1
@@ -255,10 +271,11 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsRe
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: ListPartitionReassignmentsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: ListPartitionReassignmentsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -281,7 +298,12 @@ def _write_request_0(m: ListPartitionReassignmentsRequest, parts: list, chunks: 
             n2 = len(s3)
             add(COMPACT_INT32S[n2](n2 + 1, *s3) if n2 < INT32S_BELOW else write_int32s(s3, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0,)
@@ -295,7 +317,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ListPartitionReassignmentsRequest", version, error) from error
 
@@ -307,7 +331,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> ListParti
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("ListPartitionReassignmentsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[ListPartitionReassignmentsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(46, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("ListPartitionReassignmentsRequest", version, error) from error
 
@@ -319,7 +357,8 @@ def write_request(version: int, request: ListPartitionReassignmentsRequest) -> l
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ListPartitionReassignmentsRequest", version, error) from error
     if parts:
@@ -327,7 +366,9 @@ def write_request(version: int, request: ListPartitionReassignmentsRequest) -> l
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[ListPartitionReassignmentsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListPartitionReassignmentsResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -349,6 +390,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsR
     n1 -= 1
     if n1 < 0 or n1 * 3 > end - o:
         too_many('topics', n1, end - o)
+    k += n1
     l0 = []
     for _ in range(n1):
         v0 = new(OngoingTopicReassignment)
@@ -371,6 +413,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsR
         n3 -= 1
         if n3 < 0 or n3 * 8 > end - o:
             too_many('topics[].partitions', n3, end - o)
+        k += n3
         l1 = []
         for _ in range(n3):
             v1 = new(OngoingPartitionReassignment)
@@ -384,7 +427,12 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsR
             if n4 < INT32S_BELOW:
                 v1.replicas = list(READ_INT32S[n4](b, o))
             else:
-                v1.replicas = list(unpack_from(f">{n4}i", b, o))
+                k += n4 // NUMBERS_PER_ELEMENT
+                v1.replicas = l2 = []
+                for a0 in range(0, n4, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n4 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n4 * 4
             n5 = b[o]
             o += 1
@@ -396,7 +444,12 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsR
             if n5 < INT32S_BELOW:
                 v1.adding_replicas = list(READ_INT32S[n5](b, o))
             else:
-                v1.adding_replicas = list(unpack_from(f">{n5}i", b, o))
+                k += n5 // NUMBERS_PER_ELEMENT
+                v1.adding_replicas = l3 = []
+                for a1 in range(0, n5, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l3 += unpack_from(f">{min(n5 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n5 * 4
             n6 = b[o]
             o += 1
@@ -408,7 +461,12 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsR
             if n6 < INT32S_BELOW:
                 v1.removing_replicas = list(READ_INT32S[n6](b, o))
             else:
-                v1.removing_replicas = list(unpack_from(f">{n6}i", b, o))
+                k += n6 // NUMBERS_PER_ELEMENT
+                v1.removing_replicas = l4 = []
+                for a2 in range(0, n6, NUMBERS_PER_SLICE):
+                    if a2:
+                        yield k
+                    l4 += unpack_from(f">{min(n6 - a2, NUMBERS_PER_SLICE)}i", b, o + a2 * 4)
             o += n6 * 4
             t0 = b[o]
             o += 1
@@ -417,6 +475,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsR
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t1 = b[o]
         o += 1
@@ -425,6 +486,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsR
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t2 = b[o]
     o += 1
@@ -434,10 +498,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsR
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: ListPartitionReassignmentsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: ListPartitionReassignmentsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.error_message
     if s0 is None:
@@ -484,8 +549,17 @@ def _write_response_0(m: ListPartitionReassignmentsResponse, parts: list, chunks
             n6 = len(s8)
             add(COMPACT_INT32S[n6](n6 + 1, *s8) if n6 < INT32S_BELOW else write_int32s(s8, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0,)
@@ -499,7 +573,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ListPartitionReassignmentsResponse", version, error) from error
 
@@ -511,7 +587,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> ListPart
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ListPartitionReassignmentsResponse", version, error) from error
 
@@ -523,9 +601,25 @@ def write_response(version: int, response: ListPartitionReassignmentsResponse) -
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ListPartitionReassignmentsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: ListPartitionReassignmentsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(46, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("ListPartitionReassignmentsResponse", version, error) from error

@@ -19,9 +19,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, pack, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -148,7 +153,9 @@ class ListTransactionsResponse:
         return f"ListTransactionsResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, unknown_state_filters={self.unknown_state_filters!r}, transaction_states={self.transaction_states!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[ListTransactionsRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[ListTransactionsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListTransactionsRequest)
     n0 = b[o]
@@ -158,6 +165,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ListTransactionsRequest, int
     n0 -= 1
     if n0 < 0 or n0 > end - o:
         too_many('state_filters', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1 = b[o]
@@ -173,6 +181,9 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ListTransactionsRequest, int
         else:
             negative_length('state_filters[]', -1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.state_filters = l0
     n2 = b[o]
     o += 1
@@ -181,7 +192,12 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ListTransactionsRequest, int
     n2 -= 1
     if n2 < 0 or n2 * 8 > end - o:
         too_many('producer_id_filters', n2, end - o)
-    m.producer_id_filters = list(unpack_from(f">{n2}q", b, o))
+    k += n2 // NUMBERS_PER_ELEMENT
+    m.producer_id_filters = l1 = []
+    for a0 in range(0, n2, NUMBERS_PER_SLICE):
+        if a0:
+            yield k
+        l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}q", b, o + a0 * 8)
     o += n2 * 8
     m.duration_filter = -1
     m.transactional_id_pattern = None
@@ -193,10 +209,11 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ListTransactionsRequest, int
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: ListTransactionsRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: ListTransactionsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.duration_filter != -1:
         not_in_version('duration_filter', m.duration_filter)
@@ -215,6 +232,10 @@ def _write_request_0(m: ListTransactionsRequest, parts: list, chunks: list) -> N
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'state_filters[]'))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s3 = m.producer_id_filters
     if s3 is None:
         null_not_allowed('producer_id_filters')
@@ -223,9 +244,12 @@ def _write_request_0(m: ListTransactionsRequest, parts: list, chunks: list) -> N
     if s3:
         add(pack(f">{len(s3)}q", *s3))
     add(b"\0")
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[ListTransactionsRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[ListTransactionsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListTransactionsRequest)
     n0 = b[o]
@@ -235,6 +259,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ListTransactionsRequest, int
     n0 -= 1
     if n0 < 0 or n0 > end - o:
         too_many('state_filters', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1 = b[o]
@@ -250,6 +275,9 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ListTransactionsRequest, int
         else:
             negative_length('state_filters[]', -1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.state_filters = l0
     n2 = b[o]
     o += 1
@@ -258,7 +286,12 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ListTransactionsRequest, int
     n2 -= 1
     if n2 < 0 or n2 * 8 > end - o:
         too_many('producer_id_filters', n2, end - o)
-    m.producer_id_filters = list(unpack_from(f">{n2}q", b, o))
+    k += n2 // NUMBERS_PER_ELEMENT
+    m.producer_id_filters = l1 = []
+    for a0 in range(0, n2, NUMBERS_PER_SLICE):
+        if a0:
+            yield k
+        l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}q", b, o + a0 * 8)
     o += n2 * 8
     m.transactional_id_pattern = None
     m.duration_filter, t0 = R_qB(b, o)
@@ -269,10 +302,11 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ListTransactionsRequest, int
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: ListTransactionsRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: ListTransactionsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.transactional_id_pattern is not None:
         not_in_version('transactional_id_pattern', m.transactional_id_pattern)
@@ -289,6 +323,10 @@ def _write_request_1(m: ListTransactionsRequest, parts: list, chunks: list) -> N
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'state_filters[]'))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s3 = m.producer_id_filters
     if s3 is None:
         null_not_allowed('producer_id_filters')
@@ -297,9 +335,12 @@ def _write_request_1(m: ListTransactionsRequest, parts: list, chunks: list) -> N
     if s3:
         add(pack(f">{len(s3)}q", *s3))
     add(W_qx(m.duration_filter))
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[ListTransactionsRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[ListTransactionsRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListTransactionsRequest)
     n0 = b[o]
@@ -309,6 +350,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[ListTransactionsRequest, int
     n0 -= 1
     if n0 < 0 or n0 > end - o:
         too_many('state_filters', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1 = b[o]
@@ -324,6 +366,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[ListTransactionsRequest, int
         else:
             negative_length('state_filters[]', -1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.state_filters = l0
     n2 = b[o]
     o += 1
@@ -332,7 +377,12 @@ def _read_request_2(b: memoryview, o: int) -> tuple[ListTransactionsRequest, int
     n2 -= 1
     if n2 < 0 or n2 * 8 > end - o:
         too_many('producer_id_filters', n2, end - o)
-    m.producer_id_filters = list(unpack_from(f">{n2}q", b, o))
+    k += n2 // NUMBERS_PER_ELEMENT
+    m.producer_id_filters = l1 = []
+    for a0 in range(0, n2, NUMBERS_PER_SLICE):
+        if a0:
+            yield k
+        l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}q", b, o + a0 * 8)
     o += n2 * 8
     m.duration_filter, n3 = R_qB(b, o)
     o += 9
@@ -354,10 +404,11 @@ def _read_request_2(b: memoryview, o: int) -> tuple[ListTransactionsRequest, int
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: ListTransactionsRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: ListTransactionsRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.state_filters
     if s0 is None:
@@ -372,6 +423,10 @@ def _write_request_2(m: ListTransactionsRequest, parts: list, chunks: list) -> N
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'state_filters[]'))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s3 = m.producer_id_filters
     if s3 is None:
         null_not_allowed('producer_id_filters')
@@ -389,6 +444,7 @@ def _write_request_2(m: ListTransactionsRequest, parts: list, chunks: list) -> N
         add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'transactional_id_pattern'))
         add(s5)
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2,)
@@ -402,7 +458,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ListTransactionsRequest", version, error) from error
 
@@ -414,7 +472,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> ListTrans
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("ListTransactionsRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[ListTransactionsRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(66, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("ListTransactionsRequest", version, error) from error
 
@@ -426,7 +498,8 @@ def write_request(version: int, request: ListTransactionsRequest) -> list[Chunk]
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ListTransactionsRequest", version, error) from error
     if parts:
@@ -434,7 +507,9 @@ def write_request(version: int, request: ListTransactionsRequest) -> list[Chunk]
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[ListTransactionsResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[ListTransactionsResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ListTransactionsResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -444,6 +519,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListTransactionsResponse, i
     n0 -= 1
     if n0 < 0 or n0 > end - o:
         too_many('unknown_state_filters', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1 = b[o]
@@ -459,6 +535,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListTransactionsResponse, i
         else:
             negative_length('unknown_state_filters[]', -1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.unknown_state_filters = l0
     n2 = b[o]
     o += 1
@@ -467,6 +546,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListTransactionsResponse, i
     n2 -= 1
     if n2 < 0 or n2 * 11 > end - o:
         too_many('transaction_states', n2, end - o)
+    k += n2
     l1 = []
     for _ in range(n2):
         v1 = new(TransactionState)
@@ -501,6 +581,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListTransactionsResponse, i
         if t0:
             o = skip_tags(b, o, t0)
         l1.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.transaction_states = l1
     t1 = b[o]
     o += 1
@@ -510,10 +593,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListTransactionsResponse, i
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: ListTransactionsResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: ListTransactionsResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.unknown_state_filters
     if s0 is None:
@@ -529,6 +613,10 @@ def _write_response_0(m: ListTransactionsResponse, parts: list, chunks: list) ->
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'unknown_state_filters[]'))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s3 = m.transaction_states
     if s3 is None:
         null_not_allowed('transaction_states')
@@ -551,7 +639,12 @@ def _write_response_0(m: ListTransactionsResponse, parts: list, chunks: list) ->
         add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'transaction_states[].transaction_state'))
         add(s7)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_0,)
@@ -565,7 +658,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ListTransactionsResponse", version, error) from error
 
@@ -577,7 +672,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> ListTran
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ListTransactionsResponse", version, error) from error
 
@@ -589,9 +686,25 @@ def write_response(version: int, response: ListTransactionsResponse) -> list[Chu
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ListTransactionsResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: ListTransactionsResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(66, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("ListTransactionsResponse", version, error) from error

@@ -42,9 +42,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -333,13 +338,16 @@ class MetadataResponse:
         return f"MetadataResponse(throttle_time_ms={self.throttle_time_ms!r}, brokers={self.brokers!r}, cluster_id={self.cluster_id!r}, controller_id={self.controller_id!r}, topics={self.topics!r}, cluster_authorized_operations={self.cluster_authorized_operations!r}, error_code={self.error_code!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[MetadataRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(MetadataRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 2 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(MetadataRequestTopic)
@@ -353,16 +361,20 @@ def _read_request_0(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
         else:
             negative_length('topics[].name', n1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.allow_auto_topic_creation = True
     m.include_cluster_authorized_operations = False
     m.include_topic_authorized_operations = False
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: MetadataRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: MetadataRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if not m.allow_auto_topic_creation:
         not_in_version('allow_auto_topic_creation', m.allow_auto_topic_creation)
@@ -381,9 +393,16 @@ def _write_request_0(m: MetadataRequest, parts: list, chunks: list) -> None:
         s2 = s1.encode()
         add(W_h(len(s2)))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[MetadataRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(MetadataRequest)
     n0, = R_i(b, o)
@@ -393,6 +412,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
     else:
         if n0 < 0 or n0 * 2 > end - o:
             too_many('topics', n0, end - o)
+        k += n0
         l0 = []
         for _ in range(n0):
             v0 = new(MetadataRequestTopic)
@@ -406,16 +426,20 @@ def _read_request_1(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
             else:
                 negative_length('topics[].name', n1)
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.topics = l0
     m.allow_auto_topic_creation = True
     m.include_cluster_authorized_operations = False
     m.include_topic_authorized_operations = False
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: MetadataRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: MetadataRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if not m.allow_auto_topic_creation:
         not_in_version('allow_auto_topic_creation', m.allow_auto_topic_creation)
@@ -435,9 +459,16 @@ def _write_request_1(m: MetadataRequest, parts: list, chunks: list) -> None:
             s2 = s1.encode()
             add(W_h(len(s2)))
             add(s2)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+    yield
 
 
-def _read_request_4(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
+def _read_request_4(b: memoryview, o: int) -> Iterator[int | tuple[MetadataRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(MetadataRequest)
     n0, = R_i(b, o)
@@ -447,6 +478,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
     else:
         if n0 < 0 or n0 * 2 > end - o:
             too_many('topics', n0, end - o)
+        k += n0
         l0 = []
         for _ in range(n0):
             v0 = new(MetadataRequestTopic)
@@ -460,6 +492,9 @@ def _read_request_4(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
             else:
                 negative_length('topics[].name', n1)
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.topics = l0
     m.include_cluster_authorized_operations = False
     m.include_topic_authorized_operations = False
@@ -467,10 +502,11 @@ def _read_request_4(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
     o += 1
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_4(m: MetadataRequest, parts: list, chunks: list) -> None:
+def _write_request_4(m: MetadataRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.include_cluster_authorized_operations:
         not_in_version('include_cluster_authorized_operations', m.include_cluster_authorized_operations)
@@ -488,10 +524,17 @@ def _write_request_4(m: MetadataRequest, parts: list, chunks: list) -> None:
             s2 = s1.encode()
             add(W_h(len(s2)))
             add(s2)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_t(m.allow_auto_topic_creation))
+    yield
 
 
-def _read_request_8(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
+def _read_request_8(b: memoryview, o: int) -> Iterator[int | tuple[MetadataRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(MetadataRequest)
     n0, = R_i(b, o)
@@ -501,6 +544,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
     else:
         if n0 < 0 or n0 * 2 > end - o:
             too_many('topics', n0, end - o)
+        k += n0
         l0 = []
         for _ in range(n0):
             v0 = new(MetadataRequestTopic)
@@ -514,15 +558,19 @@ def _read_request_8(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
             else:
                 negative_length('topics[].name', n1)
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.topics = l0
     m.allow_auto_topic_creation, m.include_cluster_authorized_operations, m.include_topic_authorized_operations = R_ttt(b, o)
     o += 3
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_8(m: MetadataRequest, parts: list, chunks: list) -> None:
+def _write_request_8(m: MetadataRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -536,10 +584,17 @@ def _write_request_8(m: MetadataRequest, parts: list, chunks: list) -> None:
             s2 = s1.encode()
             add(W_h(len(s2)))
             add(s2)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_ttt(m.allow_auto_topic_creation, m.include_cluster_authorized_operations, m.include_topic_authorized_operations))
+    yield
 
 
-def _read_request_9(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
+def _read_request_9(b: memoryview, o: int) -> Iterator[int | tuple[MetadataRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(MetadataRequest)
     n0 = b[o]
@@ -552,6 +607,7 @@ def _read_request_9(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
     else:
         if n0 < 0 or n0 * 2 > end - o:
             too_many('topics', n0, end - o)
+        k += n0
         l0 = []
         for _ in range(n0):
             v0 = new(MetadataRequestTopic)
@@ -575,6 +631,9 @@ def _read_request_9(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.topics = l0
     m.allow_auto_topic_creation, m.include_cluster_authorized_operations, m.include_topic_authorized_operations, t1 = R_tttB(b, o)
     o += 4
@@ -584,10 +643,11 @@ def _read_request_9(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_9(m: MetadataRequest, parts: list, chunks: list) -> None:
+def _write_request_9(m: MetadataRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -604,11 +664,18 @@ def _write_request_9(m: MetadataRequest, parts: list, chunks: list) -> None:
             add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].name'))
             add(s2)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_ttt(m.allow_auto_topic_creation, m.include_cluster_authorized_operations, m.include_topic_authorized_operations))
     add(b"\0")
+    yield
 
 
-def _read_request_10(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
+def _read_request_10(b: memoryview, o: int) -> Iterator[int | tuple[MetadataRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(MetadataRequest)
     n0 = b[o]
@@ -621,6 +688,7 @@ def _read_request_10(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
     else:
         if n0 < 0 or n0 * 18 > end - o:
             too_many('topics', n0, end - o)
+        k += n0
         l0 = []
         for _ in range(n0):
             v0 = new(MetadataRequestTopic)
@@ -643,6 +711,9 @@ def _read_request_10(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.topics = l0
     m.allow_auto_topic_creation, m.include_cluster_authorized_operations, m.include_topic_authorized_operations, t1 = R_tttB(b, o)
     o += 4
@@ -652,10 +723,11 @@ def _read_request_10(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_10(m: MetadataRequest, parts: list, chunks: list) -> None:
+def _write_request_10(m: MetadataRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -674,11 +746,18 @@ def _write_request_10(m: MetadataRequest, parts: list, chunks: list) -> None:
                 add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].name'))
                 add(s2)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_ttt(m.allow_auto_topic_creation, m.include_cluster_authorized_operations, m.include_topic_authorized_operations))
     add(b"\0")
+    yield
 
 
-def _read_request_11(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
+def _read_request_11(b: memoryview, o: int) -> Iterator[int | tuple[MetadataRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(MetadataRequest)
     n0 = b[o]
@@ -691,6 +770,7 @@ def _read_request_11(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
     else:
         if n0 < 0 or n0 * 18 > end - o:
             too_many('topics', n0, end - o)
+        k += n0
         l0 = []
         for _ in range(n0):
             v0 = new(MetadataRequestTopic)
@@ -713,6 +793,9 @@ def _read_request_11(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.topics = l0
     m.include_cluster_authorized_operations = False
     m.allow_auto_topic_creation, m.include_topic_authorized_operations, t1 = R_ttB(b, o)
@@ -723,10 +806,11 @@ def _read_request_11(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_11(m: MetadataRequest, parts: list, chunks: list) -> None:
+def _write_request_11(m: MetadataRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.include_cluster_authorized_operations:
         not_in_version('include_cluster_authorized_operations', m.include_cluster_authorized_operations)
@@ -747,8 +831,13 @@ def _write_request_11(m: MetadataRequest, parts: list, chunks: list) -> None:
                 add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].name'))
                 add(s2)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_tt(m.allow_auto_topic_creation, m.include_topic_authorized_operations))
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_1, _read_request_1, _read_request_4, _read_request_4, _read_request_4, _read_request_4, _read_request_8, _read_request_9, _read_request_10, _read_request_11, _read_request_11, _read_request_11,)
@@ -762,7 +851,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("MetadataRequest", version, error) from error
 
@@ -774,7 +865,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> MetadataR
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("MetadataRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[MetadataRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 13:
+        raise UnsupportedVersionError(3, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("MetadataRequest", version, error) from error
 
@@ -786,7 +891,8 @@ def write_request(version: int, request: MetadataRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("MetadataRequest", version, error) from error
     if parts:
@@ -794,7 +900,9 @@ def write_request(version: int, request: MetadataRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[MetadataResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(MetadataResponse)
     m.throttle_time_ms = 0
@@ -802,6 +910,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     o += 4
     if n0 < 0 or n0 * 10 > end - o:
         too_many('brokers', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(MetadataResponseBroker)
@@ -817,6 +926,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         v0.port, = R_i(b, o)
         o += 4
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.brokers = l0
     m.cluster_id = None
     m.controller_id = -1
@@ -824,6 +936,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     o += 4
     if n2 < 0 or n2 * 8 > end - o:
         too_many('topics', n2, end - o)
+    k += n2
     l1 = []
     for _ in range(n2):
         v1 = new(MetadataResponseTopic)
@@ -841,6 +954,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 4
         if n4 < 0 or n4 * 18 > end - o:
             too_many('topics[].partitions', n4, end - o)
+        k += n4
         l2 = []
         for _ in range(n4):
             v2 = new(MetadataResponsePartition)
@@ -852,7 +966,12 @@ def _read_response_0(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n5 < INT32S_BELOW:
                 v2.replica_nodes = list(READ_INT32S[n5](b, o))
             else:
-                v2.replica_nodes = list(unpack_from(f">{n5}i", b, o))
+                k += n5 // NUMBERS_PER_ELEMENT
+                v2.replica_nodes = l3 = []
+                for a0 in range(0, n5, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l3 += unpack_from(f">{min(n5 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n5 * 4
             n6, = R_i(b, o)
             o += 4
@@ -861,22 +980,34 @@ def _read_response_0(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n6 < INT32S_BELOW:
                 v2.isr_nodes = list(READ_INT32S[n6](b, o))
             else:
-                v2.isr_nodes = list(unpack_from(f">{n6}i", b, o))
+                k += n6 // NUMBERS_PER_ELEMENT
+                v2.isr_nodes = l4 = []
+                for a1 in range(0, n6, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l4 += unpack_from(f">{min(n6 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n6 * 4
             v2.offline_replicas = []
             l2.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v1.partitions = l2
         v1.topic_authorized_operations = -2147483648
         l1.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l1
     m.cluster_authorized_operations = -2147483648
     m.error_code = 0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: MetadataResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: MetadataResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.cluster_authorized_operations != -2147483648:
         not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
@@ -892,6 +1023,10 @@ def _write_response_0(m: MetadataResponse, parts: list, chunks: list) -> None:
         add(W_ih(v0.node_id, len(s2)))
         add(s2)
         add(W_i(v0.port))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s3 = m.topics
     if s3 is None:
         null_not_allowed('topics')
@@ -921,9 +1056,20 @@ def _write_response_0(m: MetadataResponse, parts: list, chunks: list) -> None:
                 null_not_allowed('topics[].partitions[].isr_nodes')
             n1 = len(s8)
             add(INT32S[n1](n1, *s8) if n1 < INT32S_BELOW else write_int32s(s8, False))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[MetadataResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(MetadataResponse)
     m.throttle_time_ms = 0
@@ -931,6 +1077,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     o += 4
     if n0 < 0 or n0 * 12 > end - o:
         too_many('brokers', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(MetadataResponseBroker)
@@ -953,12 +1100,16 @@ def _read_response_1(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         else:
             negative_length('brokers[].rack', n2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.brokers = l0
     m.cluster_id = None
     m.controller_id, n3 = R_ii(b, o)
     o += 8
     if n3 < 0 or n3 * 9 > end - o:
         too_many('topics', n3, end - o)
+    k += n3
     l1 = []
     for _ in range(n3):
         v1 = new(MetadataResponseTopic)
@@ -975,6 +1126,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 5
         if n5 < 0 or n5 * 18 > end - o:
             too_many('topics[].partitions', n5, end - o)
+        k += n5
         l2 = []
         for _ in range(n5):
             v2 = new(MetadataResponsePartition)
@@ -986,7 +1138,12 @@ def _read_response_1(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n6 < INT32S_BELOW:
                 v2.replica_nodes = list(READ_INT32S[n6](b, o))
             else:
-                v2.replica_nodes = list(unpack_from(f">{n6}i", b, o))
+                k += n6 // NUMBERS_PER_ELEMENT
+                v2.replica_nodes = l3 = []
+                for a0 in range(0, n6, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l3 += unpack_from(f">{min(n6 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n6 * 4
             n7, = R_i(b, o)
             o += 4
@@ -995,22 +1152,34 @@ def _read_response_1(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n7 < INT32S_BELOW:
                 v2.isr_nodes = list(READ_INT32S[n7](b, o))
             else:
-                v2.isr_nodes = list(unpack_from(f">{n7}i", b, o))
+                k += n7 // NUMBERS_PER_ELEMENT
+                v2.isr_nodes = l4 = []
+                for a1 in range(0, n7, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l4 += unpack_from(f">{min(n7 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n7 * 4
             v2.offline_replicas = []
             l2.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v1.partitions = l2
         v1.topic_authorized_operations = -2147483648
         l1.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l1
     m.cluster_authorized_operations = -2147483648
     m.error_code = 0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: MetadataResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: MetadataResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.cluster_authorized_operations != -2147483648:
         not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
@@ -1032,6 +1201,10 @@ def _write_response_1(m: MetadataResponse, parts: list, chunks: list) -> None:
             s4 = s3.encode()
             add(W_ih(v0.port, len(s4)))
             add(s4)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s5 = m.topics
     if s5 is None:
         null_not_allowed('topics')
@@ -1061,9 +1234,20 @@ def _write_response_1(m: MetadataResponse, parts: list, chunks: list) -> None:
                 null_not_allowed('topics[].partitions[].isr_nodes')
             n1 = len(s10)
             add(INT32S[n1](n1, *s10) if n1 < INT32S_BELOW else write_int32s(s10, False))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[MetadataResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(MetadataResponse)
     m.throttle_time_ms = 0
@@ -1071,6 +1255,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     o += 4
     if n0 < 0 or n0 * 12 > end - o:
         too_many('brokers', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(MetadataResponseBroker)
@@ -1093,6 +1278,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         else:
             negative_length('brokers[].rack', n2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.brokers = l0
     n3, = R_h(b, o)
     o += 2
@@ -1108,6 +1296,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     o += 8
     if n4 < 0 or n4 * 9 > end - o:
         too_many('topics', n4, end - o)
+    k += n4
     l1 = []
     for _ in range(n4):
         v1 = new(MetadataResponseTopic)
@@ -1124,6 +1313,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 5
         if n6 < 0 or n6 * 18 > end - o:
             too_many('topics[].partitions', n6, end - o)
+        k += n6
         l2 = []
         for _ in range(n6):
             v2 = new(MetadataResponsePartition)
@@ -1135,7 +1325,12 @@ def _read_response_2(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n7 < INT32S_BELOW:
                 v2.replica_nodes = list(READ_INT32S[n7](b, o))
             else:
-                v2.replica_nodes = list(unpack_from(f">{n7}i", b, o))
+                k += n7 // NUMBERS_PER_ELEMENT
+                v2.replica_nodes = l3 = []
+                for a0 in range(0, n7, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l3 += unpack_from(f">{min(n7 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n7 * 4
             n8, = R_i(b, o)
             o += 4
@@ -1144,22 +1339,34 @@ def _read_response_2(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n8 < INT32S_BELOW:
                 v2.isr_nodes = list(READ_INT32S[n8](b, o))
             else:
-                v2.isr_nodes = list(unpack_from(f">{n8}i", b, o))
+                k += n8 // NUMBERS_PER_ELEMENT
+                v2.isr_nodes = l4 = []
+                for a1 in range(0, n8, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l4 += unpack_from(f">{min(n8 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n8 * 4
             v2.offline_replicas = []
             l2.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v1.partitions = l2
         v1.topic_authorized_operations = -2147483648
         l1.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l1
     m.cluster_authorized_operations = -2147483648
     m.error_code = 0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: MetadataResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: MetadataResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.cluster_authorized_operations != -2147483648:
         not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
@@ -1181,6 +1388,10 @@ def _write_response_2(m: MetadataResponse, parts: list, chunks: list) -> None:
             s4 = s3.encode()
             add(W_ih(v0.port, len(s4)))
             add(s4)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s5 = m.cluster_id
     if s5 is None:
         add(W_hi(-1, m.controller_id))
@@ -1218,15 +1429,27 @@ def _write_response_2(m: MetadataResponse, parts: list, chunks: list) -> None:
                 null_not_allowed('topics[].partitions[].isr_nodes')
             n1 = len(s12)
             add(INT32S[n1](n1, *s12) if n1 < INT32S_BELOW else write_int32s(s12, False))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_3(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
+def _read_response_3(b: memoryview, o: int) -> Iterator[int | tuple[MetadataResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(MetadataResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 12 > end - o:
         too_many('brokers', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(MetadataResponseBroker)
@@ -1249,6 +1472,9 @@ def _read_response_3(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         else:
             negative_length('brokers[].rack', n2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.brokers = l0
     n3, = R_h(b, o)
     o += 2
@@ -1264,6 +1490,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     o += 8
     if n4 < 0 or n4 * 9 > end - o:
         too_many('topics', n4, end - o)
+    k += n4
     l1 = []
     for _ in range(n4):
         v1 = new(MetadataResponseTopic)
@@ -1280,6 +1507,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 5
         if n6 < 0 or n6 * 18 > end - o:
             too_many('topics[].partitions', n6, end - o)
+        k += n6
         l2 = []
         for _ in range(n6):
             v2 = new(MetadataResponsePartition)
@@ -1291,7 +1519,12 @@ def _read_response_3(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n7 < INT32S_BELOW:
                 v2.replica_nodes = list(READ_INT32S[n7](b, o))
             else:
-                v2.replica_nodes = list(unpack_from(f">{n7}i", b, o))
+                k += n7 // NUMBERS_PER_ELEMENT
+                v2.replica_nodes = l3 = []
+                for a0 in range(0, n7, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l3 += unpack_from(f">{min(n7 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n7 * 4
             n8, = R_i(b, o)
             o += 4
@@ -1300,22 +1533,34 @@ def _read_response_3(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n8 < INT32S_BELOW:
                 v2.isr_nodes = list(READ_INT32S[n8](b, o))
             else:
-                v2.isr_nodes = list(unpack_from(f">{n8}i", b, o))
+                k += n8 // NUMBERS_PER_ELEMENT
+                v2.isr_nodes = l4 = []
+                for a1 in range(0, n8, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l4 += unpack_from(f">{min(n8 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n8 * 4
             v2.offline_replicas = []
             l2.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v1.partitions = l2
         v1.topic_authorized_operations = -2147483648
         l1.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l1
     m.cluster_authorized_operations = -2147483648
     m.error_code = 0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_3(m: MetadataResponse, parts: list, chunks: list) -> None:
+def _write_response_3(m: MetadataResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.cluster_authorized_operations != -2147483648:
         not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
@@ -1337,6 +1582,10 @@ def _write_response_3(m: MetadataResponse, parts: list, chunks: list) -> None:
             s4 = s3.encode()
             add(W_ih(v0.port, len(s4)))
             add(s4)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s5 = m.cluster_id
     if s5 is None:
         add(W_hi(-1, m.controller_id))
@@ -1374,15 +1623,27 @@ def _write_response_3(m: MetadataResponse, parts: list, chunks: list) -> None:
                 null_not_allowed('topics[].partitions[].isr_nodes')
             n1 = len(s12)
             add(INT32S[n1](n1, *s12) if n1 < INT32S_BELOW else write_int32s(s12, False))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_5(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
+def _read_response_5(b: memoryview, o: int) -> Iterator[int | tuple[MetadataResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(MetadataResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 12 > end - o:
         too_many('brokers', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(MetadataResponseBroker)
@@ -1405,6 +1666,9 @@ def _read_response_5(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         else:
             negative_length('brokers[].rack', n2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.brokers = l0
     n3, = R_h(b, o)
     o += 2
@@ -1420,6 +1684,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     o += 8
     if n4 < 0 or n4 * 9 > end - o:
         too_many('topics', n4, end - o)
+    k += n4
     l1 = []
     for _ in range(n4):
         v1 = new(MetadataResponseTopic)
@@ -1436,6 +1701,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 5
         if n6 < 0 or n6 * 22 > end - o:
             too_many('topics[].partitions', n6, end - o)
+        k += n6
         l2 = []
         for _ in range(n6):
             v2 = new(MetadataResponsePartition)
@@ -1447,7 +1713,12 @@ def _read_response_5(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n7 < INT32S_BELOW:
                 v2.replica_nodes = list(READ_INT32S[n7](b, o))
             else:
-                v2.replica_nodes = list(unpack_from(f">{n7}i", b, o))
+                k += n7 // NUMBERS_PER_ELEMENT
+                v2.replica_nodes = l3 = []
+                for a0 in range(0, n7, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l3 += unpack_from(f">{min(n7 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n7 * 4
             n8, = R_i(b, o)
             o += 4
@@ -1456,7 +1727,12 @@ def _read_response_5(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n8 < INT32S_BELOW:
                 v2.isr_nodes = list(READ_INT32S[n8](b, o))
             else:
-                v2.isr_nodes = list(unpack_from(f">{n8}i", b, o))
+                k += n8 // NUMBERS_PER_ELEMENT
+                v2.isr_nodes = l4 = []
+                for a1 in range(0, n8, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l4 += unpack_from(f">{min(n8 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n8 * 4
             n9, = R_i(b, o)
             o += 4
@@ -1465,21 +1741,33 @@ def _read_response_5(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n9 < INT32S_BELOW:
                 v2.offline_replicas = list(READ_INT32S[n9](b, o))
             else:
-                v2.offline_replicas = list(unpack_from(f">{n9}i", b, o))
+                k += n9 // NUMBERS_PER_ELEMENT
+                v2.offline_replicas = l5 = []
+                for a2 in range(0, n9, NUMBERS_PER_SLICE):
+                    if a2:
+                        yield k
+                    l5 += unpack_from(f">{min(n9 - a2, NUMBERS_PER_SLICE)}i", b, o + a2 * 4)
             o += n9 * 4
             l2.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v1.partitions = l2
         v1.topic_authorized_operations = -2147483648
         l1.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l1
     m.cluster_authorized_operations = -2147483648
     m.error_code = 0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_5(m: MetadataResponse, parts: list, chunks: list) -> None:
+def _write_response_5(m: MetadataResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.cluster_authorized_operations != -2147483648:
         not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
@@ -1501,6 +1789,10 @@ def _write_response_5(m: MetadataResponse, parts: list, chunks: list) -> None:
             s4 = s3.encode()
             add(W_ih(v0.port, len(s4)))
             add(s4)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s5 = m.cluster_id
     if s5 is None:
         add(W_hi(-1, m.controller_id))
@@ -1543,15 +1835,27 @@ def _write_response_5(m: MetadataResponse, parts: list, chunks: list) -> None:
                 null_not_allowed('topics[].partitions[].offline_replicas')
             n2 = len(s13)
             add(INT32S[n2](n2, *s13) if n2 < INT32S_BELOW else write_int32s(s13, False))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_7(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
+def _read_response_7(b: memoryview, o: int) -> Iterator[int | tuple[MetadataResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(MetadataResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 12 > end - o:
         too_many('brokers', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(MetadataResponseBroker)
@@ -1574,6 +1878,9 @@ def _read_response_7(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         else:
             negative_length('brokers[].rack', n2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.brokers = l0
     n3, = R_h(b, o)
     o += 2
@@ -1589,6 +1896,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     o += 8
     if n4 < 0 or n4 * 9 > end - o:
         too_many('topics', n4, end - o)
+    k += n4
     l1 = []
     for _ in range(n4):
         v1 = new(MetadataResponseTopic)
@@ -1605,6 +1913,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 5
         if n6 < 0 or n6 * 26 > end - o:
             too_many('topics[].partitions', n6, end - o)
+        k += n6
         l2 = []
         for _ in range(n6):
             v2 = new(MetadataResponsePartition)
@@ -1615,7 +1924,12 @@ def _read_response_7(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n7 < INT32S_BELOW:
                 v2.replica_nodes = list(READ_INT32S[n7](b, o))
             else:
-                v2.replica_nodes = list(unpack_from(f">{n7}i", b, o))
+                k += n7 // NUMBERS_PER_ELEMENT
+                v2.replica_nodes = l3 = []
+                for a0 in range(0, n7, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l3 += unpack_from(f">{min(n7 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n7 * 4
             n8, = R_i(b, o)
             o += 4
@@ -1624,7 +1938,12 @@ def _read_response_7(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n8 < INT32S_BELOW:
                 v2.isr_nodes = list(READ_INT32S[n8](b, o))
             else:
-                v2.isr_nodes = list(unpack_from(f">{n8}i", b, o))
+                k += n8 // NUMBERS_PER_ELEMENT
+                v2.isr_nodes = l4 = []
+                for a1 in range(0, n8, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l4 += unpack_from(f">{min(n8 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n8 * 4
             n9, = R_i(b, o)
             o += 4
@@ -1633,21 +1952,33 @@ def _read_response_7(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n9 < INT32S_BELOW:
                 v2.offline_replicas = list(READ_INT32S[n9](b, o))
             else:
-                v2.offline_replicas = list(unpack_from(f">{n9}i", b, o))
+                k += n9 // NUMBERS_PER_ELEMENT
+                v2.offline_replicas = l5 = []
+                for a2 in range(0, n9, NUMBERS_PER_SLICE):
+                    if a2:
+                        yield k
+                    l5 += unpack_from(f">{min(n9 - a2, NUMBERS_PER_SLICE)}i", b, o + a2 * 4)
             o += n9 * 4
             l2.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v1.partitions = l2
         v1.topic_authorized_operations = -2147483648
         l1.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l1
     m.cluster_authorized_operations = -2147483648
     m.error_code = 0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_7(m: MetadataResponse, parts: list, chunks: list) -> None:
+def _write_response_7(m: MetadataResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.cluster_authorized_operations != -2147483648:
         not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
@@ -1669,6 +2000,10 @@ def _write_response_7(m: MetadataResponse, parts: list, chunks: list) -> None:
             s4 = s3.encode()
             add(W_ih(v0.port, len(s4)))
             add(s4)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s5 = m.cluster_id
     if s5 is None:
         add(W_hi(-1, m.controller_id))
@@ -1711,15 +2046,27 @@ def _write_response_7(m: MetadataResponse, parts: list, chunks: list) -> None:
                 null_not_allowed('topics[].partitions[].offline_replicas')
             n2 = len(s13)
             add(INT32S[n2](n2, *s13) if n2 < INT32S_BELOW else write_int32s(s13, False))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_8(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
+def _read_response_8(b: memoryview, o: int) -> Iterator[int | tuple[MetadataResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(MetadataResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 12 > end - o:
         too_many('brokers', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(MetadataResponseBroker)
@@ -1742,6 +2089,9 @@ def _read_response_8(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         else:
             negative_length('brokers[].rack', n2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.brokers = l0
     n3, = R_h(b, o)
     o += 2
@@ -1757,6 +2107,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     o += 8
     if n4 < 0 or n4 * 13 > end - o:
         too_many('topics', n4, end - o)
+    k += n4
     l1 = []
     for _ in range(n4):
         v1 = new(MetadataResponseTopic)
@@ -1773,6 +2124,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 5
         if n6 < 0 or n6 * 26 > end - o:
             too_many('topics[].partitions', n6, end - o)
+        k += n6
         l2 = []
         for _ in range(n6):
             v2 = new(MetadataResponsePartition)
@@ -1783,7 +2135,12 @@ def _read_response_8(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n7 < INT32S_BELOW:
                 v2.replica_nodes = list(READ_INT32S[n7](b, o))
             else:
-                v2.replica_nodes = list(unpack_from(f">{n7}i", b, o))
+                k += n7 // NUMBERS_PER_ELEMENT
+                v2.replica_nodes = l3 = []
+                for a0 in range(0, n7, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l3 += unpack_from(f">{min(n7 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n7 * 4
             n8, = R_i(b, o)
             o += 4
@@ -1792,7 +2149,12 @@ def _read_response_8(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n8 < INT32S_BELOW:
                 v2.isr_nodes = list(READ_INT32S[n8](b, o))
             else:
-                v2.isr_nodes = list(unpack_from(f">{n8}i", b, o))
+                k += n8 // NUMBERS_PER_ELEMENT
+                v2.isr_nodes = l4 = []
+                for a1 in range(0, n8, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l4 += unpack_from(f">{min(n8 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n8 * 4
             n9, = R_i(b, o)
             o += 4
@@ -1801,23 +2163,35 @@ def _read_response_8(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n9 < INT32S_BELOW:
                 v2.offline_replicas = list(READ_INT32S[n9](b, o))
             else:
-                v2.offline_replicas = list(unpack_from(f">{n9}i", b, o))
+                k += n9 // NUMBERS_PER_ELEMENT
+                v2.offline_replicas = l5 = []
+                for a2 in range(0, n9, NUMBERS_PER_SLICE):
+                    if a2:
+                        yield k
+                    l5 += unpack_from(f">{min(n9 - a2, NUMBERS_PER_SLICE)}i", b, o + a2 * 4)
             o += n9 * 4
             l2.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v1.partitions = l2
         v1.topic_authorized_operations, = R_i(b, o)
         o += 4
         l1.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l1
     m.error_code = 0
     m.cluster_authorized_operations, = R_i(b, o)
     o += 4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_8(m: MetadataResponse, parts: list, chunks: list) -> None:
+def _write_response_8(m: MetadataResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.brokers
     if s0 is None:
@@ -1837,6 +2211,10 @@ def _write_response_8(m: MetadataResponse, parts: list, chunks: list) -> None:
             s4 = s3.encode()
             add(W_ih(v0.port, len(s4)))
             add(s4)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s5 = m.cluster_id
     if s5 is None:
         add(W_hi(-1, m.controller_id))
@@ -1877,11 +2255,22 @@ def _write_response_8(m: MetadataResponse, parts: list, chunks: list) -> None:
                 null_not_allowed('topics[].partitions[].offline_replicas')
             n2 = len(s13)
             add(INT32S[n2](n2, *s13) if n2 < INT32S_BELOW else write_int32s(s13, False))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_i(v1.topic_authorized_operations))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_i(m.cluster_authorized_operations))
+    yield
 
 
-def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
+def _read_response_9(b: memoryview, o: int) -> Iterator[int | tuple[MetadataResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(MetadataResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -1891,6 +2280,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 11 > end - o:
         too_many('brokers', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(MetadataResponseBroker)
@@ -1925,6 +2315,9 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.brokers = l0
     n3 = b[o]
     o += 1
@@ -1945,6 +2338,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     n4 -= 1
     if n4 < 0 or n4 * 10 > end - o:
         too_many('topics', n4, end - o)
+    k += n4
     l1 = []
     for _ in range(n4):
         v1 = new(MetadataResponseTopic)
@@ -1968,6 +2362,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         n6 -= 1
         if n6 < 0 or n6 * 18 > end - o:
             too_many('topics[].partitions', n6, end - o)
+        k += n6
         l2 = []
         for _ in range(n6):
             v2 = new(MetadataResponsePartition)
@@ -1981,7 +2376,12 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n7 < INT32S_BELOW:
                 v2.replica_nodes = list(READ_INT32S[n7](b, o))
             else:
-                v2.replica_nodes = list(unpack_from(f">{n7}i", b, o))
+                k += n7 // NUMBERS_PER_ELEMENT
+                v2.replica_nodes = l3 = []
+                for a0 in range(0, n7, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l3 += unpack_from(f">{min(n7 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n7 * 4
             n8 = b[o]
             o += 1
@@ -1993,7 +2393,12 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n8 < INT32S_BELOW:
                 v2.isr_nodes = list(READ_INT32S[n8](b, o))
             else:
-                v2.isr_nodes = list(unpack_from(f">{n8}i", b, o))
+                k += n8 // NUMBERS_PER_ELEMENT
+                v2.isr_nodes = l4 = []
+                for a1 in range(0, n8, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l4 += unpack_from(f">{min(n8 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n8 * 4
             n9 = b[o]
             o += 1
@@ -2005,7 +2410,12 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n9 < INT32S_BELOW:
                 v2.offline_replicas = list(READ_INT32S[n9](b, o))
             else:
-                v2.offline_replicas = list(unpack_from(f">{n9}i", b, o))
+                k += n9 // NUMBERS_PER_ELEMENT
+                v2.offline_replicas = l5 = []
+                for a2 in range(0, n9, NUMBERS_PER_SLICE):
+                    if a2:
+                        yield k
+                    l5 += unpack_from(f">{min(n9 - a2, NUMBERS_PER_SLICE)}i", b, o + a2 * 4)
             o += n9 * 4
             t1 = b[o]
             o += 1
@@ -2014,6 +2424,9 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if t1:
                 o = skip_tags(b, o, t1)
             l2.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v1.partitions = l2
         v1.topic_authorized_operations, t2 = R_iB(b, o)
         o += 5
@@ -2022,6 +2435,9 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l1.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l1
     m.error_code = 0
     m.cluster_authorized_operations, t3 = R_iB(b, o)
@@ -2032,10 +2448,11 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_9(m: MetadataResponse, parts: list, chunks: list) -> None:
+def _write_response_9(m: MetadataResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.brokers
     if s0 is None:
@@ -2062,6 +2479,10 @@ def _write_response_9(m: MetadataResponse, parts: list, chunks: list) -> None:
             add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'brokers[].rack'))
             add(s4)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s5 = m.cluster_id
     if s5 is None:
         add(W_xi(m.controller_id))
@@ -2109,11 +2530,22 @@ def _write_response_9(m: MetadataResponse, parts: list, chunks: list) -> None:
             n9 = len(s13)
             add(COMPACT_INT32S[n9](n9 + 1, *s13) if n9 < INT32S_BELOW else write_int32s(s13, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_ix(v1.topic_authorized_operations))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_ix(m.cluster_authorized_operations))
+    yield
 
 
-def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
+def _read_response_10(b: memoryview, o: int) -> Iterator[int | tuple[MetadataResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(MetadataResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -2123,6 +2555,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 11 > end - o:
         too_many('brokers', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(MetadataResponseBroker)
@@ -2157,6 +2590,9 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.brokers = l0
     n3 = b[o]
     o += 1
@@ -2177,6 +2613,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     n4 -= 1
     if n4 < 0 or n4 * 26 > end - o:
         too_many('topics', n4, end - o)
+    k += n4
     l1 = []
     for _ in range(n4):
         v1 = new(MetadataResponseTopic)
@@ -2199,6 +2636,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         n6 -= 1
         if n6 < 0 or n6 * 18 > end - o:
             too_many('topics[].partitions', n6, end - o)
+        k += n6
         l2 = []
         for _ in range(n6):
             v2 = new(MetadataResponsePartition)
@@ -2212,7 +2650,12 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n7 < INT32S_BELOW:
                 v2.replica_nodes = list(READ_INT32S[n7](b, o))
             else:
-                v2.replica_nodes = list(unpack_from(f">{n7}i", b, o))
+                k += n7 // NUMBERS_PER_ELEMENT
+                v2.replica_nodes = l3 = []
+                for a0 in range(0, n7, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l3 += unpack_from(f">{min(n7 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n7 * 4
             n8 = b[o]
             o += 1
@@ -2224,7 +2667,12 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n8 < INT32S_BELOW:
                 v2.isr_nodes = list(READ_INT32S[n8](b, o))
             else:
-                v2.isr_nodes = list(unpack_from(f">{n8}i", b, o))
+                k += n8 // NUMBERS_PER_ELEMENT
+                v2.isr_nodes = l4 = []
+                for a1 in range(0, n8, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l4 += unpack_from(f">{min(n8 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n8 * 4
             n9 = b[o]
             o += 1
@@ -2236,7 +2684,12 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n9 < INT32S_BELOW:
                 v2.offline_replicas = list(READ_INT32S[n9](b, o))
             else:
-                v2.offline_replicas = list(unpack_from(f">{n9}i", b, o))
+                k += n9 // NUMBERS_PER_ELEMENT
+                v2.offline_replicas = l5 = []
+                for a2 in range(0, n9, NUMBERS_PER_SLICE):
+                    if a2:
+                        yield k
+                    l5 += unpack_from(f">{min(n9 - a2, NUMBERS_PER_SLICE)}i", b, o + a2 * 4)
             o += n9 * 4
             t1 = b[o]
             o += 1
@@ -2245,6 +2698,9 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if t1:
                 o = skip_tags(b, o, t1)
             l2.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v1.partitions = l2
         v1.topic_authorized_operations, t2 = R_iB(b, o)
         o += 5
@@ -2253,6 +2709,9 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l1.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l1
     m.error_code = 0
     m.cluster_authorized_operations, t3 = R_iB(b, o)
@@ -2263,10 +2722,11 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_10(m: MetadataResponse, parts: list, chunks: list) -> None:
+def _write_response_10(m: MetadataResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.brokers
     if s0 is None:
@@ -2293,6 +2753,10 @@ def _write_response_10(m: MetadataResponse, parts: list, chunks: list) -> None:
             add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'brokers[].rack'))
             add(s4)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s5 = m.cluster_id
     if s5 is None:
         add(W_xi(m.controller_id))
@@ -2340,11 +2804,22 @@ def _write_response_10(m: MetadataResponse, parts: list, chunks: list) -> None:
             n9 = len(s13)
             add(COMPACT_INT32S[n9](n9 + 1, *s13) if n9 < INT32S_BELOW else write_int32s(s13, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_ix(v1.topic_authorized_operations))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_ix(m.cluster_authorized_operations))
+    yield
 
 
-def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
+def _read_response_11(b: memoryview, o: int) -> Iterator[int | tuple[MetadataResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(MetadataResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -2354,6 +2829,7 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 11 > end - o:
         too_many('brokers', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(MetadataResponseBroker)
@@ -2388,6 +2864,9 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.brokers = l0
     n3 = b[o]
     o += 1
@@ -2408,6 +2887,7 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     n4 -= 1
     if n4 < 0 or n4 * 26 > end - o:
         too_many('topics', n4, end - o)
+    k += n4
     l1 = []
     for _ in range(n4):
         v1 = new(MetadataResponseTopic)
@@ -2430,6 +2910,7 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         n6 -= 1
         if n6 < 0 or n6 * 18 > end - o:
             too_many('topics[].partitions', n6, end - o)
+        k += n6
         l2 = []
         for _ in range(n6):
             v2 = new(MetadataResponsePartition)
@@ -2443,7 +2924,12 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n7 < INT32S_BELOW:
                 v2.replica_nodes = list(READ_INT32S[n7](b, o))
             else:
-                v2.replica_nodes = list(unpack_from(f">{n7}i", b, o))
+                k += n7 // NUMBERS_PER_ELEMENT
+                v2.replica_nodes = l3 = []
+                for a0 in range(0, n7, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l3 += unpack_from(f">{min(n7 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n7 * 4
             n8 = b[o]
             o += 1
@@ -2455,7 +2941,12 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n8 < INT32S_BELOW:
                 v2.isr_nodes = list(READ_INT32S[n8](b, o))
             else:
-                v2.isr_nodes = list(unpack_from(f">{n8}i", b, o))
+                k += n8 // NUMBERS_PER_ELEMENT
+                v2.isr_nodes = l4 = []
+                for a1 in range(0, n8, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l4 += unpack_from(f">{min(n8 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n8 * 4
             n9 = b[o]
             o += 1
@@ -2467,7 +2958,12 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n9 < INT32S_BELOW:
                 v2.offline_replicas = list(READ_INT32S[n9](b, o))
             else:
-                v2.offline_replicas = list(unpack_from(f">{n9}i", b, o))
+                k += n9 // NUMBERS_PER_ELEMENT
+                v2.offline_replicas = l5 = []
+                for a2 in range(0, n9, NUMBERS_PER_SLICE):
+                    if a2:
+                        yield k
+                    l5 += unpack_from(f">{min(n9 - a2, NUMBERS_PER_SLICE)}i", b, o + a2 * 4)
             o += n9 * 4
             t1 = b[o]
             o += 1
@@ -2476,6 +2972,9 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if t1:
                 o = skip_tags(b, o, t1)
             l2.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v1.partitions = l2
         v1.topic_authorized_operations, t2 = R_iB(b, o)
         o += 5
@@ -2484,6 +2983,9 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l1.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l1
     m.cluster_authorized_operations = -2147483648
     m.error_code = 0
@@ -2495,10 +2997,11 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_11(m: MetadataResponse, parts: list, chunks: list) -> None:
+def _write_response_11(m: MetadataResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.cluster_authorized_operations != -2147483648:
         not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
@@ -2527,6 +3030,10 @@ def _write_response_11(m: MetadataResponse, parts: list, chunks: list) -> None:
             add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'brokers[].rack'))
             add(s4)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s5 = m.cluster_id
     if s5 is None:
         add(W_xi(m.controller_id))
@@ -2574,11 +3081,22 @@ def _write_response_11(m: MetadataResponse, parts: list, chunks: list) -> None:
             n9 = len(s13)
             add(COMPACT_INT32S[n9](n9 + 1, *s13) if n9 < INT32S_BELOW else write_int32s(s13, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_ix(v1.topic_authorized_operations))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
+def _read_response_12(b: memoryview, o: int) -> Iterator[int | tuple[MetadataResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(MetadataResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -2588,6 +3106,7 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 11 > end - o:
         too_many('brokers', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(MetadataResponseBroker)
@@ -2622,6 +3141,9 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.brokers = l0
     n3 = b[o]
     o += 1
@@ -2642,6 +3164,7 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     n4 -= 1
     if n4 < 0 or n4 * 26 > end - o:
         too_many('topics', n4, end - o)
+    k += n4
     l1 = []
     for _ in range(n4):
         v1 = new(MetadataResponseTopic)
@@ -2664,6 +3187,7 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         n6 -= 1
         if n6 < 0 or n6 * 18 > end - o:
             too_many('topics[].partitions', n6, end - o)
+        k += n6
         l2 = []
         for _ in range(n6):
             v2 = new(MetadataResponsePartition)
@@ -2677,7 +3201,12 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n7 < INT32S_BELOW:
                 v2.replica_nodes = list(READ_INT32S[n7](b, o))
             else:
-                v2.replica_nodes = list(unpack_from(f">{n7}i", b, o))
+                k += n7 // NUMBERS_PER_ELEMENT
+                v2.replica_nodes = l3 = []
+                for a0 in range(0, n7, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l3 += unpack_from(f">{min(n7 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n7 * 4
             n8 = b[o]
             o += 1
@@ -2689,7 +3218,12 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n8 < INT32S_BELOW:
                 v2.isr_nodes = list(READ_INT32S[n8](b, o))
             else:
-                v2.isr_nodes = list(unpack_from(f">{n8}i", b, o))
+                k += n8 // NUMBERS_PER_ELEMENT
+                v2.isr_nodes = l4 = []
+                for a1 in range(0, n8, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l4 += unpack_from(f">{min(n8 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n8 * 4
             n9 = b[o]
             o += 1
@@ -2701,7 +3235,12 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n9 < INT32S_BELOW:
                 v2.offline_replicas = list(READ_INT32S[n9](b, o))
             else:
-                v2.offline_replicas = list(unpack_from(f">{n9}i", b, o))
+                k += n9 // NUMBERS_PER_ELEMENT
+                v2.offline_replicas = l5 = []
+                for a2 in range(0, n9, NUMBERS_PER_SLICE):
+                    if a2:
+                        yield k
+                    l5 += unpack_from(f">{min(n9 - a2, NUMBERS_PER_SLICE)}i", b, o + a2 * 4)
             o += n9 * 4
             t1 = b[o]
             o += 1
@@ -2710,6 +3249,9 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if t1:
                 o = skip_tags(b, o, t1)
             l2.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v1.partitions = l2
         v1.topic_authorized_operations, t2 = R_iB(b, o)
         o += 5
@@ -2718,6 +3260,9 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l1.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l1
     m.cluster_authorized_operations = -2147483648
     m.error_code = 0
@@ -2729,10 +3274,11 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_12(m: MetadataResponse, parts: list, chunks: list) -> None:
+def _write_response_12(m: MetadataResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.cluster_authorized_operations != -2147483648:
         not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
@@ -2761,6 +3307,10 @@ def _write_response_12(m: MetadataResponse, parts: list, chunks: list) -> None:
             add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'brokers[].rack'))
             add(s4)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s5 = m.cluster_id
     if s5 is None:
         add(W_xi(m.controller_id))
@@ -2809,11 +3359,22 @@ def _write_response_12(m: MetadataResponse, parts: list, chunks: list) -> None:
             n9 = len(s13)
             add(COMPACT_INT32S[n9](n9 + 1, *s13) if n9 < INT32S_BELOW else write_int32s(s13, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_ix(v1.topic_authorized_operations))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_13(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
+def _read_response_13(b: memoryview, o: int) -> Iterator[int | tuple[MetadataResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(MetadataResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -2823,6 +3384,7 @@ def _read_response_13(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 11 > end - o:
         too_many('brokers', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(MetadataResponseBroker)
@@ -2857,6 +3419,9 @@ def _read_response_13(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.brokers = l0
     n3 = b[o]
     o += 1
@@ -2877,6 +3442,7 @@ def _read_response_13(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     n4 -= 1
     if n4 < 0 or n4 * 26 > end - o:
         too_many('topics', n4, end - o)
+    k += n4
     l1 = []
     for _ in range(n4):
         v1 = new(MetadataResponseTopic)
@@ -2899,6 +3465,7 @@ def _read_response_13(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         n6 -= 1
         if n6 < 0 or n6 * 18 > end - o:
             too_many('topics[].partitions', n6, end - o)
+        k += n6
         l2 = []
         for _ in range(n6):
             v2 = new(MetadataResponsePartition)
@@ -2912,7 +3479,12 @@ def _read_response_13(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n7 < INT32S_BELOW:
                 v2.replica_nodes = list(READ_INT32S[n7](b, o))
             else:
-                v2.replica_nodes = list(unpack_from(f">{n7}i", b, o))
+                k += n7 // NUMBERS_PER_ELEMENT
+                v2.replica_nodes = l3 = []
+                for a0 in range(0, n7, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l3 += unpack_from(f">{min(n7 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n7 * 4
             n8 = b[o]
             o += 1
@@ -2924,7 +3496,12 @@ def _read_response_13(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n8 < INT32S_BELOW:
                 v2.isr_nodes = list(READ_INT32S[n8](b, o))
             else:
-                v2.isr_nodes = list(unpack_from(f">{n8}i", b, o))
+                k += n8 // NUMBERS_PER_ELEMENT
+                v2.isr_nodes = l4 = []
+                for a1 in range(0, n8, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l4 += unpack_from(f">{min(n8 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n8 * 4
             n9 = b[o]
             o += 1
@@ -2936,7 +3513,12 @@ def _read_response_13(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if n9 < INT32S_BELOW:
                 v2.offline_replicas = list(READ_INT32S[n9](b, o))
             else:
-                v2.offline_replicas = list(unpack_from(f">{n9}i", b, o))
+                k += n9 // NUMBERS_PER_ELEMENT
+                v2.offline_replicas = l5 = []
+                for a2 in range(0, n9, NUMBERS_PER_SLICE):
+                    if a2:
+                        yield k
+                    l5 += unpack_from(f">{min(n9 - a2, NUMBERS_PER_SLICE)}i", b, o + a2 * 4)
             o += n9 * 4
             t1 = b[o]
             o += 1
@@ -2945,6 +3527,9 @@ def _read_response_13(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             if t1:
                 o = skip_tags(b, o, t1)
             l2.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v1.partitions = l2
         v1.topic_authorized_operations, t2 = R_iB(b, o)
         o += 5
@@ -2953,6 +3538,9 @@ def _read_response_13(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l1.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l1
     m.cluster_authorized_operations = -2147483648
     m.error_code, t3 = R_hB(b, o)
@@ -2963,10 +3551,11 @@ def _read_response_13(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_13(m: MetadataResponse, parts: list, chunks: list) -> None:
+def _write_response_13(m: MetadataResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.cluster_authorized_operations != -2147483648:
         not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
@@ -2995,6 +3584,10 @@ def _write_response_13(m: MetadataResponse, parts: list, chunks: list) -> None:
             add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'brokers[].rack'))
             add(s4)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s5 = m.cluster_id
     if s5 is None:
         add(W_xi(m.controller_id))
@@ -3043,8 +3636,17 @@ def _write_response_13(m: MetadataResponse, parts: list, chunks: list) -> None:
             n9 = len(s13)
             add(COMPACT_INT32S[n9](n9 + 1, *s13) if n9 < INT32S_BELOW else write_int32s(s13, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_ix(v1.topic_authorized_operations))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_hx(m.error_code))
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_2, _read_response_3, _read_response_3, _read_response_5, _read_response_5, _read_response_7, _read_response_8, _read_response_9, _read_response_10, _read_response_11, _read_response_12, _read_response_13,)
@@ -3058,7 +3660,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("MetadataResponse", version, error) from error
 
@@ -3070,7 +3674,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> Metadata
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("MetadataResponse", version, error) from error
 
@@ -3082,9 +3688,25 @@ def write_response(version: int, response: MetadataResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("MetadataResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: MetadataResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 13:
+        raise UnsupportedVersionError(3, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("MetadataResponse", version, error) from error

@@ -42,9 +42,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -286,7 +289,9 @@ class OffsetCommitResponse:
         return f"OffsetCommitResponse(throttle_time_ms={self.throttle_time_ms!r}, topics={self.topics!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[OffsetCommitRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetCommitRequest)
     n0, = R_h(b, o)
@@ -305,6 +310,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 4
     if n1 < 0 or n1 * 6 > end - o:
         too_many('topics', n1, end - o)
+    k += n1
     l0 = []
     for _ in range(n1):
         v0 = new(OffsetCommitRequestTopic)
@@ -321,6 +327,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         o += 4
         if n3 < 0 or n3 * 14 > end - o:
             too_many('topics[].partitions', n3, end - o)
+        k += n3
         l1 = []
         for _ in range(n3):
             v1 = new(OffsetCommitRequestPartition)
@@ -337,15 +344,22 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             else:
                 negative_length('topics[].partitions[].committed_metadata', n4)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: OffsetCommitRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.group_instance_id is not None:
         not_in_version('group_instance_id', m.group_instance_id)
@@ -380,9 +394,20 @@ def _write_request_0(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
                 s7 = s6.encode()
                 add(W_iqh(v1.partition_index, v1.committed_offset, len(s7)))
                 add(s7)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[OffsetCommitRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetCommitRequest)
     n0, = R_h(b, o)
@@ -407,6 +432,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 4
     if n2 < 0 or n2 * 6 > end - o:
         too_many('topics', n2, end - o)
+    k += n2
     l0 = []
     for _ in range(n2):
         v0 = new(OffsetCommitRequestTopic)
@@ -423,6 +449,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         o += 4
         if n4 < 0 or n4 * 22 > end - o:
             too_many('topics[].partitions', n4, end - o)
+        k += n4
         l1 = []
         for _ in range(n4):
             v1 = new(OffsetCommitRequestPartition)
@@ -438,15 +465,22 @@ def _read_request_1(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             else:
                 negative_length('topics[].partitions[].committed_metadata', n5)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: OffsetCommitRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.group_instance_id is not None:
         not_in_version('group_instance_id', m.group_instance_id)
@@ -485,9 +519,20 @@ def _write_request_1(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
                 s9 = s8.encode()
                 add(W_iqqh(v1.partition_index, v1.committed_offset, v1.commit_timestamp, len(s9)))
                 add(s9)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[OffsetCommitRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetCommitRequest)
     n0, = R_h(b, o)
@@ -511,6 +556,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 12
     if n2 < 0 or n2 * 6 > end - o:
         too_many('topics', n2, end - o)
+    k += n2
     l0 = []
     for _ in range(n2):
         v0 = new(OffsetCommitRequestTopic)
@@ -527,6 +573,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         o += 4
         if n4 < 0 or n4 * 14 > end - o:
             too_many('topics[].partitions', n4, end - o)
+        k += n4
         l1 = []
         for _ in range(n4):
             v1 = new(OffsetCommitRequestPartition)
@@ -543,15 +590,22 @@ def _read_request_2(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             else:
                 negative_length('topics[].partitions[].committed_metadata', n5)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: OffsetCommitRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.group_instance_id is not None:
         not_in_version('group_instance_id', m.group_instance_id)
@@ -592,9 +646,20 @@ def _write_request_2(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
                 s9 = s8.encode()
                 add(W_iqh(v1.partition_index, v1.committed_offset, len(s9)))
                 add(s9)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_5(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
+def _read_request_5(b: memoryview, o: int) -> Iterator[int | tuple[OffsetCommitRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetCommitRequest)
     n0, = R_h(b, o)
@@ -619,6 +684,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 4
     if n2 < 0 or n2 * 6 > end - o:
         too_many('topics', n2, end - o)
+    k += n2
     l0 = []
     for _ in range(n2):
         v0 = new(OffsetCommitRequestTopic)
@@ -635,6 +701,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         o += 4
         if n4 < 0 or n4 * 14 > end - o:
             too_many('topics[].partitions', n4, end - o)
+        k += n4
         l1 = []
         for _ in range(n4):
             v1 = new(OffsetCommitRequestPartition)
@@ -651,15 +718,22 @@ def _read_request_5(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             else:
                 negative_length('topics[].partitions[].committed_metadata', n5)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_5(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
+def _write_request_5(m: OffsetCommitRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.group_instance_id is not None:
         not_in_version('group_instance_id', m.group_instance_id)
@@ -700,9 +774,20 @@ def _write_request_5(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
                 s9 = s8.encode()
                 add(W_iqh(v1.partition_index, v1.committed_offset, len(s9)))
                 add(s9)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_6(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
+def _read_request_6(b: memoryview, o: int) -> Iterator[int | tuple[OffsetCommitRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetCommitRequest)
     n0, = R_h(b, o)
@@ -727,6 +812,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 4
     if n2 < 0 or n2 * 6 > end - o:
         too_many('topics', n2, end - o)
+    k += n2
     l0 = []
     for _ in range(n2):
         v0 = new(OffsetCommitRequestTopic)
@@ -743,6 +829,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         o += 4
         if n4 < 0 or n4 * 18 > end - o:
             too_many('topics[].partitions', n4, end - o)
+        k += n4
         l1 = []
         for _ in range(n4):
             v1 = new(OffsetCommitRequestPartition)
@@ -758,15 +845,22 @@ def _read_request_6(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             else:
                 negative_length('topics[].partitions[].committed_metadata', n5)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_6(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
+def _write_request_6(m: OffsetCommitRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.group_instance_id is not None:
         not_in_version('group_instance_id', m.group_instance_id)
@@ -807,9 +901,20 @@ def _write_request_6(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
                 s9 = s8.encode()
                 add(W_iqih(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch, len(s9)))
                 add(s9)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_7(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
+def _read_request_7(b: memoryview, o: int) -> Iterator[int | tuple[OffsetCommitRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetCommitRequest)
     n0, = R_h(b, o)
@@ -843,6 +948,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 4
     if n3 < 0 or n3 * 6 > end - o:
         too_many('topics', n3, end - o)
+    k += n3
     l0 = []
     for _ in range(n3):
         v0 = new(OffsetCommitRequestTopic)
@@ -859,6 +965,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         o += 4
         if n5 < 0 or n5 * 18 > end - o:
             too_many('topics[].partitions', n5, end - o)
+        k += n5
         l1 = []
         for _ in range(n5):
             v1 = new(OffsetCommitRequestPartition)
@@ -874,15 +981,22 @@ def _read_request_7(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             else:
                 negative_length('topics[].partitions[].committed_metadata', n6)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_7(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
+def _write_request_7(m: OffsetCommitRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.group_id
     if s0 is None:
@@ -928,9 +1042,20 @@ def _write_request_7(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
                 s11 = s10.encode()
                 add(W_iqih(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch, len(s11)))
                 add(s11)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_8(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
+def _read_request_8(b: memoryview, o: int) -> Iterator[int | tuple[OffsetCommitRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetCommitRequest)
     n0 = b[o]
@@ -977,6 +1102,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     n3 -= 1
     if n3 < 0 or n3 * 3 > end - o:
         too_many('topics', n3, end - o)
+    k += n3
     l0 = []
     for _ in range(n3):
         v0 = new(OffsetCommitRequestTopic)
@@ -1000,6 +1126,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         n5 -= 1
         if n5 < 0 or n5 * 18 > end - o:
             too_many('topics[].partitions', n5, end - o)
+        k += n5
         l1 = []
         for _ in range(n5):
             v1 = new(OffsetCommitRequestPartition)
@@ -1023,6 +1150,9 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t1 = b[o]
         o += 1
@@ -1031,6 +1161,9 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t2 = b[o]
     o += 1
@@ -1040,10 +1173,11 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_8(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
+def _write_request_8(m: OffsetCommitRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.group_id
     if s0 is None:
@@ -1099,11 +1233,22 @@ def _write_request_8(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
                 add(UVARINT[n6] if n6 < 128 else write_string_length(n6, 'topics[].partitions[].committed_metadata'))
                 add(s11)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_10(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
+def _read_request_10(b: memoryview, o: int) -> Iterator[int | tuple[OffsetCommitRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetCommitRequest)
     n0 = b[o]
@@ -1150,6 +1295,7 @@ def _read_request_10(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     n3 -= 1
     if n3 < 0 or n3 * 18 > end - o:
         too_many('topics', n3, end - o)
+    k += n3
     l0 = []
     for _ in range(n3):
         v0 = new(OffsetCommitRequestTopic)
@@ -1161,6 +1307,7 @@ def _read_request_10(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         n4 -= 1
         if n4 < 0 or n4 * 18 > end - o:
             too_many('topics[].partitions', n4, end - o)
+        k += n4
         l1 = []
         for _ in range(n4):
             v1 = new(OffsetCommitRequestPartition)
@@ -1184,6 +1331,9 @@ def _read_request_10(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t1 = b[o]
         o += 1
@@ -1192,6 +1342,9 @@ def _read_request_10(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t2 = b[o]
     o += 1
@@ -1201,10 +1354,11 @@ def _read_request_10(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_10(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
+def _write_request_10(m: OffsetCommitRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.group_id
     if s0 is None:
@@ -1254,8 +1408,17 @@ def _write_request_10(m: OffsetCommitRequest, parts: list, chunks: list) -> None
                 add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'topics[].partitions[].committed_metadata'))
                 add(s9)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2, _read_request_2, _read_request_2, _read_request_5, _read_request_6, _read_request_7, _read_request_8, _read_request_8, _read_request_10,)
@@ -1269,7 +1432,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("OffsetCommitRequest", version, error) from error
 
@@ -1281,7 +1446,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> OffsetCom
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("OffsetCommitRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[OffsetCommitRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 10:
+        raise UnsupportedVersionError(8, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("OffsetCommitRequest", version, error) from error
 
@@ -1293,7 +1472,8 @@ def write_request(version: int, request: OffsetCommitRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("OffsetCommitRequest", version, error) from error
     if parts:
@@ -1301,7 +1481,9 @@ def write_request(version: int, request: OffsetCommitRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[OffsetCommitResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetCommitResponse)
     m.throttle_time_ms = 0
@@ -1309,6 +1491,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
     o += 4
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetCommitResponseTopic)
@@ -1325,21 +1508,32 @@ def _read_response_0(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
         o += 4
         if n2 < 0 or n2 * 6 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_ih(b[o : o + n2 * 6]):
-            v1 = new(OffsetCommitResponsePartition)
-            v1.partition_index, v1.error_code = r0
-            l1.append(v1)
-        o += n2 * 6
+        e1 = o + n2 * 6
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 6 * 6
+            for r0 in I_ih(b[o:q0]):
+                v1 = new(OffsetCommitResponsePartition)
+                v1.partition_index, v1.error_code = r0
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: OffsetCommitResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: OffsetCommitResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -1358,15 +1552,27 @@ def _write_response_0(m: OffsetCommitResponse, parts: list, chunks: list) -> Non
         add(W_i(len(s3)))
         for v1 in s3:
             add(W_ih(v1.partition_index, v1.error_code))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_3(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
+def _read_response_3(b: memoryview, o: int) -> Iterator[int | tuple[OffsetCommitResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetCommitResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetCommitResponseTopic)
@@ -1383,21 +1589,32 @@ def _read_response_3(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
         o += 4
         if n2 < 0 or n2 * 6 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_ih(b[o : o + n2 * 6]):
-            v1 = new(OffsetCommitResponsePartition)
-            v1.partition_index, v1.error_code = r0
-            l1.append(v1)
-        o += n2 * 6
+        e1 = o + n2 * 6
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 6 * 6
+            for r0 in I_ih(b[o:q0]):
+                v1 = new(OffsetCommitResponsePartition)
+                v1.partition_index, v1.error_code = r0
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_3(m: OffsetCommitResponse, parts: list, chunks: list) -> None:
+def _write_response_3(m: OffsetCommitResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -1416,9 +1633,20 @@ def _write_response_3(m: OffsetCommitResponse, parts: list, chunks: list) -> Non
         add(W_i(len(s3)))
         for v1 in s3:
             add(W_ih(v1.partition_index, v1.error_code))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_8(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
+def _read_response_8(b: memoryview, o: int) -> Iterator[int | tuple[OffsetCommitResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetCommitResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -1428,6 +1656,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetCommitResponseTopic)
@@ -1451,16 +1680,28 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
         n2 -= 1
         if n2 < 0 or n2 * 7 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_ihB(b[o : o + n2 * 7]):
-            v1 = new(OffsetCommitResponsePartition)
-            v1.partition_index, v1.error_code, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            l1.append(v1)
+        a0 = o
+        e1 = o + n2 * 7
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 7 * 7
+            for r0 in I_ihB(b[o:q0]):
+                v1 = new(OffsetCommitResponsePartition)
+                v1.partition_index, v1.error_code, t0 = r0
+                if t0:
+                    break
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n2 * 7
             n2 = 0
         for _ in range(n2):
             v2 = new(OffsetCommitResponsePartition)
@@ -1471,6 +1712,9 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t2 = b[o]
         o += 1
@@ -1479,6 +1723,9 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t3 = b[o]
     o += 1
@@ -1488,10 +1735,11 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_8(m: OffsetCommitResponse, parts: list, chunks: list) -> None:
+def _write_response_8(m: OffsetCommitResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -1514,11 +1762,22 @@ def _write_response_8(m: OffsetCommitResponse, parts: list, chunks: list) -> Non
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         for v1 in s3:
             add(W_ihx(v1.partition_index, v1.error_code))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_10(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
+def _read_response_10(b: memoryview, o: int) -> Iterator[int | tuple[OffsetCommitResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetCommitResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -1528,6 +1787,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]
     n0 -= 1
     if n0 < 0 or n0 * 18 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetCommitResponseTopic)
@@ -1539,16 +1799,28 @@ def _read_response_10(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]
         n1 -= 1
         if n1 < 0 or n1 * 7 > end - o:
             too_many('topics[].partitions', n1, end - o)
+        k += n1
         l1 = []
-        for r0 in I_ihB(b[o : o + n1 * 7]):
-            v1 = new(OffsetCommitResponsePartition)
-            v1.partition_index, v1.error_code, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            l1.append(v1)
+        a0 = o
+        e0 = o + n1 * 7
+        while o < e0:
+            q0 = e0 if e0 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 7 * 7
+            for r0 in I_ihB(b[o:q0]):
+                v1 = new(OffsetCommitResponsePartition)
+                v1.partition_index, v1.error_code, t0 = r0
+                if t0:
+                    break
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n1 * 7
             n1 = 0
         for _ in range(n1):
             v2 = new(OffsetCommitResponsePartition)
@@ -1559,6 +1831,9 @@ def _read_response_10(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t2 = b[o]
         o += 1
@@ -1567,6 +1842,9 @@ def _read_response_10(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t3 = b[o]
     o += 1
@@ -1576,10 +1854,11 @@ def _read_response_10(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_10(m: OffsetCommitResponse, parts: list, chunks: list) -> None:
+def _write_response_10(m: OffsetCommitResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -1596,8 +1875,17 @@ def _write_response_10(m: OffsetCommitResponse, parts: list, chunks: list) -> No
         add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
         for v1 in s1:
             add(W_ihx(v1.partition_index, v1.error_code))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_0, _read_response_3, _read_response_3, _read_response_3, _read_response_3, _read_response_3, _read_response_8, _read_response_8, _read_response_10,)
@@ -1611,7 +1899,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("OffsetCommitResponse", version, error) from error
 
@@ -1623,7 +1913,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> OffsetCo
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("OffsetCommitResponse", version, error) from error
 
@@ -1635,9 +1927,25 @@ def write_response(version: int, response: OffsetCommitResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("OffsetCommitResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: OffsetCommitResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 10:
+        raise UnsupportedVersionError(8, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("OffsetCommitResponse", version, error) from error

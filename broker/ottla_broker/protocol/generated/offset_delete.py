@@ -24,9 +24,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     Chunk,
@@ -215,7 +218,9 @@ class OffsetDeleteResponse:
         return f"OffsetDeleteResponse(error_code={self.error_code!r}, throttle_time_ms={self.throttle_time_ms!r}, topics={self.topics!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[OffsetDeleteRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[OffsetDeleteRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetDeleteRequest)
     n0, = R_h(b, o)
@@ -230,6 +235,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetDeleteRequest, int]:
     o += 4
     if n1 < 0 or n1 * 6 > end - o:
         too_many('topics', n1, end - o)
+    k += n1
     l0 = []
     for _ in range(n1):
         v0 = new(OffsetDeleteRequestTopic)
@@ -245,21 +251,32 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetDeleteRequest, int]:
         o += 4
         if n3 < 0 or n3 * 4 > end - o:
             too_many('topics[].partitions', n3, end - o)
+        k += n3
         l1 = []
-        for r0 in I_i(b[o : o + n3 * 4]):
-            v1 = new(OffsetDeleteRequestPartition)
-            v1.partition_index, = r0
-            l1.append(v1)
-        o += n3 * 4
+        e2 = o + n3 * 4
+        while o < e2:
+            q0 = e2 if e2 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 4 * 4
+            for r0 in I_i(b[o:q0]):
+                v1 = new(OffsetDeleteRequestPartition)
+                v1.partition_index, = r0
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: OffsetDeleteRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: OffsetDeleteRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.group_id
     if s0 is None:
@@ -284,6 +301,15 @@ def _write_request_0(m: OffsetDeleteRequest, parts: list, chunks: list) -> None:
         add(W_i(len(s5)))
         for v1 in s5:
             add(W_i(v1.partition_index))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
 _REQUEST_READERS = (_read_request_0,)
@@ -297,7 +323,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("OffsetDeleteRequest", version, error) from error
 
@@ -309,7 +337,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> OffsetDel
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("OffsetDeleteRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[OffsetDeleteRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(47, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("OffsetDeleteRequest", version, error) from error
 
@@ -321,7 +363,8 @@ def write_request(version: int, request: OffsetDeleteRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("OffsetDeleteRequest", version, error) from error
     if parts:
@@ -329,13 +372,16 @@ def write_request(version: int, request: OffsetDeleteRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[OffsetDeleteResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[OffsetDeleteResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetDeleteResponse)
     m.error_code, m.throttle_time_ms, n0 = R_hii(b, o)
     o += 10
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetDeleteResponseTopic)
@@ -351,21 +397,32 @@ def _read_response_0(b: memoryview, o: int) -> tuple[OffsetDeleteResponse, int]:
         o += 4
         if n2 < 0 or n2 * 6 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_ih(b[o : o + n2 * 6]):
-            v1 = new(OffsetDeleteResponsePartition)
-            v1.partition_index, v1.error_code = r0
-            l1.append(v1)
-        o += n2 * 6
+        e1 = o + n2 * 6
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 6 * 6
+            for r0 in I_ih(b[o:q0]):
+                v1 = new(OffsetDeleteResponsePartition)
+                v1.partition_index, v1.error_code = r0
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: OffsetDeleteResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: OffsetDeleteResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -384,6 +441,15 @@ def _write_response_0(m: OffsetDeleteResponse, parts: list, chunks: list) -> Non
         add(W_i(len(s3)))
         for v1 in s3:
             add(W_ih(v1.partition_index, v1.error_code))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0,)
@@ -397,7 +463,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("OffsetDeleteResponse", version, error) from error
 
@@ -409,7 +477,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> OffsetDe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("OffsetDeleteResponse", version, error) from error
 
@@ -421,9 +491,25 @@ def write_response(version: int, response: OffsetDeleteResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("OffsetDeleteResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: OffsetDeleteResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(47, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("OffsetDeleteResponse", version, error) from error

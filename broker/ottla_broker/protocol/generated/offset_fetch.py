@@ -36,9 +36,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -410,7 +415,9 @@ class OffsetFetchResponse:
         return f"OffsetFetchResponse(throttle_time_ms={self.throttle_time_ms!r}, topics={self.topics!r}, error_code={self.error_code!r}, groups={self.groups!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[OffsetFetchRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetFetchRequest)
     n0, = R_h(b, o)
@@ -425,6 +432,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
     o += 4
     if n1 < 0 or n1 * 6 > end - o:
         too_many('topics', n1, end - o)
+    k += n1
     l0 = []
     for _ in range(n1):
         v0 = new(OffsetFetchRequestTopic)
@@ -443,18 +451,27 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
         if n3 < INT32S_BELOW:
             v0.partition_indexes = list(READ_INT32S[n3](b, o))
         else:
-            v0.partition_indexes = list(unpack_from(f">{n3}i", b, o))
+            k += n3 // NUMBERS_PER_ELEMENT
+            v0.partition_indexes = l1 = []
+            for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                if a0:
+                    yield k
+                l1 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
         o += n3 * 4
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.groups = []
     m.require_stable = False
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: OffsetFetchRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.groups:
         not_in_version('groups', m.groups)
@@ -482,9 +499,16 @@ def _write_request_0(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
             null_not_allowed('topics[].partition_indexes')
         n0 = len(s5)
         add(INT32S[n0](n0, *s5) if n0 < INT32S_BELOW else write_int32s(s5, False))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[OffsetFetchRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetFetchRequest)
     n0, = R_h(b, o)
@@ -502,6 +526,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
     else:
         if n1 < 0 or n1 * 6 > end - o:
             too_many('topics', n1, end - o)
+        k += n1
         l0 = []
         for _ in range(n1):
             v0 = new(OffsetFetchRequestTopic)
@@ -520,18 +545,27 @@ def _read_request_2(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
             if n3 < INT32S_BELOW:
                 v0.partition_indexes = list(READ_INT32S[n3](b, o))
             else:
-                v0.partition_indexes = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v0.partition_indexes = l1 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l1 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.topics = l0
     m.groups = []
     m.require_stable = False
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: OffsetFetchRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.groups:
         not_in_version('groups', m.groups)
@@ -560,9 +594,16 @@ def _write_request_2(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
                 null_not_allowed('topics[].partition_indexes')
             n0 = len(s5)
             add(INT32S[n0](n0, *s5) if n0 < INT32S_BELOW else write_int32s(s5, False))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+    yield
 
 
-def _read_request_6(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
+def _read_request_6(b: memoryview, o: int) -> Iterator[int | tuple[OffsetFetchRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetFetchRequest)
     n0 = b[o]
@@ -587,6 +628,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
     else:
         if n1 < 0 or n1 * 3 > end - o:
             too_many('topics', n1, end - o)
+        k += n1
         l0 = []
         for _ in range(n1):
             v0 = new(OffsetFetchRequestTopic)
@@ -612,7 +654,12 @@ def _read_request_6(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
             if n3 < INT32S_BELOW:
                 v0.partition_indexes = list(READ_INT32S[n3](b, o))
             else:
-                v0.partition_indexes = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v0.partition_indexes = l1 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l1 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             t0 = b[o]
             o += 1
@@ -621,6 +668,9 @@ def _read_request_6(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.topics = l0
     m.groups = []
     m.require_stable = False
@@ -632,10 +682,11 @@ def _read_request_6(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_6(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
+def _write_request_6(m: OffsetFetchRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.groups:
         not_in_version('groups', m.groups)
@@ -668,10 +719,17 @@ def _write_request_6(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
             n3 = len(s5)
             add(COMPACT_INT32S[n3](n3 + 1, *s5) if n3 < INT32S_BELOW else write_int32s(s5, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
     add(b"\0")
+    yield
 
 
-def _read_request_7(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
+def _read_request_7(b: memoryview, o: int) -> Iterator[int | tuple[OffsetFetchRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetFetchRequest)
     n0 = b[o]
@@ -696,6 +754,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
     else:
         if n1 < 0 or n1 * 3 > end - o:
             too_many('topics', n1, end - o)
+        k += n1
         l0 = []
         for _ in range(n1):
             v0 = new(OffsetFetchRequestTopic)
@@ -721,7 +780,12 @@ def _read_request_7(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
             if n3 < INT32S_BELOW:
                 v0.partition_indexes = list(READ_INT32S[n3](b, o))
             else:
-                v0.partition_indexes = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v0.partition_indexes = l1 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l1 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             t0 = b[o]
             o += 1
@@ -730,6 +794,9 @@ def _read_request_7(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.topics = l0
     m.groups = []
     m.require_stable, t1 = R_tB(b, o)
@@ -740,10 +807,11 @@ def _read_request_7(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_7(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
+def _write_request_7(m: OffsetFetchRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.groups:
         not_in_version('groups', m.groups)
@@ -774,11 +842,18 @@ def _write_request_7(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
             n3 = len(s5)
             add(COMPACT_INT32S[n3](n3 + 1, *s5) if n3 < INT32S_BELOW else write_int32s(s5, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_t(m.require_stable))
     add(b"\0")
+    yield
 
 
-def _read_request_8(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
+def _read_request_8(b: memoryview, o: int) -> Iterator[int | tuple[OffsetFetchRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetFetchRequest)
     m.group_id = ''
@@ -790,6 +865,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetFetchRequestGroup)
@@ -817,6 +893,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
         else:
             if n2 < 0 or n2 * 3 > end - o:
                 too_many('groups[].topics', n2, end - o)
+            k += n2
             l1 = []
             for _ in range(n2):
                 v1 = new(OffsetFetchRequestTopics)
@@ -843,7 +920,12 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
                 if n4 < INT32S_BELOW:
                     v1.partition_indexes = list(READ_INT32S[n4](b, o))
                 else:
-                    v1.partition_indexes = list(unpack_from(f">{n4}i", b, o))
+                    k += n4 // NUMBERS_PER_ELEMENT
+                    v1.partition_indexes = l2 = []
+                    for a0 in range(0, n4, NUMBERS_PER_SLICE):
+                        if a0:
+                            yield k
+                        l2 += unpack_from(f">{min(n4 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
                 o += n4 * 4
                 t0 = b[o]
                 o += 1
@@ -852,6 +934,9 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
                 if t0:
                     o = skip_tags(b, o, t0)
                 l1.append(v1)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v0.topics = l1
         t1 = b[o]
         o += 1
@@ -860,6 +945,9 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     m.require_stable, t2 = R_tB(b, o)
     o += 2
@@ -869,10 +957,11 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_8(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
+def _write_request_8(m: OffsetFetchRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.group_id:
         not_in_version('group_id', m.group_id)
@@ -911,11 +1000,22 @@ def _write_request_8(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
                 n4 = len(s6)
                 add(COMPACT_INT32S[n4](n4 + 1, *s6) if n4 < INT32S_BELOW else write_int32s(s6, True))
                 add(b"\0")
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_tx(m.require_stable))
+    yield
 
 
-def _read_request_9(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
+def _read_request_9(b: memoryview, o: int) -> Iterator[int | tuple[OffsetFetchRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetFetchRequest)
     m.group_id = ''
@@ -927,6 +1027,7 @@ def _read_request_9(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 8 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetFetchRequestGroup)
@@ -964,6 +1065,7 @@ def _read_request_9(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
         else:
             if n3 < 0 or n3 * 3 > end - o:
                 too_many('groups[].topics', n3, end - o)
+            k += n3
             l1 = []
             for _ in range(n3):
                 v1 = new(OffsetFetchRequestTopics)
@@ -990,7 +1092,12 @@ def _read_request_9(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
                 if n5 < INT32S_BELOW:
                     v1.partition_indexes = list(READ_INT32S[n5](b, o))
                 else:
-                    v1.partition_indexes = list(unpack_from(f">{n5}i", b, o))
+                    k += n5 // NUMBERS_PER_ELEMENT
+                    v1.partition_indexes = l2 = []
+                    for a0 in range(0, n5, NUMBERS_PER_SLICE):
+                        if a0:
+                            yield k
+                        l2 += unpack_from(f">{min(n5 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
                 o += n5 * 4
                 t0 = b[o]
                 o += 1
@@ -999,6 +1106,9 @@ def _read_request_9(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
                 if t0:
                     o = skip_tags(b, o, t0)
                 l1.append(v1)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v0.topics = l1
         t1 = b[o]
         o += 1
@@ -1007,6 +1117,9 @@ def _read_request_9(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     m.require_stable, t2 = R_tB(b, o)
     o += 2
@@ -1016,10 +1129,11 @@ def _read_request_9(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_9(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
+def _write_request_9(m: OffsetFetchRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.group_id:
         not_in_version('group_id', m.group_id)
@@ -1067,11 +1181,22 @@ def _write_request_9(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
                 n5 = len(s8)
                 add(COMPACT_INT32S[n5](n5 + 1, *s8) if n5 < INT32S_BELOW else write_int32s(s8, True))
                 add(b"\0")
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_tx(m.require_stable))
+    yield
 
 
-def _read_request_10(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
+def _read_request_10(b: memoryview, o: int) -> Iterator[int | tuple[OffsetFetchRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetFetchRequest)
     m.group_id = ''
@@ -1083,6 +1208,7 @@ def _read_request_10(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 8 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetFetchRequestGroup)
@@ -1120,6 +1246,7 @@ def _read_request_10(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
         else:
             if n3 < 0 or n3 * 18 > end - o:
                 too_many('groups[].topics', n3, end - o)
+            k += n3
             l1 = []
             for _ in range(n3):
                 v1 = new(OffsetFetchRequestTopics)
@@ -1134,7 +1261,12 @@ def _read_request_10(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
                 if n4 < INT32S_BELOW:
                     v1.partition_indexes = list(READ_INT32S[n4](b, o))
                 else:
-                    v1.partition_indexes = list(unpack_from(f">{n4}i", b, o))
+                    k += n4 // NUMBERS_PER_ELEMENT
+                    v1.partition_indexes = l2 = []
+                    for a0 in range(0, n4, NUMBERS_PER_SLICE):
+                        if a0:
+                            yield k
+                        l2 += unpack_from(f">{min(n4 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
                 o += n4 * 4
                 t0 = b[o]
                 o += 1
@@ -1143,6 +1275,9 @@ def _read_request_10(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
                 if t0:
                     o = skip_tags(b, o, t0)
                 l1.append(v1)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v0.topics = l1
         t1 = b[o]
         o += 1
@@ -1151,6 +1286,9 @@ def _read_request_10(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     m.require_stable, t2 = R_tB(b, o)
     o += 2
@@ -1160,10 +1298,11 @@ def _read_request_10(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_10(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
+def _write_request_10(m: OffsetFetchRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.group_id:
         not_in_version('group_id', m.group_id)
@@ -1205,8 +1344,17 @@ def _write_request_10(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
                 n4 = len(s6)
                 add(COMPACT_INT32S[n4](n4 + 1, *s6) if n4 < INT32S_BELOW else write_int32s(s6, True))
                 add(b"\0")
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_tx(m.require_stable))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2, _read_request_2, _read_request_2, _read_request_2, _read_request_6, _read_request_7, _read_request_8, _read_request_9, _read_request_10,)
@@ -1220,7 +1368,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("OffsetFetchRequest", version, error) from error
 
@@ -1232,7 +1382,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> OffsetFet
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("OffsetFetchRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[OffsetFetchRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 10:
+        raise UnsupportedVersionError(9, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("OffsetFetchRequest", version, error) from error
 
@@ -1244,7 +1408,8 @@ def write_request(version: int, request: OffsetFetchRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("OffsetFetchRequest", version, error) from error
     if parts:
@@ -1252,7 +1417,9 @@ def write_request(version: int, request: OffsetFetchRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[OffsetFetchResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetFetchResponse)
     m.throttle_time_ms = 0
@@ -1260,6 +1427,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
     o += 4
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetFetchResponseTopic)
@@ -1275,6 +1443,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
         o += 4
         if n2 < 0 or n2 * 16 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(OffsetFetchResponsePartition)
@@ -1292,17 +1461,24 @@ def _read_response_0(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
             v1.error_code, = R_h(b, o)
             o += 2
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.error_code = 0
     m.groups = []
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: OffsetFetchResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: OffsetFetchResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.groups:
         not_in_version('groups', m.groups)
@@ -1330,9 +1506,20 @@ def _write_response_0(m: OffsetFetchResponse, parts: list, chunks: list) -> None
                 add(W_iqh(v1.partition_index, v1.committed_offset, len(s5)))
                 add(s5)
                 add(W_h(v1.error_code))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[OffsetFetchResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetFetchResponse)
     m.throttle_time_ms = 0
@@ -1340,6 +1527,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
     o += 4
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetFetchResponseTopic)
@@ -1355,6 +1543,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
         o += 4
         if n2 < 0 or n2 * 16 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(OffsetFetchResponsePartition)
@@ -1372,18 +1561,25 @@ def _read_response_2(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
             v1.error_code, = R_h(b, o)
             o += 2
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.groups = []
     m.error_code, = R_h(b, o)
     o += 2
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: OffsetFetchResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: OffsetFetchResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.groups:
         not_in_version('groups', m.groups)
@@ -1411,16 +1607,28 @@ def _write_response_2(m: OffsetFetchResponse, parts: list, chunks: list) -> None
                 add(W_iqh(v1.partition_index, v1.committed_offset, len(s5)))
                 add(s5)
                 add(W_h(v1.error_code))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_h(m.error_code))
+    yield
 
 
-def _read_response_3(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
+def _read_response_3(b: memoryview, o: int) -> Iterator[int | tuple[OffsetFetchResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetFetchResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetFetchResponseTopic)
@@ -1436,6 +1644,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
         o += 4
         if n2 < 0 or n2 * 16 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(OffsetFetchResponsePartition)
@@ -1453,18 +1662,25 @@ def _read_response_3(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
             v1.error_code, = R_h(b, o)
             o += 2
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.groups = []
     m.error_code, = R_h(b, o)
     o += 2
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_3(m: OffsetFetchResponse, parts: list, chunks: list) -> None:
+def _write_response_3(m: OffsetFetchResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.groups:
         not_in_version('groups', m.groups)
@@ -1492,16 +1708,28 @@ def _write_response_3(m: OffsetFetchResponse, parts: list, chunks: list) -> None
                 add(W_iqh(v1.partition_index, v1.committed_offset, len(s5)))
                 add(s5)
                 add(W_h(v1.error_code))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_h(m.error_code))
+    yield
 
 
-def _read_response_5(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
+def _read_response_5(b: memoryview, o: int) -> Iterator[int | tuple[OffsetFetchResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetFetchResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetFetchResponseTopic)
@@ -1517,6 +1745,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
         o += 4
         if n2 < 0 or n2 * 20 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(OffsetFetchResponsePartition)
@@ -1533,18 +1762,25 @@ def _read_response_5(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
             v1.error_code, = R_h(b, o)
             o += 2
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.groups = []
     m.error_code, = R_h(b, o)
     o += 2
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_5(m: OffsetFetchResponse, parts: list, chunks: list) -> None:
+def _write_response_5(m: OffsetFetchResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.groups:
         not_in_version('groups', m.groups)
@@ -1572,10 +1808,21 @@ def _write_response_5(m: OffsetFetchResponse, parts: list, chunks: list) -> None
                 add(W_iqih(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch, len(s5)))
                 add(s5)
                 add(W_h(v1.error_code))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_h(m.error_code))
+    yield
 
 
-def _read_response_6(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
+def _read_response_6(b: memoryview, o: int) -> Iterator[int | tuple[OffsetFetchResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetFetchResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -1585,6 +1832,7 @@ def _read_response_6(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetFetchResponseTopic)
@@ -1607,6 +1855,7 @@ def _read_response_6(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
         n2 -= 1
         if n2 < 0 or n2 * 20 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(OffsetFetchResponsePartition)
@@ -1629,6 +1878,9 @@ def _read_response_6(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t1 = b[o]
         o += 1
@@ -1637,6 +1889,9 @@ def _read_response_6(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.groups = []
     m.error_code, t2 = R_hB(b, o)
@@ -1647,10 +1902,11 @@ def _read_response_6(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_6(m: OffsetFetchResponse, parts: list, chunks: list) -> None:
+def _write_response_6(m: OffsetFetchResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.groups:
         not_in_version('groups', m.groups)
@@ -1685,11 +1941,22 @@ def _write_response_6(m: OffsetFetchResponse, parts: list, chunks: list) -> None
                 add(s5)
                 add(W_h(v1.error_code))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_hx(m.error_code))
+    yield
 
 
-def _read_response_8(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
+def _read_response_8(b: memoryview, o: int) -> Iterator[int | tuple[OffsetFetchResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetFetchResponse)
     m.topics = []
@@ -1701,6 +1968,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 5 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetFetchResponseGroup)
@@ -1723,6 +1991,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
         n2 -= 1
         if n2 < 0 or n2 * 3 > end - o:
             too_many('groups[].topics', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(OffsetFetchResponseTopics)
@@ -1746,6 +2015,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
             n4 -= 1
             if n4 < 0 or n4 * 20 > end - o:
                 too_many('groups[].topics[].partitions', n4, end - o)
+            k += n4
             l2 = []
             for _ in range(n4):
                 v2 = new(OffsetFetchResponsePartitions)
@@ -1768,6 +2038,9 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
                 if t0:
                     o = skip_tags(b, o, t0)
                 l2.append(v2)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.partitions = l2
             t1 = b[o]
             o += 1
@@ -1776,6 +2049,9 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.topics = l1
         v0.error_code, t2 = R_hB(b, o)
         o += 3
@@ -1784,6 +2060,9 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     t3 = b[o]
     o += 1
@@ -1793,10 +2072,11 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_8(m: OffsetFetchResponse, parts: list, chunks: list) -> None:
+def _write_response_8(m: OffsetFetchResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.topics:
         not_in_version('topics', m.topics)
@@ -1844,12 +2124,27 @@ def _write_response_8(m: OffsetFetchResponse, parts: list, chunks: list) -> None
                     add(s8)
                     add(W_h(v2.error_code))
                 add(b"\0")
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_hx(v0.error_code))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_10(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
+def _read_response_10(b: memoryview, o: int) -> Iterator[int | tuple[OffsetFetchResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetFetchResponse)
     m.topics = []
@@ -1861,6 +2156,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 5 > end - o:
         too_many('groups', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetFetchResponseGroup)
@@ -1883,6 +2179,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
         n2 -= 1
         if n2 < 0 or n2 * 18 > end - o:
             too_many('groups[].topics', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(OffsetFetchResponseTopics)
@@ -1894,6 +2191,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
             n3 -= 1
             if n3 < 0 or n3 * 20 > end - o:
                 too_many('groups[].topics[].partitions', n3, end - o)
+            k += n3
             l2 = []
             for _ in range(n3):
                 v2 = new(OffsetFetchResponsePartitions)
@@ -1916,6 +2214,9 @@ def _read_response_10(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
                 if t0:
                     o = skip_tags(b, o, t0)
                 l2.append(v2)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.partitions = l2
             t1 = b[o]
             o += 1
@@ -1924,6 +2225,9 @@ def _read_response_10(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.topics = l1
         v0.error_code, t2 = R_hB(b, o)
         o += 3
@@ -1932,6 +2236,9 @@ def _read_response_10(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.groups = l0
     t3 = b[o]
     o += 1
@@ -1941,10 +2248,11 @@ def _read_response_10(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_10(m: OffsetFetchResponse, parts: list, chunks: list) -> None:
+def _write_response_10(m: OffsetFetchResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.topics:
         not_in_version('topics', m.topics)
@@ -1986,9 +2294,22 @@ def _write_response_10(m: OffsetFetchResponse, parts: list, chunks: list) -> Non
                     add(s6)
                     add(W_h(v2.error_code))
                 add(b"\0")
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_hx(v0.error_code))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2, _read_response_3, _read_response_3, _read_response_5, _read_response_6, _read_response_6, _read_response_8, _read_response_8, _read_response_10,)
@@ -2002,7 +2323,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("OffsetFetchResponse", version, error) from error
 
@@ -2014,7 +2337,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> OffsetFe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("OffsetFetchResponse", version, error) from error
 
@@ -2026,9 +2351,25 @@ def write_response(version: int, response: OffsetFetchResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("OffsetFetchResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: OffsetFetchResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 10:
+        raise UnsupportedVersionError(9, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("OffsetFetchResponse", version, error) from error

@@ -25,9 +25,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -243,7 +246,9 @@ class OffsetForLeaderEpochResponse:
         return f"OffsetForLeaderEpochResponse(throttle_time_ms={self.throttle_time_ms!r}, topics={self.topics!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[OffsetForLeaderEpochRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetForLeaderEpochRequest)
     m.replica_id = -2
@@ -251,6 +256,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest,
     o += 4
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetForLeaderTopic)
@@ -266,22 +272,33 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest,
         o += 4
         if n2 < 0 or n2 * 8 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_ii(b[o : o + n2 * 8]):
-            v1 = new(OffsetForLeaderPartition)
-            v1.partition, v1.leader_epoch = r0
-            v1.current_leader_epoch = -1
-            l1.append(v1)
-        o += n2 * 8
+        e1 = o + n2 * 8
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 8 * 8
+            for r0 in I_ii(b[o:q0]):
+                v1 = new(OffsetForLeaderPartition)
+                v1.partition, v1.leader_epoch = r0
+                v1.current_leader_epoch = -1
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: OffsetForLeaderEpochRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: OffsetForLeaderEpochRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -300,9 +317,20 @@ def _write_request_0(m: OffsetForLeaderEpochRequest, parts: list, chunks: list) 
         add(W_i(len(s3)))
         for v1 in s3:
             add(W_ii(v1.partition, v1.leader_epoch))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[OffsetForLeaderEpochRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetForLeaderEpochRequest)
     m.replica_id = -2
@@ -310,6 +338,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest,
     o += 4
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetForLeaderTopic)
@@ -325,21 +354,32 @@ def _read_request_2(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest,
         o += 4
         if n2 < 0 or n2 * 12 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iii(b[o : o + n2 * 12]):
-            v1 = new(OffsetForLeaderPartition)
-            v1.partition, v1.current_leader_epoch, v1.leader_epoch = r0
-            l1.append(v1)
-        o += n2 * 12
+        e1 = o + n2 * 12
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 12 * 12
+            for r0 in I_iii(b[o:q0]):
+                v1 = new(OffsetForLeaderPartition)
+                v1.partition, v1.current_leader_epoch, v1.leader_epoch = r0
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: OffsetForLeaderEpochRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: OffsetForLeaderEpochRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -358,15 +398,27 @@ def _write_request_2(m: OffsetForLeaderEpochRequest, parts: list, chunks: list) 
         add(W_i(len(s3)))
         for v1 in s3:
             add(W_iii(v1.partition, v1.current_leader_epoch, v1.leader_epoch))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[OffsetForLeaderEpochRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetForLeaderEpochRequest)
     m.replica_id, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetForLeaderTopic)
@@ -382,21 +434,32 @@ def _read_request_3(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest,
         o += 4
         if n2 < 0 or n2 * 12 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iii(b[o : o + n2 * 12]):
-            v1 = new(OffsetForLeaderPartition)
-            v1.partition, v1.current_leader_epoch, v1.leader_epoch = r0
-            l1.append(v1)
-        o += n2 * 12
+        e1 = o + n2 * 12
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 12 * 12
+            for r0 in I_iii(b[o:q0]):
+                v1 = new(OffsetForLeaderPartition)
+                v1.partition, v1.current_leader_epoch, v1.leader_epoch = r0
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: OffsetForLeaderEpochRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: OffsetForLeaderEpochRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -415,9 +478,20 @@ def _write_request_3(m: OffsetForLeaderEpochRequest, parts: list, chunks: list) 
         add(W_i(len(s3)))
         for v1 in s3:
             add(W_iii(v1.partition, v1.current_leader_epoch, v1.leader_epoch))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_4(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest, int]:
+def _read_request_4(b: memoryview, o: int) -> Iterator[int | tuple[OffsetForLeaderEpochRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetForLeaderEpochRequest)
     m.replica_id, n0 = R_iB(b, o)
@@ -427,6 +501,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest,
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetForLeaderTopic)
@@ -449,16 +524,28 @@ def _read_request_4(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest,
         n2 -= 1
         if n2 < 0 or n2 * 13 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iiiB(b[o : o + n2 * 13]):
-            v1 = new(OffsetForLeaderPartition)
-            v1.partition, v1.current_leader_epoch, v1.leader_epoch, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            l1.append(v1)
+        a0 = o
+        e1 = o + n2 * 13
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 13 * 13
+            for r0 in I_iiiB(b[o:q0]):
+                v1 = new(OffsetForLeaderPartition)
+                v1.partition, v1.current_leader_epoch, v1.leader_epoch, t0 = r0
+                if t0:
+                    break
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n2 * 13
             n2 = 0
         for _ in range(n2):
             v2 = new(OffsetForLeaderPartition)
@@ -469,6 +556,9 @@ def _read_request_4(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest,
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t2 = b[o]
         o += 1
@@ -477,6 +567,9 @@ def _read_request_4(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest,
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t3 = b[o]
     o += 1
@@ -486,10 +579,11 @@ def _read_request_4(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest,
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_4(m: OffsetForLeaderEpochRequest, parts: list, chunks: list) -> None:
+def _write_request_4(m: OffsetForLeaderEpochRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -512,8 +606,17 @@ def _write_request_4(m: OffsetForLeaderEpochRequest, parts: list, chunks: list) 
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         for v1 in s3:
             add(W_iiix(v1.partition, v1.current_leader_epoch, v1.leader_epoch))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2, _read_request_3, _read_request_4,)
@@ -527,7 +630,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("OffsetForLeaderEpochRequest", version, error) from error
 
@@ -539,7 +644,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> OffsetFor
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("OffsetForLeaderEpochRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[OffsetForLeaderEpochRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(23, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("OffsetForLeaderEpochRequest", version, error) from error
 
@@ -551,7 +670,8 @@ def write_request(version: int, request: OffsetForLeaderEpochRequest) -> list[Ch
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("OffsetForLeaderEpochRequest", version, error) from error
     if parts:
@@ -559,7 +679,9 @@ def write_request(version: int, request: OffsetForLeaderEpochRequest) -> list[Ch
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[OffsetForLeaderEpochResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetForLeaderEpochResponse)
     m.throttle_time_ms = 0
@@ -567,6 +689,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRespons
     o += 4
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetForLeaderTopicResult)
@@ -582,22 +705,33 @@ def _read_response_0(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRespons
         o += 4
         if n2 < 0 or n2 * 14 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_hiq(b[o : o + n2 * 14]):
-            v1 = new(EpochEndOffset)
-            v1.error_code, v1.partition, v1.end_offset = r0
-            v1.leader_epoch = -1
-            l1.append(v1)
-        o += n2 * 14
+        e1 = o + n2 * 14
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 14 * 14
+            for r0 in I_hiq(b[o:q0]):
+                v1 = new(EpochEndOffset)
+                v1.error_code, v1.partition, v1.end_offset = r0
+                v1.leader_epoch = -1
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: OffsetForLeaderEpochResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: OffsetForLeaderEpochResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -616,9 +750,20 @@ def _write_response_0(m: OffsetForLeaderEpochResponse, parts: list, chunks: list
         add(W_i(len(s3)))
         for v1 in s3:
             add(W_hiq(v1.error_code, v1.partition, v1.end_offset))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[OffsetForLeaderEpochResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetForLeaderEpochResponse)
     m.throttle_time_ms = 0
@@ -626,6 +771,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRespons
     o += 4
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetForLeaderTopicResult)
@@ -641,21 +787,32 @@ def _read_response_1(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRespons
         o += 4
         if n2 < 0 or n2 * 18 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_hiiq(b[o : o + n2 * 18]):
-            v1 = new(EpochEndOffset)
-            v1.error_code, v1.partition, v1.leader_epoch, v1.end_offset = r0
-            l1.append(v1)
-        o += n2 * 18
+        e1 = o + n2 * 18
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 18 * 18
+            for r0 in I_hiiq(b[o:q0]):
+                v1 = new(EpochEndOffset)
+                v1.error_code, v1.partition, v1.leader_epoch, v1.end_offset = r0
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: OffsetForLeaderEpochResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: OffsetForLeaderEpochResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -674,15 +831,27 @@ def _write_response_1(m: OffsetForLeaderEpochResponse, parts: list, chunks: list
         add(W_i(len(s3)))
         for v1 in s3:
             add(W_hiiq(v1.error_code, v1.partition, v1.leader_epoch, v1.end_offset))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[OffsetForLeaderEpochResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetForLeaderEpochResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetForLeaderTopicResult)
@@ -698,21 +867,32 @@ def _read_response_2(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRespons
         o += 4
         if n2 < 0 or n2 * 18 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_hiiq(b[o : o + n2 * 18]):
-            v1 = new(EpochEndOffset)
-            v1.error_code, v1.partition, v1.leader_epoch, v1.end_offset = r0
-            l1.append(v1)
-        o += n2 * 18
+        e1 = o + n2 * 18
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 18 * 18
+            for r0 in I_hiiq(b[o:q0]):
+                v1 = new(EpochEndOffset)
+                v1.error_code, v1.partition, v1.leader_epoch, v1.end_offset = r0
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: OffsetForLeaderEpochResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: OffsetForLeaderEpochResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -731,9 +911,20 @@ def _write_response_2(m: OffsetForLeaderEpochResponse, parts: list, chunks: list
         add(W_i(len(s3)))
         for v1 in s3:
             add(W_hiiq(v1.error_code, v1.partition, v1.leader_epoch, v1.end_offset))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_4(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochResponse, int]:
+def _read_response_4(b: memoryview, o: int) -> Iterator[int | tuple[OffsetForLeaderEpochResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(OffsetForLeaderEpochResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -743,6 +934,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRespons
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(OffsetForLeaderTopicResult)
@@ -765,16 +957,28 @@ def _read_response_4(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRespons
         n2 -= 1
         if n2 < 0 or n2 * 19 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_hiiqB(b[o : o + n2 * 19]):
-            v1 = new(EpochEndOffset)
-            v1.error_code, v1.partition, v1.leader_epoch, v1.end_offset, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            l1.append(v1)
+        a0 = o
+        e1 = o + n2 * 19
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 19 * 19
+            for r0 in I_hiiqB(b[o:q0]):
+                v1 = new(EpochEndOffset)
+                v1.error_code, v1.partition, v1.leader_epoch, v1.end_offset, t0 = r0
+                if t0:
+                    break
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n2 * 19
             n2 = 0
         for _ in range(n2):
             v2 = new(EpochEndOffset)
@@ -785,6 +989,9 @@ def _read_response_4(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRespons
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t2 = b[o]
         o += 1
@@ -793,6 +1000,9 @@ def _read_response_4(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRespons
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t3 = b[o]
     o += 1
@@ -802,10 +1012,11 @@ def _read_response_4(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRespons
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_4(m: OffsetForLeaderEpochResponse, parts: list, chunks: list) -> None:
+def _write_response_4(m: OffsetForLeaderEpochResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -828,8 +1039,17 @@ def _write_response_4(m: OffsetForLeaderEpochResponse, parts: list, chunks: list
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         for v1 in s3:
             add(W_hiiqx(v1.error_code, v1.partition, v1.leader_epoch, v1.end_offset))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_2, _read_response_2, _read_response_4,)
@@ -843,7 +1063,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("OffsetForLeaderEpochResponse", version, error) from error
 
@@ -855,7 +1077,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> OffsetFo
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("OffsetForLeaderEpochResponse", version, error) from error
 
@@ -867,9 +1091,25 @@ def write_response(version: int, response: OffsetForLeaderEpochResponse) -> list
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("OffsetForLeaderEpochResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: OffsetForLeaderEpochResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(23, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("OffsetForLeaderEpochResponse", version, error) from error

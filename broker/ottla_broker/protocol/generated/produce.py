@@ -62,9 +62,13 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    TAG_LIMIT,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -87,6 +91,7 @@ from ottla_broker.protocol.primitives import (
     tagged,
     too_long,
     too_many,
+    too_many_tags,
     unwritable,
     write_string_length,
     write_uvarint,
@@ -408,7 +413,9 @@ class ProduceResponse:
         return f"ProduceResponse(responses={self.responses!r}, throttle_time_ms={self.throttle_time_ms!r}, node_endpoints={self.node_endpoints!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[ProduceRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ProduceRequest)
     m.transactional_id = None
@@ -416,6 +423,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
     o += 10
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topic_data', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TopicProduceData)
@@ -432,6 +440,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
         o += 4
         if n2 < 0 or n2 * 8 > end - o:
             too_many('topic_data[].partition_data', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(PartitionProduceData)
@@ -446,15 +455,22 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
             else:
                 negative_length('topic_data[].partition_data[].records', n3)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_data = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topic_data = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: ProduceRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: ProduceRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     push = chunks.append
     if m.transactional_id is not None:
@@ -489,9 +505,20 @@ def _write_request_0(m: ProduceRequest, parts: list, chunks: list) -> None:
                         push(s4)
                     else:
                         append_records(chunks, s4)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[ProduceRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ProduceRequest)
     n0, = R_h(b, o)
@@ -508,6 +535,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
     o += 10
     if n1 < 0 or n1 * 6 > end - o:
         too_many('topic_data', n1, end - o)
+    k += n1
     l0 = []
     for _ in range(n1):
         v0 = new(TopicProduceData)
@@ -524,6 +552,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
         o += 4
         if n3 < 0 or n3 * 8 > end - o:
             too_many('topic_data[].partition_data', n3, end - o)
+        k += n3
         l1 = []
         for _ in range(n3):
             v1 = new(PartitionProduceData)
@@ -538,15 +567,22 @@ def _read_request_3(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
             else:
                 negative_length('topic_data[].partition_data[].records', n4)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_data = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topic_data = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: ProduceRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: ProduceRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     push = chunks.append
     s0 = m.transactional_id
@@ -587,9 +623,20 @@ def _write_request_3(m: ProduceRequest, parts: list, chunks: list) -> None:
                         push(s6)
                     else:
                         append_records(chunks, s6)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_9(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
+def _read_request_9(b: memoryview, o: int) -> Iterator[int | tuple[ProduceRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ProduceRequest)
     n0 = b[o]
@@ -611,6 +658,7 @@ def _read_request_9(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
     n1 -= 1
     if n1 < 0 or n1 * 3 > end - o:
         too_many('topic_data', n1, end - o)
+    k += n1
     l0 = []
     for _ in range(n1):
         v0 = new(TopicProduceData)
@@ -634,6 +682,7 @@ def _read_request_9(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
         n3 -= 1
         if n3 < 0 or n3 * 6 > end - o:
             too_many('topic_data[].partition_data', n3, end - o)
+        k += n3
         l1 = []
         for _ in range(n3):
             v1 = new(PartitionProduceData)
@@ -654,6 +703,9 @@ def _read_request_9(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_data = l1
         t1 = b[o]
         o += 1
@@ -662,6 +714,9 @@ def _read_request_9(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topic_data = l0
     t2 = b[o]
     o += 1
@@ -671,10 +726,11 @@ def _read_request_9(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_9(m: ProduceRequest, parts: list, chunks: list) -> None:
+def _write_request_9(m: ProduceRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     push = chunks.append
     s0 = m.transactional_id
@@ -722,11 +778,22 @@ def _write_request_9(m: ProduceRequest, parts: list, chunks: list) -> None:
                     else:
                         append_records(chunks, s6)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_13(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
+def _read_request_13(b: memoryview, o: int) -> Iterator[int | tuple[ProduceRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ProduceRequest)
     n0 = b[o]
@@ -748,6 +815,7 @@ def _read_request_13(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
     n1 -= 1
     if n1 < 0 or n1 * 18 > end - o:
         too_many('topic_data', n1, end - o)
+    k += n1
     l0 = []
     for _ in range(n1):
         v0 = new(TopicProduceData)
@@ -759,6 +827,7 @@ def _read_request_13(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
         n2 -= 1
         if n2 < 0 or n2 * 6 > end - o:
             too_many('topic_data[].partition_data', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(PartitionProduceData)
@@ -779,6 +848,9 @@ def _read_request_13(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_data = l1
         t1 = b[o]
         o += 1
@@ -787,6 +859,9 @@ def _read_request_13(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topic_data = l0
     t2 = b[o]
     o += 1
@@ -796,10 +871,11 @@ def _read_request_13(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_13(m: ProduceRequest, parts: list, chunks: list) -> None:
+def _write_request_13(m: ProduceRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     push = chunks.append
     s0 = m.transactional_id
@@ -841,8 +917,17 @@ def _write_request_13(m: ProduceRequest, parts: list, chunks: list) -> None:
                     else:
                         append_records(chunks, s4)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_0, _read_request_3, _read_request_3, _read_request_3, _read_request_3, _read_request_3, _read_request_3, _read_request_9, _read_request_9, _read_request_9, _read_request_9, _read_request_13,)
@@ -856,7 +941,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ProduceRequest", version, error) from error
 
@@ -868,7 +955,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> ProduceRe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("ProduceRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[ProduceRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 13:
+        raise UnsupportedVersionError(0, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("ProduceRequest", version, error) from error
 
@@ -880,7 +981,8 @@ def write_request(version: int, request: ProduceRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ProduceRequest", version, error) from error
     if parts:
@@ -888,13 +990,16 @@ def write_request(version: int, request: ProduceRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[ProduceResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ProduceResponse)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 6 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TopicProduceResponse)
@@ -911,28 +1016,39 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         o += 4
         if n2 < 0 or n2 * 14 > end - o:
             too_many('responses[].partition_responses', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_ihq(b[o : o + n2 * 14]):
-            v1 = new(PartitionProduceResponse)
-            v1.index, v1.error_code, v1.base_offset = r0
-            v1.log_append_time_ms = -1
-            v1.log_start_offset = -1
-            v1.record_errors = []
-            v1.error_message = None
-            v1.current_leader = None
-            l1.append(v1)
-        o += n2 * 14
+        e1 = o + n2 * 14
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 14 * 14
+            for r0 in I_ihq(b[o:q0]):
+                v1 = new(PartitionProduceResponse)
+                v1.index, v1.error_code, v1.base_offset = r0
+                v1.log_append_time_ms = -1
+                v1.log_start_offset = -1
+                v1.record_errors = []
+                v1.error_message = None
+                v1.current_leader = None
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_responses = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     m.throttle_time_ms = 0
     m.node_endpoints = []
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: ProduceResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: ProduceResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.node_endpoints:
         not_in_version('node_endpoints', m.node_endpoints)
@@ -955,15 +1071,27 @@ def _write_response_0(m: ProduceResponse, parts: list, chunks: list) -> None:
             if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
                 not_in_version('responses[].partition_responses[].current_leader', v1.current_leader)
             add(W_ihq(v1.index, v1.error_code, v1.base_offset))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[ProduceResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ProduceResponse)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 6 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TopicProduceResponse)
@@ -980,29 +1108,40 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         o += 4
         if n2 < 0 or n2 * 14 > end - o:
             too_many('responses[].partition_responses', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_ihq(b[o : o + n2 * 14]):
-            v1 = new(PartitionProduceResponse)
-            v1.index, v1.error_code, v1.base_offset = r0
-            v1.log_append_time_ms = -1
-            v1.log_start_offset = -1
-            v1.record_errors = []
-            v1.error_message = None
-            v1.current_leader = None
-            l1.append(v1)
-        o += n2 * 14
+        e1 = o + n2 * 14
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 14 * 14
+            for r0 in I_ihq(b[o:q0]):
+                v1 = new(PartitionProduceResponse)
+                v1.index, v1.error_code, v1.base_offset = r0
+                v1.log_append_time_ms = -1
+                v1.log_start_offset = -1
+                v1.record_errors = []
+                v1.error_message = None
+                v1.current_leader = None
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_responses = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     m.node_endpoints = []
     m.throttle_time_ms, = R_i(b, o)
     o += 4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: ProduceResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: ProduceResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.node_endpoints:
         not_in_version('node_endpoints', m.node_endpoints)
@@ -1025,16 +1164,28 @@ def _write_response_1(m: ProduceResponse, parts: list, chunks: list) -> None:
             if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
                 not_in_version('responses[].partition_responses[].current_leader', v1.current_leader)
             add(W_ihq(v1.index, v1.error_code, v1.base_offset))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_i(m.throttle_time_ms))
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[ProduceResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ProduceResponse)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 6 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TopicProduceResponse)
@@ -1051,28 +1202,39 @@ def _read_response_2(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         o += 4
         if n2 < 0 or n2 * 22 > end - o:
             too_many('responses[].partition_responses', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_ihqq(b[o : o + n2 * 22]):
-            v1 = new(PartitionProduceResponse)
-            v1.index, v1.error_code, v1.base_offset, v1.log_append_time_ms = r0
-            v1.log_start_offset = -1
-            v1.record_errors = []
-            v1.error_message = None
-            v1.current_leader = None
-            l1.append(v1)
-        o += n2 * 22
+        e1 = o + n2 * 22
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 22 * 22
+            for r0 in I_ihqq(b[o:q0]):
+                v1 = new(PartitionProduceResponse)
+                v1.index, v1.error_code, v1.base_offset, v1.log_append_time_ms = r0
+                v1.log_start_offset = -1
+                v1.record_errors = []
+                v1.error_message = None
+                v1.current_leader = None
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_responses = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     m.node_endpoints = []
     m.throttle_time_ms, = R_i(b, o)
     o += 4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: ProduceResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: ProduceResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.node_endpoints:
         not_in_version('node_endpoints', m.node_endpoints)
@@ -1095,16 +1257,28 @@ def _write_response_2(m: ProduceResponse, parts: list, chunks: list) -> None:
             if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
                 not_in_version('responses[].partition_responses[].current_leader', v1.current_leader)
             add(W_ihqq(v1.index, v1.error_code, v1.base_offset, v1.log_append_time_ms))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_i(m.throttle_time_ms))
+    yield
 
 
-def _read_response_5(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
+def _read_response_5(b: memoryview, o: int) -> Iterator[int | tuple[ProduceResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ProduceResponse)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 6 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TopicProduceResponse)
@@ -1121,27 +1295,38 @@ def _read_response_5(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         o += 4
         if n2 < 0 or n2 * 30 > end - o:
             too_many('responses[].partition_responses', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_ihqqq(b[o : o + n2 * 30]):
-            v1 = new(PartitionProduceResponse)
-            v1.index, v1.error_code, v1.base_offset, v1.log_append_time_ms, v1.log_start_offset = r0
-            v1.record_errors = []
-            v1.error_message = None
-            v1.current_leader = None
-            l1.append(v1)
-        o += n2 * 30
+        e1 = o + n2 * 30
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 30 * 30
+            for r0 in I_ihqqq(b[o:q0]):
+                v1 = new(PartitionProduceResponse)
+                v1.index, v1.error_code, v1.base_offset, v1.log_append_time_ms, v1.log_start_offset = r0
+                v1.record_errors = []
+                v1.error_message = None
+                v1.current_leader = None
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_responses = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     m.node_endpoints = []
     m.throttle_time_ms, = R_i(b, o)
     o += 4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_5(m: ProduceResponse, parts: list, chunks: list) -> None:
+def _write_response_5(m: ProduceResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.node_endpoints:
         not_in_version('node_endpoints', m.node_endpoints)
@@ -1164,16 +1349,28 @@ def _write_response_5(m: ProduceResponse, parts: list, chunks: list) -> None:
             if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
                 not_in_version('responses[].partition_responses[].current_leader', v1.current_leader)
             add(W_ihqqq(v1.index, v1.error_code, v1.base_offset, v1.log_append_time_ms, v1.log_start_offset))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_i(m.throttle_time_ms))
+    yield
 
 
-def _read_response_8(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
+def _read_response_8(b: memoryview, o: int) -> Iterator[int | tuple[ProduceResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ProduceResponse)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 6 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TopicProduceResponse)
@@ -1190,6 +1387,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         o += 4
         if n2 < 0 or n2 * 36 > end - o:
             too_many('responses[].partition_responses', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(PartitionProduceResponse)
@@ -1197,6 +1395,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
             o += 34
             if n3 < 0 or n3 * 6 > end - o:
                 too_many('responses[].partition_responses[].record_errors', n3, end - o)
+            k += n3
             l2 = []
             for _ in range(n3):
                 v2 = new(BatchIndexAndErrorMessage)
@@ -1211,6 +1410,9 @@ def _read_response_8(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                 else:
                     negative_length('responses[].partition_responses[].record_errors[].batch_index_error_message', n4)
                 l2.append(v2)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.record_errors = l2
             n5, = R_h(b, o)
             o += 2
@@ -1224,18 +1426,25 @@ def _read_response_8(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                 negative_length('responses[].partition_responses[].error_message', n5)
             v1.current_leader = None
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_responses = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     m.node_endpoints = []
     m.throttle_time_ms, = R_i(b, o)
     o += 4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_8(m: ProduceResponse, parts: list, chunks: list) -> None:
+def _write_response_8(m: ProduceResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.node_endpoints:
         not_in_version('node_endpoints', m.node_endpoints)
@@ -1269,6 +1478,10 @@ def _write_response_8(m: ProduceResponse, parts: list, chunks: list) -> None:
                     s6 = s5.encode()
                     add(W_ih(v2.batch_index, len(s6)))
                     add(s6)
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             s7 = v1.error_message
             if s7 is None:
                 add(W_h(-1))
@@ -1276,10 +1489,21 @@ def _write_response_8(m: ProduceResponse, parts: list, chunks: list) -> None:
                 s8 = s7.encode()
                 add(W_h(len(s8)))
                 add(s8)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_i(m.throttle_time_ms))
+    yield
 
 
-def _read_response_9(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
+def _read_response_9(b: memoryview, o: int) -> Iterator[int | tuple[ProduceResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ProduceResponse)
     n0 = b[o]
@@ -1289,6 +1513,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TopicProduceResponse)
@@ -1312,6 +1537,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         n2 -= 1
         if n2 < 0 or n2 * 33 > end - o:
             too_many('responses[].partition_responses', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(PartitionProduceResponse)
@@ -1322,6 +1548,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
             n3 -= 1
             if n3 < 0 or n3 * 6 > end - o:
                 too_many('responses[].partition_responses[].record_errors', n3, end - o)
+            k += n3
             l2 = []
             for _ in range(n3):
                 v2 = new(BatchIndexAndErrorMessage)
@@ -1344,6 +1571,9 @@ def _read_response_9(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                 if t0:
                     o = skip_tags(b, o, t0)
                 l2.append(v2)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.record_errors = l2
             n5 = b[o]
             o += 1
@@ -1365,6 +1595,9 @@ def _read_response_9(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_responses = l1
         t2 = b[o]
         o += 1
@@ -1373,6 +1606,9 @@ def _read_response_9(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     m.node_endpoints = []
     m.throttle_time_ms, t3 = R_iB(b, o)
@@ -1383,10 +1619,11 @@ def _read_response_9(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_9(m: ProduceResponse, parts: list, chunks: list) -> None:
+def _write_response_9(m: ProduceResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.node_endpoints:
         not_in_version('node_endpoints', m.node_endpoints)
@@ -1428,6 +1665,10 @@ def _write_response_9(m: ProduceResponse, parts: list, chunks: list) -> None:
                     add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'responses[].partition_responses[].record_errors[].batch_index_error_message'))
                     add(s6)
                 add(b"\0")
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             s7 = v1.error_message
             if s7 is None:
                 add(b"\0")
@@ -1437,11 +1678,22 @@ def _write_response_9(m: ProduceResponse, parts: list, chunks: list) -> None:
                 add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'responses[].partition_responses[].error_message'))
                 add(s8)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_ix(m.throttle_time_ms))
+    yield
 
 
-def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
+def _read_response_10(b: memoryview, o: int) -> Iterator[int | tuple[ProduceResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ProduceResponse)
     n0 = b[o]
@@ -1451,6 +1703,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TopicProduceResponse)
@@ -1474,6 +1727,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         n2 -= 1
         if n2 < 0 or n2 * 33 > end - o:
             too_many('responses[].partition_responses', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(PartitionProduceResponse)
@@ -1484,6 +1738,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
             n3 -= 1
             if n3 < 0 or n3 * 6 > end - o:
                 too_many('responses[].partition_responses[].record_errors', n3, end - o)
+            k += n3
             l2 = []
             for _ in range(n3):
                 v2 = new(BatchIndexAndErrorMessage)
@@ -1506,6 +1761,9 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                 if t0:
                     o = skip_tags(b, o, t0)
                 l2.append(v2)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.record_errors = l2
             n5 = b[o]
             o += 1
@@ -1525,6 +1783,8 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
             if t1 > 127:
                 t1, o = read_uvarint_rest(b, o, t1)
             if t1:
+                if t1 > TAG_LIMIT:
+                    too_many_tags(t1)
                 for _ in range(t1):
                     g0, o = read_uvarint(b, o)
                     z0, o = read_uvarint(b, o)
@@ -1543,6 +1803,9 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                     else:
                         o = e3
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_responses = l1
         t3 = b[o]
         o += 1
@@ -1551,6 +1814,9 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         if t3:
             o = skip_tags(b, o, t3)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     m.node_endpoints = []
     m.throttle_time_ms, t4 = R_iB(b, o)
@@ -1558,6 +1824,8 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
     if t4 > 127:
         t4, o = read_uvarint_rest(b, o, t4)
     if t4:
+        if t4 > TAG_LIMIT:
+            too_many_tags(t4)
         for _ in range(t4):
             g1, o = read_uvarint(b, o)
             z1, o = read_uvarint(b, o)
@@ -1570,6 +1838,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                 n6 -= 1
                 if n6 < 0 or n6 * 11 > end - o:
                     too_many('node_endpoints', n6, end - o)
+                k += n6
                 l3 = []
                 for _ in range(n6):
                     v4 = new(NodeEndpoint)
@@ -1604,6 +1873,9 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                     if t5:
                         o = skip_tags(b, o, t5)
                     l3.append(v4)
+                    if o > y:
+                        y = o + BYTES_PER_SLICE
+                        yield k
                 m.node_endpoints = l3
                 if o != e4:
                     wrong_tag_size('node_endpoints')
@@ -1611,10 +1883,11 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                 o = e4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_10(m: ProduceResponse, parts: list, chunks: list) -> None:
+def _write_response_10(m: ProduceResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.responses
     if s0 is None:
@@ -1652,6 +1925,10 @@ def _write_response_10(m: ProduceResponse, parts: list, chunks: list) -> None:
                     add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'responses[].partition_responses[].record_errors[].batch_index_error_message'))
                     add(s6)
                 add(b"\0")
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             s7 = v1.error_message
             if s7 is None:
                 add(b"\0")
@@ -1670,7 +1947,15 @@ def _write_response_10(m: ProduceResponse, parts: list, chunks: list) -> None:
                 add(b"".join(t0))
             else:
                 add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_i(m.throttle_time_ms))
     if m.node_endpoints:
         t1 = []
@@ -1700,14 +1985,21 @@ def _write_response_10(m: ProduceResponse, parts: list, chunks: list) -> None:
                     p1.append(UVARINT[n8] if n8 < 128 else write_string_length(n8, 'node_endpoints[].rack'))
                     p1.append(s13)
                 p1.append(b"\0")
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             t1.append(tagged(0, b"".join(p1)))
         add(write_uvarint(len(t1)))
         add(b"".join(t1))
     else:
         add(b"\0")
+    yield
 
 
-def _read_response_13(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
+def _read_response_13(b: memoryview, o: int) -> Iterator[int | tuple[ProduceResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(ProduceResponse)
     n0 = b[o]
@@ -1717,6 +2009,7 @@ def _read_response_13(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 18 > end - o:
         too_many('responses', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TopicProduceResponse)
@@ -1728,6 +2021,7 @@ def _read_response_13(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         n1 -= 1
         if n1 < 0 or n1 * 33 > end - o:
             too_many('responses[].partition_responses', n1, end - o)
+        k += n1
         l1 = []
         for _ in range(n1):
             v1 = new(PartitionProduceResponse)
@@ -1738,6 +2032,7 @@ def _read_response_13(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
             n2 -= 1
             if n2 < 0 or n2 * 6 > end - o:
                 too_many('responses[].partition_responses[].record_errors', n2, end - o)
+            k += n2
             l2 = []
             for _ in range(n2):
                 v2 = new(BatchIndexAndErrorMessage)
@@ -1760,6 +2055,9 @@ def _read_response_13(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                 if t0:
                     o = skip_tags(b, o, t0)
                 l2.append(v2)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.record_errors = l2
             n4 = b[o]
             o += 1
@@ -1779,6 +2077,8 @@ def _read_response_13(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
             if t1 > 127:
                 t1, o = read_uvarint_rest(b, o, t1)
             if t1:
+                if t1 > TAG_LIMIT:
+                    too_many_tags(t1)
                 for _ in range(t1):
                     g0, o = read_uvarint(b, o)
                     z0, o = read_uvarint(b, o)
@@ -1797,6 +2097,9 @@ def _read_response_13(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                     else:
                         o = e2
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_responses = l1
         t3 = b[o]
         o += 1
@@ -1805,6 +2108,9 @@ def _read_response_13(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         if t3:
             o = skip_tags(b, o, t3)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.responses = l0
     m.node_endpoints = []
     m.throttle_time_ms, t4 = R_iB(b, o)
@@ -1812,6 +2118,8 @@ def _read_response_13(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
     if t4 > 127:
         t4, o = read_uvarint_rest(b, o, t4)
     if t4:
+        if t4 > TAG_LIMIT:
+            too_many_tags(t4)
         for _ in range(t4):
             g1, o = read_uvarint(b, o)
             z1, o = read_uvarint(b, o)
@@ -1824,6 +2132,7 @@ def _read_response_13(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                 n5 -= 1
                 if n5 < 0 or n5 * 11 > end - o:
                     too_many('node_endpoints', n5, end - o)
+                k += n5
                 l3 = []
                 for _ in range(n5):
                     v4 = new(NodeEndpoint)
@@ -1858,6 +2167,9 @@ def _read_response_13(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                     if t5:
                         o = skip_tags(b, o, t5)
                     l3.append(v4)
+                    if o > y:
+                        y = o + BYTES_PER_SLICE
+                        yield k
                 m.node_endpoints = l3
                 if o != e3:
                     wrong_tag_size('node_endpoints')
@@ -1865,10 +2177,11 @@ def _read_response_13(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                 o = e3
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_13(m: ProduceResponse, parts: list, chunks: list) -> None:
+def _write_response_13(m: ProduceResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.responses
     if s0 is None:
@@ -1900,6 +2213,10 @@ def _write_response_13(m: ProduceResponse, parts: list, chunks: list) -> None:
                     add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'responses[].partition_responses[].record_errors[].batch_index_error_message'))
                     add(s4)
                 add(b"\0")
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             s5 = v1.error_message
             if s5 is None:
                 add(b"\0")
@@ -1918,7 +2235,15 @@ def _write_response_13(m: ProduceResponse, parts: list, chunks: list) -> None:
                 add(b"".join(t0))
             else:
                 add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_i(m.throttle_time_ms))
     if m.node_endpoints:
         t1 = []
@@ -1948,11 +2273,16 @@ def _write_response_13(m: ProduceResponse, parts: list, chunks: list) -> None:
                     p1.append(UVARINT[n7] if n7 < 128 else write_string_length(n7, 'node_endpoints[].rack'))
                     p1.append(s11)
                 p1.append(b"\0")
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             t1.append(tagged(0, b"".join(p1)))
         add(write_uvarint(len(t1)))
         add(b"".join(t1))
     else:
         add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_2, _read_response_2, _read_response_2, _read_response_5, _read_response_5, _read_response_5, _read_response_8, _read_response_9, _read_response_10, _read_response_10, _read_response_10, _read_response_13,)
@@ -1966,7 +2296,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("ProduceResponse", version, error) from error
 
@@ -1978,7 +2310,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> ProduceR
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("ProduceResponse", version, error) from error
 
@@ -1990,9 +2324,25 @@ def write_response(version: int, response: ProduceResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("ProduceResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: ProduceResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 13:
+        raise UnsupportedVersionError(0, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("ProduceResponse", version, error) from error

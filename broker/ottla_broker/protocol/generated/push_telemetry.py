@@ -19,6 +19,7 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
@@ -110,7 +111,7 @@ class PushTelemetryResponse:
         return f"PushTelemetryResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[PushTelemetryRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[PushTelemetryRequest, int]]:
     end = len(b)
     m = new(PushTelemetryRequest)
     m.client_instance_id, m.subscription_id, m.terminating, m.compression_type, n0 = R_uitbB(b, o)
@@ -131,10 +132,10 @@ def _read_request_0(b: memoryview, o: int) -> tuple[PushTelemetryRequest, int]:
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: PushTelemetryRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: PushTelemetryRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.metrics
     if s0 is None:
@@ -144,6 +145,7 @@ def _write_request_0(m: PushTelemetryRequest, parts: list, chunks: list) -> None
     add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
     add(s0)
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0,)
@@ -157,7 +159,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("PushTelemetryRequest", version, error) from error
 
@@ -169,7 +173,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> PushTelem
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("PushTelemetryRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[PushTelemetryRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(72, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("PushTelemetryRequest", version, error) from error
 
@@ -181,7 +199,8 @@ def write_request(version: int, request: PushTelemetryRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("PushTelemetryRequest", version, error) from error
     if parts:
@@ -189,7 +208,7 @@ def write_request(version: int, request: PushTelemetryRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[PushTelemetryResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[PushTelemetryResponse, int]]:
     end = len(b)
     m = new(PushTelemetryResponse)
     m.throttle_time_ms, m.error_code, t0 = R_ihB(b, o)
@@ -200,12 +219,13 @@ def _read_response_0(b: memoryview, o: int) -> tuple[PushTelemetryResponse, int]
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: PushTelemetryResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: PushTelemetryResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_ihx(m.throttle_time_ms, m.error_code))
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0,)
@@ -219,7 +239,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("PushTelemetryResponse", version, error) from error
 
@@ -231,7 +253,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> PushTele
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("PushTelemetryResponse", version, error) from error
 
@@ -243,9 +267,25 @@ def write_response(version: int, response: PushTelemetryResponse) -> list[Chunk]
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("PushTelemetryResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: PushTelemetryResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(72, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("PushTelemetryResponse", version, error) from error

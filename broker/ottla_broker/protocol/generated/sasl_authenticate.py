@@ -17,6 +17,7 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
@@ -111,7 +112,7 @@ class SaslAuthenticateResponse:
         return f"SaslAuthenticateResponse(error_code={self.error_code!r}, error_message={self.error_message!r}, auth_bytes={self.auth_bytes!r}, session_lifetime_ms={self.session_lifetime_ms!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[SaslAuthenticateRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[SaslAuthenticateRequest, int]]:
     end = len(b)
     m = new(SaslAuthenticateRequest)
     n0, = R_i(b, o)
@@ -124,19 +125,20 @@ def _read_request_0(b: memoryview, o: int) -> tuple[SaslAuthenticateRequest, int
         negative_length('auth_bytes', n0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: SaslAuthenticateRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: SaslAuthenticateRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.auth_bytes
     if s0 is None:
         null_not_allowed('auth_bytes')
     add(W_i(len(s0)))
     add(s0)
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[SaslAuthenticateRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[SaslAuthenticateRequest, int]]:
     end = len(b)
     m = new(SaslAuthenticateRequest)
     n0 = b[o]
@@ -157,10 +159,10 @@ def _read_request_2(b: memoryview, o: int) -> tuple[SaslAuthenticateRequest, int
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: SaslAuthenticateRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: SaslAuthenticateRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.auth_bytes
     if s0 is None:
@@ -169,6 +171,7 @@ def _write_request_2(m: SaslAuthenticateRequest, parts: list, chunks: list) -> N
     add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
     add(s0)
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2,)
@@ -182,7 +185,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("SaslAuthenticateRequest", version, error) from error
 
@@ -194,7 +199,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> SaslAuthe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("SaslAuthenticateRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[SaslAuthenticateRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(36, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("SaslAuthenticateRequest", version, error) from error
 
@@ -206,7 +225,8 @@ def write_request(version: int, request: SaslAuthenticateRequest) -> list[Chunk]
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("SaslAuthenticateRequest", version, error) from error
     if parts:
@@ -214,7 +234,7 @@ def write_request(version: int, request: SaslAuthenticateRequest) -> list[Chunk]
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[SaslAuthenticateResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[SaslAuthenticateResponse, int]]:
     end = len(b)
     m = new(SaslAuthenticateResponse)
     m.error_code, n0 = R_hh(b, o)
@@ -238,10 +258,10 @@ def _read_response_0(b: memoryview, o: int) -> tuple[SaslAuthenticateResponse, i
     m.session_lifetime_ms = 0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: SaslAuthenticateResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: SaslAuthenticateResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.error_message
     if s0 is None:
@@ -255,9 +275,10 @@ def _write_response_0(m: SaslAuthenticateResponse, parts: list, chunks: list) ->
         null_not_allowed('auth_bytes')
     add(W_i(len(s2)))
     add(s2)
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[SaslAuthenticateResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[SaslAuthenticateResponse, int]]:
     end = len(b)
     m = new(SaslAuthenticateResponse)
     m.error_code, n0 = R_hh(b, o)
@@ -282,10 +303,10 @@ def _read_response_1(b: memoryview, o: int) -> tuple[SaslAuthenticateResponse, i
     o += 8
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: SaslAuthenticateResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: SaslAuthenticateResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.error_message
     if s0 is None:
@@ -300,9 +321,10 @@ def _write_response_1(m: SaslAuthenticateResponse, parts: list, chunks: list) ->
     add(W_i(len(s2)))
     add(s2)
     add(W_q(m.session_lifetime_ms))
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[SaslAuthenticateResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[SaslAuthenticateResponse, int]]:
     end = len(b)
     m = new(SaslAuthenticateResponse)
     m.error_code, n0 = R_hB(b, o)
@@ -335,10 +357,10 @@ def _read_response_2(b: memoryview, o: int) -> tuple[SaslAuthenticateResponse, i
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: SaslAuthenticateResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: SaslAuthenticateResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.error_message
     if s0 is None:
@@ -356,6 +378,7 @@ def _write_response_2(m: SaslAuthenticateResponse, parts: list, chunks: list) ->
     add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
     add(s2)
     add(W_qx(m.session_lifetime_ms))
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_2,)
@@ -369,7 +392,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("SaslAuthenticateResponse", version, error) from error
 
@@ -381,7 +406,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> SaslAuth
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("SaslAuthenticateResponse", version, error) from error
 
@@ -393,9 +420,25 @@ def write_response(version: int, response: SaslAuthenticateResponse) -> list[Chu
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("SaslAuthenticateResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: SaslAuthenticateResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(36, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("SaslAuthenticateResponse", version, error) from error

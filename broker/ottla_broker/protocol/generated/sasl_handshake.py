@@ -17,9 +17,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     Chunk,
@@ -92,7 +95,7 @@ class SaslHandshakeResponse:
         return f"SaslHandshakeResponse(error_code={self.error_code!r}, mechanisms={self.mechanisms!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[SaslHandshakeRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[SaslHandshakeRequest, int]]:
     end = len(b)
     m = new(SaslHandshakeRequest)
     n0, = R_h(b, o)
@@ -105,10 +108,10 @@ def _read_request_0(b: memoryview, o: int) -> tuple[SaslHandshakeRequest, int]:
         negative_length('mechanism', n0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: SaslHandshakeRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: SaslHandshakeRequest, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.mechanism
     if s0 is None:
@@ -116,6 +119,7 @@ def _write_request_0(m: SaslHandshakeRequest, parts: list, chunks: list) -> None
     s1 = s0.encode()
     add(W_h(len(s1)))
     add(s1)
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0,)
@@ -129,7 +133,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("SaslHandshakeRequest", version, error) from error
 
@@ -141,7 +147,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> SaslHands
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("SaslHandshakeRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[SaslHandshakeRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(17, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("SaslHandshakeRequest", version, error) from error
 
@@ -153,7 +173,8 @@ def write_request(version: int, request: SaslHandshakeRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("SaslHandshakeRequest", version, error) from error
     if parts:
@@ -161,13 +182,16 @@ def write_request(version: int, request: SaslHandshakeRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[SaslHandshakeResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[SaslHandshakeResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(SaslHandshakeResponse)
     m.error_code, n0 = R_hi(b, o)
     o += 6
     if n0 < 0 or n0 * 2 > end - o:
         too_many('mechanisms', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         n1, = R_h(b, o)
@@ -179,13 +203,17 @@ def _read_response_0(b: memoryview, o: int) -> tuple[SaslHandshakeResponse, int]
         else:
             negative_length('mechanisms[]', n1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.mechanisms = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: SaslHandshakeResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: SaslHandshakeResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.mechanisms
     if s0 is None:
@@ -198,6 +226,11 @@ def _write_response_0(m: SaslHandshakeResponse, parts: list, chunks: list) -> No
         s2 = s1.encode()
         add(W_h(len(s2)))
         add(s2)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0,)
@@ -211,7 +244,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("SaslHandshakeResponse", version, error) from error
 
@@ -223,7 +258,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> SaslHand
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("SaslHandshakeResponse", version, error) from error
 
@@ -235,9 +272,25 @@ def write_response(version: int, response: SaslHandshakeResponse) -> list[Chunk]
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("SaslHandshakeResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: SaslHandshakeResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(17, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("SaslHandshakeResponse", version, error) from error

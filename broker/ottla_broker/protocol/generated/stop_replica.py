@@ -25,9 +25,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -295,7 +300,9 @@ class StopReplicaResponse:
         return f"StopReplicaResponse(error_code={self.error_code!r}, partition_errors={self.partition_errors!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[StopReplicaRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(StopReplicaRequest)
     m.is_kraft_controller = False
@@ -304,6 +311,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
     o += 13
     if n0 < 0 or n0 * 6 > end - o:
         too_many('ungrouped_partitions', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(StopReplicaPartitionV0)
@@ -318,15 +326,19 @@ def _read_request_0(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
         v0.partition_index, = R_i(b, o)
         o += 4
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.ungrouped_partitions = l0
     m.topics = []
     m.topic_states = []
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: StopReplicaRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: StopReplicaRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.is_kraft_controller:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
@@ -346,9 +358,16 @@ def _write_request_0(m: StopReplicaRequest, parts: list, chunks: list) -> None:
         add(W_h(len(s2)))
         add(s2)
         add(W_i(v0.partition_index))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[StopReplicaRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(StopReplicaRequest)
     m.is_kraft_controller = False
@@ -357,6 +376,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
     o += 21
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(StopReplicaTopicV1)
@@ -375,17 +395,26 @@ def _read_request_1(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
         if n2 < INT32S_BELOW:
             v0.partition_indexes = list(READ_INT32S[n2](b, o))
         else:
-            v0.partition_indexes = list(unpack_from(f">{n2}i", b, o))
+            k += n2 // NUMBERS_PER_ELEMENT
+            v0.partition_indexes = l1 = []
+            for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                if a0:
+                    yield k
+                l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
         o += n2 * 4
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.topic_states = []
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: StopReplicaRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: StopReplicaRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.is_kraft_controller:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
@@ -409,9 +438,16 @@ def _write_request_1(m: StopReplicaRequest, parts: list, chunks: list) -> None:
             null_not_allowed('topics[].partition_indexes')
         n0 = len(s3)
         add(INT32S[n0](n0, *s3) if n0 < INT32S_BELOW else write_int32s(s3, False))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[StopReplicaRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(StopReplicaRequest)
     m.is_kraft_controller = False
@@ -423,6 +459,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(StopReplicaTopicV1)
@@ -448,7 +485,12 @@ def _read_request_2(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
         if n2 < INT32S_BELOW:
             v0.partition_indexes = list(READ_INT32S[n2](b, o))
         else:
-            v0.partition_indexes = list(unpack_from(f">{n2}i", b, o))
+            k += n2 // NUMBERS_PER_ELEMENT
+            v0.partition_indexes = l1 = []
+            for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                if a0:
+                    yield k
+                l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
         o += n2 * 4
         t0 = b[o]
         o += 1
@@ -457,6 +499,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     m.topic_states = []
     t1 = b[o]
@@ -467,10 +512,11 @@ def _read_request_2(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: StopReplicaRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: StopReplicaRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.is_kraft_controller:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
@@ -498,10 +544,17 @@ def _write_request_2(m: StopReplicaRequest, parts: list, chunks: list) -> None:
         n2 = len(s3)
         add(COMPACT_INT32S[n2](n2 + 1, *s3) if n2 < INT32S_BELOW else write_int32s(s3, True))
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[StopReplicaRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(StopReplicaRequest)
     m.is_kraft_controller = False
@@ -515,6 +568,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topic_states', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(StopReplicaTopicState)
@@ -537,16 +591,28 @@ def _read_request_3(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
         n2 -= 1
         if n2 < 0 or n2 * 10 > end - o:
             too_many('topic_states[].partition_states', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iitB(b[o : o + n2 * 10]):
-            v1 = new(StopReplicaPartitionState)
-            v1.partition_index, v1.leader_epoch, v1.delete_partition, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            l1.append(v1)
+        a0 = o
+        e1 = o + n2 * 10
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 10 * 10
+            for r0 in I_iitB(b[o:q0]):
+                v1 = new(StopReplicaPartitionState)
+                v1.partition_index, v1.leader_epoch, v1.delete_partition, t0 = r0
+                if t0:
+                    break
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n2 * 10
             n2 = 0
         for _ in range(n2):
             v2 = new(StopReplicaPartitionState)
@@ -557,6 +623,9 @@ def _read_request_3(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_states = l1
         t2 = b[o]
         o += 1
@@ -565,6 +634,9 @@ def _read_request_3(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topic_states = l0
     t3 = b[o]
     o += 1
@@ -574,10 +646,11 @@ def _read_request_3(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: StopReplicaRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: StopReplicaRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.is_kraft_controller:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
@@ -608,11 +681,22 @@ def _write_request_3(m: StopReplicaRequest, parts: list, chunks: list) -> None:
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         for v1 in s3:
             add(W_iitx(v1.partition_index, v1.leader_epoch, v1.delete_partition))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_4(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
+def _read_request_4(b: memoryview, o: int) -> Iterator[int | tuple[StopReplicaRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(StopReplicaRequest)
     m.delete_partitions = False
@@ -625,6 +709,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topic_states', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(StopReplicaTopicState)
@@ -647,16 +732,28 @@ def _read_request_4(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
         n2 -= 1
         if n2 < 0 or n2 * 10 > end - o:
             too_many('topic_states[].partition_states', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_iitB(b[o : o + n2 * 10]):
-            v1 = new(StopReplicaPartitionState)
-            v1.partition_index, v1.leader_epoch, v1.delete_partition, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            l1.append(v1)
+        a0 = o
+        e1 = o + n2 * 10
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 10 * 10
+            for r0 in I_iitB(b[o:q0]):
+                v1 = new(StopReplicaPartitionState)
+                v1.partition_index, v1.leader_epoch, v1.delete_partition, t0 = r0
+                if t0:
+                    break
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n2 * 10
             n2 = 0
         for _ in range(n2):
             v2 = new(StopReplicaPartitionState)
@@ -667,6 +764,9 @@ def _read_request_4(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_states = l1
         t2 = b[o]
         o += 1
@@ -675,6 +775,9 @@ def _read_request_4(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topic_states = l0
     t3 = b[o]
     o += 1
@@ -684,10 +787,11 @@ def _read_request_4(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_4(m: StopReplicaRequest, parts: list, chunks: list) -> None:
+def _write_request_4(m: StopReplicaRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.delete_partitions:
         not_in_version('delete_partitions', m.delete_partitions)
@@ -716,8 +820,17 @@ def _write_request_4(m: StopReplicaRequest, parts: list, chunks: list) -> None:
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         for v1 in s3:
             add(W_iitx(v1.partition_index, v1.leader_epoch, v1.delete_partition))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2, _read_request_3, _read_request_4,)
@@ -731,7 +844,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("StopReplicaRequest", version, error) from error
 
@@ -743,7 +858,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> StopRepli
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("StopReplicaRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[StopReplicaRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(5, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("StopReplicaRequest", version, error) from error
 
@@ -755,7 +884,8 @@ def write_request(version: int, request: StopReplicaRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("StopReplicaRequest", version, error) from error
     if parts:
@@ -763,13 +893,16 @@ def write_request(version: int, request: StopReplicaRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[StopReplicaResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[StopReplicaResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(StopReplicaResponse)
     m.error_code, n0 = R_hi(b, o)
     o += 6
     if n0 < 0 or n0 * 8 > end - o:
         too_many('partition_errors', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(StopReplicaPartitionError)
@@ -784,13 +917,17 @@ def _read_response_0(b: memoryview, o: int) -> tuple[StopReplicaResponse, int]:
         v0.partition_index, v0.error_code = R_ih(b, o)
         o += 6
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.partition_errors = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: StopReplicaResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: StopReplicaResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.partition_errors
     if s0 is None:
@@ -804,9 +941,16 @@ def _write_response_0(m: StopReplicaResponse, parts: list, chunks: list) -> None
         add(W_h(len(s2)))
         add(s2)
         add(W_ih(v0.partition_index, v0.error_code))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[StopReplicaResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[StopReplicaResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(StopReplicaResponse)
     m.error_code, n0 = R_hB(b, o)
@@ -816,6 +960,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[StopReplicaResponse, int]:
     n0 -= 1
     if n0 < 0 or n0 * 8 > end - o:
         too_many('partition_errors', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(StopReplicaPartitionError)
@@ -838,6 +983,9 @@ def _read_response_2(b: memoryview, o: int) -> tuple[StopReplicaResponse, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.partition_errors = l0
     t1 = b[o]
     o += 1
@@ -847,10 +995,11 @@ def _read_response_2(b: memoryview, o: int) -> tuple[StopReplicaResponse, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: StopReplicaResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: StopReplicaResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.partition_errors
     if s0 is None:
@@ -867,7 +1016,12 @@ def _write_response_2(m: StopReplicaResponse, parts: list, chunks: list) -> None
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'partition_errors[].topic_name'))
         add(s2)
         add(W_ihx(v0.partition_index, v0.error_code))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2, _read_response_2, _read_response_2,)
@@ -881,7 +1035,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("StopReplicaResponse", version, error) from error
 
@@ -893,7 +1049,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> StopRepl
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("StopReplicaResponse", version, error) from error
 
@@ -905,9 +1063,25 @@ def write_response(version: int, response: StopReplicaResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("StopReplicaResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: StopReplicaResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(5, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("StopReplicaResponse", version, error) from error

@@ -30,9 +30,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -176,7 +179,9 @@ class SyncGroupResponse:
         return f"SyncGroupResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, protocol_type={self.protocol_type!r}, protocol_name={self.protocol_name!r}, assignment={self.assignment!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[SyncGroupRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(SyncGroupRequest)
     n0, = R_h(b, o)
@@ -202,6 +207,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
     o += 4
     if n2 < 0 or n2 * 6 > end - o:
         too_many('assignments', n2, end - o)
+    k += n2
     l0 = []
     for _ in range(n2):
         v0 = new(SyncGroupRequestAssignment)
@@ -222,13 +228,17 @@ def _read_request_0(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
         else:
             negative_length('assignments[].assignment', n4)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.assignments = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: SyncGroupRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: SyncGroupRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.group_instance_id is not None:
         not_in_version('group_instance_id', m.group_instance_id)
@@ -260,9 +270,16 @@ def _write_request_0(m: SyncGroupRequest, parts: list, chunks: list) -> None:
             null_not_allowed('assignments[].assignment')
         add(W_i(len(s7)))
         add(s7)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[SyncGroupRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(SyncGroupRequest)
     n0, = R_h(b, o)
@@ -297,6 +314,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
     o += 4
     if n3 < 0 or n3 * 6 > end - o:
         too_many('assignments', n3, end - o)
+    k += n3
     l0 = []
     for _ in range(n3):
         v0 = new(SyncGroupRequestAssignment)
@@ -317,13 +335,17 @@ def _read_request_3(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
         else:
             negative_length('assignments[].assignment', n5)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.assignments = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: SyncGroupRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: SyncGroupRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.group_id
     if s0 is None:
@@ -360,9 +382,16 @@ def _write_request_3(m: SyncGroupRequest, parts: list, chunks: list) -> None:
             null_not_allowed('assignments[].assignment')
         add(W_i(len(s9)))
         add(s9)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_4(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
+def _read_request_4(b: memoryview, o: int) -> Iterator[int | tuple[SyncGroupRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(SyncGroupRequest)
     n0 = b[o]
@@ -410,6 +439,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
     n3 -= 1
     if n3 < 0 or n3 * 3 > end - o:
         too_many('assignments', n3, end - o)
+    k += n3
     l0 = []
     for _ in range(n3):
         v0 = new(SyncGroupRequestAssignment)
@@ -442,6 +472,9 @@ def _read_request_4(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.assignments = l0
     t1 = b[o]
     o += 1
@@ -451,10 +484,11 @@ def _read_request_4(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_4(m: SyncGroupRequest, parts: list, chunks: list) -> None:
+def _write_request_4(m: SyncGroupRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.group_id
     if s0 is None:
@@ -499,10 +533,17 @@ def _write_request_4(m: SyncGroupRequest, parts: list, chunks: list) -> None:
         add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
         add(s9)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_5(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
+def _read_request_5(b: memoryview, o: int) -> Iterator[int | tuple[SyncGroupRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(SyncGroupRequest)
     n0 = b[o]
@@ -572,6 +613,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
     n5 -= 1
     if n5 < 0 or n5 * 3 > end - o:
         too_many('assignments', n5, end - o)
+    k += n5
     l0 = []
     for _ in range(n5):
         v0 = new(SyncGroupRequestAssignment)
@@ -604,6 +646,9 @@ def _read_request_5(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.assignments = l0
     t1 = b[o]
     o += 1
@@ -613,10 +658,11 @@ def _read_request_5(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_5(m: SyncGroupRequest, parts: list, chunks: list) -> None:
+def _write_request_5(m: SyncGroupRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.group_id
     if s0 is None:
@@ -677,7 +723,12 @@ def _write_request_5(m: SyncGroupRequest, parts: list, chunks: list) -> None:
         add(UVARINT[n7] if n7 < 128 else write_uvarint(n7))
         add(s13)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_0, _read_request_3, _read_request_4, _read_request_5,)
@@ -691,7 +742,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("SyncGroupRequest", version, error) from error
 
@@ -703,7 +756,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> SyncGroup
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("SyncGroupRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[SyncGroupRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(14, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("SyncGroupRequest", version, error) from error
 
@@ -715,7 +782,8 @@ def write_request(version: int, request: SyncGroupRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("SyncGroupRequest", version, error) from error
     if parts:
@@ -723,7 +791,7 @@ def write_request(version: int, request: SyncGroupRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[SyncGroupResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[SyncGroupResponse, int]]:
     end = len(b)
     m = new(SyncGroupResponse)
     m.throttle_time_ms = 0
@@ -739,19 +807,20 @@ def _read_response_0(b: memoryview, o: int) -> tuple[SyncGroupResponse, int]:
         negative_length('assignment', n0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: SyncGroupResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: SyncGroupResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.assignment
     if s0 is None:
         null_not_allowed('assignment')
     add(W_hi(m.error_code, len(s0)))
     add(s0)
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[SyncGroupResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[SyncGroupResponse, int]]:
     end = len(b)
     m = new(SyncGroupResponse)
     m.protocol_type = None
@@ -766,19 +835,20 @@ def _read_response_1(b: memoryview, o: int) -> tuple[SyncGroupResponse, int]:
         negative_length('assignment', n0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: SyncGroupResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: SyncGroupResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.assignment
     if s0 is None:
         null_not_allowed('assignment')
     add(W_ihi(m.throttle_time_ms, m.error_code, len(s0)))
     add(s0)
+    yield
 
 
-def _read_response_4(b: memoryview, o: int) -> tuple[SyncGroupResponse, int]:
+def _read_response_4(b: memoryview, o: int) -> Iterator[int | tuple[SyncGroupResponse, int]]:
     end = len(b)
     m = new(SyncGroupResponse)
     m.protocol_type = None
@@ -801,10 +871,10 @@ def _read_response_4(b: memoryview, o: int) -> tuple[SyncGroupResponse, int]:
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_4(m: SyncGroupResponse, parts: list, chunks: list) -> None:
+def _write_response_4(m: SyncGroupResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.assignment
     if s0 is None:
@@ -814,9 +884,10 @@ def _write_response_4(m: SyncGroupResponse, parts: list, chunks: list) -> None:
     add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
     add(s0)
     add(b"\0")
+    yield
 
 
-def _read_response_5(b: memoryview, o: int) -> tuple[SyncGroupResponse, int]:
+def _read_response_5(b: memoryview, o: int) -> Iterator[int | tuple[SyncGroupResponse, int]]:
     end = len(b)
     m = new(SyncGroupResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -861,10 +932,10 @@ def _read_response_5(b: memoryview, o: int) -> tuple[SyncGroupResponse, int]:
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_5(m: SyncGroupResponse, parts: list, chunks: list) -> None:
+def _write_response_5(m: SyncGroupResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.protocol_type
     if s0 is None:
@@ -890,6 +961,7 @@ def _write_response_5(m: SyncGroupResponse, parts: list, chunks: list) -> None:
     add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
     add(s4)
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_1, _read_response_1, _read_response_4, _read_response_5,)
@@ -903,7 +975,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("SyncGroupResponse", version, error) from error
 
@@ -915,7 +989,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> SyncGrou
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("SyncGroupResponse", version, error) from error
 
@@ -927,9 +1003,25 @@ def write_response(version: int, response: SyncGroupResponse) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("SyncGroupResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: SyncGroupResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(14, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("SyncGroupResponse", version, error) from error

@@ -12,9 +12,15 @@ The official descriptions are in kafka-transaction-coordinator.jar; a test compa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
+    TAG_LIMIT,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -37,6 +43,7 @@ from ottla_broker.protocol.primitives import (
     tagged,
     too_long,
     too_many,
+    too_many_tags,
     unwritable,
     write_int32s,
     write_string_length,
@@ -167,7 +174,7 @@ class TransactionLogValue:
         return f"TransactionLogValue(producer_id={self.producer_id!r}, producer_epoch={self.producer_epoch!r}, transaction_timeout_ms={self.transaction_timeout_ms!r}, transaction_status={self.transaction_status!r}, transaction_partitions={self.transaction_partitions!r}, transaction_last_update_timestamp_ms={self.transaction_last_update_timestamp_ms!r}, transaction_start_timestamp_ms={self.transaction_start_timestamp_ms!r}, previous_producer_id={self.previous_producer_id!r}, next_producer_id={self.next_producer_id!r}, client_transaction_version={self.client_transaction_version!r}, next_producer_epoch={self.next_producer_epoch!r})"
 
 
-def _read_transaction_log_key_0(b: memoryview, o: int) -> tuple[TransactionLogKey, int]:
+def _read_transaction_log_key_0(b: memoryview, o: int) -> Iterator[int | tuple[TransactionLogKey, int]]:
     end = len(b)
     m = new(TransactionLogKey)
     n0, = R_h(b, o)
@@ -180,10 +187,10 @@ def _read_transaction_log_key_0(b: memoryview, o: int) -> tuple[TransactionLogKe
         negative_length('transactional_id', n0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_transaction_log_key_0(m: TransactionLogKey, parts: list, chunks: list) -> None:
+def _write_transaction_log_key_0(m: TransactionLogKey, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.transactional_id
     if s0 is None:
@@ -191,6 +198,7 @@ def _write_transaction_log_key_0(m: TransactionLogKey, parts: list, chunks: list
     s1 = s0.encode()
     add(W_h(len(s1)))
     add(s1)
+    yield
 
 
 _TRANSACTION_LOG_KEY_READERS = (_read_transaction_log_key_0,)
@@ -204,7 +212,9 @@ def read_transaction_log_key_at(version: int, buffer: memoryview, offset: int = 
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _TRANSACTION_LOG_KEY_READERS[version](buffer, offset)
+        for found in _TRANSACTION_LOG_KEY_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("TransactionLogKey", version, error) from error
 
@@ -216,7 +226,9 @@ def read_transaction_log_key(version: int, buffer: memoryview, offset: int = 0) 
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _TRANSACTION_LOG_KEY_READERS[version](buffer, offset)[0]
+        for found in _TRANSACTION_LOG_KEY_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("TransactionLogKey", version, error) from error
 
@@ -228,7 +240,8 @@ def write_transaction_log_key(version: int, value: TransactionLogKey) -> list[Ch
     parts: list = []
     chunks: list = []
     try:
-        _TRANSACTION_LOG_KEY_WRITERS[version](value, parts, chunks)
+        for _ in _TRANSACTION_LOG_KEY_WRITERS[version](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("TransactionLogKey", version, error) from error
     if parts:
@@ -236,7 +249,9 @@ def write_transaction_log_key(version: int, value: TransactionLogKey) -> list[Ch
     return chunks
 
 
-def _read_transaction_log_value_0(b: memoryview, o: int) -> tuple[TransactionLogValue, int]:
+def _read_transaction_log_value_0(b: memoryview, o: int) -> Iterator[int | tuple[TransactionLogValue, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(TransactionLogValue)
     m.producer_id, m.producer_epoch, m.transaction_timeout_ms, m.transaction_status, n0 = R_qhibi(b, o)
@@ -246,6 +261,7 @@ def _read_transaction_log_value_0(b: memoryview, o: int) -> tuple[TransactionLog
     else:
         if n0 < 0 or n0 * 6 > end - o:
             too_many('transaction_partitions', n0, end - o)
+        k += n0
         l0 = []
         for _ in range(n0):
             v0 = new(PartitionsSchema)
@@ -264,9 +280,17 @@ def _read_transaction_log_value_0(b: memoryview, o: int) -> tuple[TransactionLog
             if n2 < INT32S_BELOW:
                 v0.partition_ids = list(READ_INT32S[n2](b, o))
             else:
-                v0.partition_ids = list(unpack_from(f">{n2}i", b, o))
+                k += n2 // NUMBERS_PER_ELEMENT
+                v0.partition_ids = l1 = []
+                for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n2 * 4
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.transaction_partitions = l0
     m.previous_producer_id = -1
     m.next_producer_id = -1
@@ -276,10 +300,11 @@ def _read_transaction_log_value_0(b: memoryview, o: int) -> tuple[TransactionLog
     o += 16
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_transaction_log_value_0(m: TransactionLogValue, parts: list, chunks: list) -> None:
+def _write_transaction_log_value_0(m: TransactionLogValue, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.previous_producer_id != -1:
         not_in_version('previous_producer_id', m.previous_producer_id)
@@ -306,10 +331,17 @@ def _write_transaction_log_value_0(m: TransactionLogValue, parts: list, chunks: 
                 null_not_allowed('transaction_partitions[].partition_ids')
             n0 = len(s3)
             add(INT32S[n0](n0, *s3) if n0 < INT32S_BELOW else write_int32s(s3, False))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_qq(m.transaction_last_update_timestamp_ms, m.transaction_start_timestamp_ms))
+    yield
 
 
-def _read_transaction_log_value_1(b: memoryview, o: int) -> tuple[TransactionLogValue, int]:
+def _read_transaction_log_value_1(b: memoryview, o: int) -> Iterator[int | tuple[TransactionLogValue, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(TransactionLogValue)
     m.producer_id, m.producer_epoch, m.transaction_timeout_ms, m.transaction_status, n0 = R_qhibB(b, o)
@@ -322,6 +354,7 @@ def _read_transaction_log_value_1(b: memoryview, o: int) -> tuple[TransactionLog
     else:
         if n0 < 0 or n0 * 3 > end - o:
             too_many('transaction_partitions', n0, end - o)
+        k += n0
         l0 = []
         for _ in range(n0):
             v0 = new(PartitionsSchema)
@@ -347,7 +380,12 @@ def _read_transaction_log_value_1(b: memoryview, o: int) -> tuple[TransactionLog
             if n2 < INT32S_BELOW:
                 v0.partition_ids = list(READ_INT32S[n2](b, o))
             else:
-                v0.partition_ids = list(unpack_from(f">{n2}i", b, o))
+                k += n2 // NUMBERS_PER_ELEMENT
+                v0.partition_ids = l1 = []
+                for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n2 * 4
             t0 = b[o]
             o += 1
@@ -356,6 +394,9 @@ def _read_transaction_log_value_1(b: memoryview, o: int) -> tuple[TransactionLog
             if t0:
                 o = skip_tags(b, o, t0)
             l0.append(v0)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         m.transaction_partitions = l0
     m.previous_producer_id = -1
     m.next_producer_id = -1
@@ -366,6 +407,8 @@ def _read_transaction_log_value_1(b: memoryview, o: int) -> tuple[TransactionLog
     if t1 > 127:
         t1, o = read_uvarint_rest(b, o, t1)
     if t1:
+        if t1 > TAG_LIMIT:
+            too_many_tags(t1)
         for _ in range(t1):
             g0, o = read_uvarint(b, o)
             z0, o = read_uvarint(b, o)
@@ -394,10 +437,11 @@ def _read_transaction_log_value_1(b: memoryview, o: int) -> tuple[TransactionLog
                 o = e1
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_transaction_log_value_1(m: TransactionLogValue, parts: list, chunks: list) -> None:
+def _write_transaction_log_value_1(m: TransactionLogValue, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.transaction_partitions
     if s0 is None:
@@ -420,6 +464,10 @@ def _write_transaction_log_value_1(m: TransactionLogValue, parts: list, chunks: 
             n2 = len(s3)
             add(COMPACT_INT32S[n2](n2 + 1, *s3) if n2 < INT32S_BELOW else write_int32s(s3, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_qq(m.transaction_last_update_timestamp_ms, m.transaction_start_timestamp_ms))
     if m.previous_producer_id != -1 or m.next_producer_id != -1 or m.client_transaction_version or m.next_producer_epoch != -1:
         t0 = []
@@ -443,6 +491,7 @@ def _write_transaction_log_value_1(m: TransactionLogValue, parts: list, chunks: 
         add(b"".join(t0))
     else:
         add(b"\0")
+    yield
 
 
 _TRANSACTION_LOG_VALUE_READERS = (_read_transaction_log_value_0, _read_transaction_log_value_1,)
@@ -456,7 +505,9 @@ def read_transaction_log_value_at(version: int, buffer: memoryview, offset: int 
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _TRANSACTION_LOG_VALUE_READERS[version](buffer, offset)
+        for found in _TRANSACTION_LOG_VALUE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("TransactionLogValue", version, error) from error
 
@@ -468,7 +519,9 @@ def read_transaction_log_value(version: int, buffer: memoryview, offset: int = 0
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _TRANSACTION_LOG_VALUE_READERS[version](buffer, offset)[0]
+        for found in _TRANSACTION_LOG_VALUE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("TransactionLogValue", version, error) from error
 
@@ -480,7 +533,8 @@ def write_transaction_log_value(version: int, value: TransactionLogValue) -> lis
     parts: list = []
     chunks: list = []
     try:
-        _TRANSACTION_LOG_VALUE_WRITERS[version](value, parts, chunks)
+        for _ in _TRANSACTION_LOG_VALUE_WRITERS[version](value, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("TransactionLogValue", version, error) from error
     if parts:

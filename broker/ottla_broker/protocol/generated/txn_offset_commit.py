@@ -42,9 +42,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -278,7 +281,9 @@ class TxnOffsetCommitResponse:
         return f"TxnOffsetCommitResponse(throttle_time_ms={self.throttle_time_ms!r}, topics={self.topics!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[TxnOffsetCommitRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[TxnOffsetCommitRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(TxnOffsetCommitRequest)
     n0, = R_h(b, o)
@@ -304,6 +309,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[TxnOffsetCommitRequest, int]
     o += 14
     if n2 < 0 or n2 * 6 > end - o:
         too_many('topics', n2, end - o)
+    k += n2
     l0 = []
     for _ in range(n2):
         v0 = new(TxnOffsetCommitRequestTopic)
@@ -319,6 +325,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[TxnOffsetCommitRequest, int]
         o += 4
         if n4 < 0 or n4 * 14 > end - o:
             too_many('topics[].partitions', n4, end - o)
+        k += n4
         l1 = []
         for _ in range(n4):
             v1 = new(TxnOffsetCommitRequestPartition)
@@ -334,15 +341,22 @@ def _read_request_0(b: memoryview, o: int) -> tuple[TxnOffsetCommitRequest, int]
             else:
                 negative_length('topics[].partitions[].committed_metadata', n5)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: TxnOffsetCommitRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: TxnOffsetCommitRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.generation_id != -1:
         not_in_version('generation_id', m.generation_id)
@@ -385,9 +399,20 @@ def _write_request_0(m: TxnOffsetCommitRequest, parts: list, chunks: list) -> No
                 s9 = s8.encode()
                 add(W_iqh(v1.partition_index, v1.committed_offset, len(s9)))
                 add(s9)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[TxnOffsetCommitRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[TxnOffsetCommitRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(TxnOffsetCommitRequest)
     n0, = R_h(b, o)
@@ -413,6 +438,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[TxnOffsetCommitRequest, int]
     o += 14
     if n2 < 0 or n2 * 6 > end - o:
         too_many('topics', n2, end - o)
+    k += n2
     l0 = []
     for _ in range(n2):
         v0 = new(TxnOffsetCommitRequestTopic)
@@ -428,6 +454,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[TxnOffsetCommitRequest, int]
         o += 4
         if n4 < 0 or n4 * 18 > end - o:
             too_many('topics[].partitions', n4, end - o)
+        k += n4
         l1 = []
         for _ in range(n4):
             v1 = new(TxnOffsetCommitRequestPartition)
@@ -442,15 +469,22 @@ def _read_request_2(b: memoryview, o: int) -> tuple[TxnOffsetCommitRequest, int]
             else:
                 negative_length('topics[].partitions[].committed_metadata', n5)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: TxnOffsetCommitRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: TxnOffsetCommitRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.generation_id != -1:
         not_in_version('generation_id', m.generation_id)
@@ -493,9 +527,20 @@ def _write_request_2(m: TxnOffsetCommitRequest, parts: list, chunks: list) -> No
                 s9 = s8.encode()
                 add(W_iqih(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch, len(s9)))
                 add(s9)
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[TxnOffsetCommitRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[TxnOffsetCommitRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(TxnOffsetCommitRequest)
     n0 = b[o]
@@ -553,6 +598,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[TxnOffsetCommitRequest, int]
     n4 -= 1
     if n4 < 0 or n4 * 3 > end - o:
         too_many('topics', n4, end - o)
+    k += n4
     l0 = []
     for _ in range(n4):
         v0 = new(TxnOffsetCommitRequestTopic)
@@ -575,6 +621,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[TxnOffsetCommitRequest, int]
         n6 -= 1
         if n6 < 0 or n6 * 18 > end - o:
             too_many('topics[].partitions', n6, end - o)
+        k += n6
         l1 = []
         for _ in range(n6):
             v1 = new(TxnOffsetCommitRequestPartition)
@@ -597,6 +644,9 @@ def _read_request_3(b: memoryview, o: int) -> tuple[TxnOffsetCommitRequest, int]
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t1 = b[o]
         o += 1
@@ -605,6 +655,9 @@ def _read_request_3(b: memoryview, o: int) -> tuple[TxnOffsetCommitRequest, int]
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t2 = b[o]
     o += 1
@@ -614,10 +667,11 @@ def _read_request_3(b: memoryview, o: int) -> tuple[TxnOffsetCommitRequest, int]
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: TxnOffsetCommitRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: TxnOffsetCommitRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.transactional_id
     if s0 is None:
@@ -678,8 +732,17 @@ def _write_request_3(m: TxnOffsetCommitRequest, parts: list, chunks: list) -> No
                 add(UVARINT[n7] if n7 < 128 else write_string_length(n7, 'topics[].partitions[].committed_metadata'))
                 add(s13)
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2, _read_request_3, _read_request_3, _read_request_3,)
@@ -693,7 +756,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("TxnOffsetCommitRequest", version, error) from error
 
@@ -705,7 +770,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> TxnOffset
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("TxnOffsetCommitRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[TxnOffsetCommitRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(28, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("TxnOffsetCommitRequest", version, error) from error
 
@@ -717,7 +796,8 @@ def write_request(version: int, request: TxnOffsetCommitRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("TxnOffsetCommitRequest", version, error) from error
     if parts:
@@ -725,13 +805,16 @@ def write_request(version: int, request: TxnOffsetCommitRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[TxnOffsetCommitResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[TxnOffsetCommitResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(TxnOffsetCommitResponse)
     m.throttle_time_ms, n0 = R_ii(b, o)
     o += 8
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TxnOffsetCommitResponseTopic)
@@ -747,21 +830,32 @@ def _read_response_0(b: memoryview, o: int) -> tuple[TxnOffsetCommitResponse, in
         o += 4
         if n2 < 0 or n2 * 6 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_ih(b[o : o + n2 * 6]):
-            v1 = new(TxnOffsetCommitResponsePartition)
-            v1.partition_index, v1.error_code = r0
-            l1.append(v1)
-        o += n2 * 6
+        e1 = o + n2 * 6
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 6 * 6
+            for r0 in I_ih(b[o:q0]):
+                v1 = new(TxnOffsetCommitResponsePartition)
+                v1.partition_index, v1.error_code = r0
+                l1.append(v1)
+            o = q0
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: TxnOffsetCommitResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: TxnOffsetCommitResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -780,9 +874,20 @@ def _write_response_0(m: TxnOffsetCommitResponse, parts: list, chunks: list) -> 
         add(W_i(len(s3)))
         for v1 in s3:
             add(W_ih(v1.partition_index, v1.error_code))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_3(b: memoryview, o: int) -> tuple[TxnOffsetCommitResponse, int]:
+def _read_response_3(b: memoryview, o: int) -> Iterator[int | tuple[TxnOffsetCommitResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(TxnOffsetCommitResponse)
     m.throttle_time_ms, n0 = R_iB(b, o)
@@ -792,6 +897,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[TxnOffsetCommitResponse, in
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topics', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(TxnOffsetCommitResponseTopic)
@@ -814,16 +920,28 @@ def _read_response_3(b: memoryview, o: int) -> tuple[TxnOffsetCommitResponse, in
         n2 -= 1
         if n2 < 0 or n2 * 7 > end - o:
             too_many('topics[].partitions', n2, end - o)
+        k += n2
         l1 = []
-        for r0 in I_ihB(b[o : o + n2 * 7]):
-            v1 = new(TxnOffsetCommitResponsePartition)
-            v1.partition_index, v1.error_code, t0 = r0
-            if t0:
-                l1.clear()
-                break
-            l1.append(v1)
+        a0 = o
+        e1 = o + n2 * 7
+        while o < e1:
+            q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 7 * 7
+            for r0 in I_ihB(b[o:q0]):
+                v1 = new(TxnOffsetCommitResponsePartition)
+                v1.partition_index, v1.error_code, t0 = r0
+                if t0:
+                    break
+                l1.append(v1)
+            else:
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
+                continue
+            l1.clear()
+            o = a0
+            break
         else:
-            o += n2 * 7
             n2 = 0
         for _ in range(n2):
             v2 = new(TxnOffsetCommitResponsePartition)
@@ -834,6 +952,9 @@ def _read_response_3(b: memoryview, o: int) -> tuple[TxnOffsetCommitResponse, in
             if t1:
                 o = skip_tags(b, o, t1)
             l1.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partitions = l1
         t2 = b[o]
         o += 1
@@ -842,6 +963,9 @@ def _read_response_3(b: memoryview, o: int) -> tuple[TxnOffsetCommitResponse, in
         if t2:
             o = skip_tags(b, o, t2)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topics = l0
     t3 = b[o]
     o += 1
@@ -851,10 +975,11 @@ def _read_response_3(b: memoryview, o: int) -> tuple[TxnOffsetCommitResponse, in
         o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_3(m: TxnOffsetCommitResponse, parts: list, chunks: list) -> None:
+def _write_response_3(m: TxnOffsetCommitResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.topics
     if s0 is None:
@@ -877,8 +1002,17 @@ def _write_response_3(m: TxnOffsetCommitResponse, parts: list, chunks: list) -> 
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         for v1 in s3:
             add(W_ihx(v1.partition_index, v1.error_code))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_0, _read_response_3, _read_response_3, _read_response_3,)
@@ -892,7 +1026,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("TxnOffsetCommitResponse", version, error) from error
 
@@ -904,7 +1040,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> TxnOffse
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("TxnOffsetCommitResponse", version, error) from error
 
@@ -916,9 +1054,25 @@ def write_response(version: int, response: TxnOffsetCommitResponse) -> list[Chun
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("TxnOffsetCommitResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: TxnOffsetCommitResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(28, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("TxnOffsetCommitResponse", version, error) from error

@@ -19,9 +19,12 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -187,7 +190,9 @@ class UpdateFeaturesResponse:
         return f"UpdateFeaturesResponse(throttle_time_ms={self.throttle_time_ms!r}, error_code={self.error_code!r}, error_message={self.error_message!r}, results={self.results!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[UpdateFeaturesRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[UpdateFeaturesRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(UpdateFeaturesRequest)
     m.timeout_ms, n0 = R_iB(b, o)
@@ -197,6 +202,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[UpdateFeaturesRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 5 > end - o:
         too_many('feature_updates', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FeatureUpdateKey)
@@ -220,6 +226,9 @@ def _read_request_0(b: memoryview, o: int) -> tuple[UpdateFeaturesRequest, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.feature_updates = l0
     m.validate_only = False
     t1 = b[o]
@@ -230,10 +239,11 @@ def _read_request_0(b: memoryview, o: int) -> tuple[UpdateFeaturesRequest, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: UpdateFeaturesRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: UpdateFeaturesRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.validate_only:
         not_in_version('validate_only', m.validate_only)
@@ -254,10 +264,17 @@ def _write_request_0(m: UpdateFeaturesRequest, parts: list, chunks: list) -> Non
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'feature_updates[].feature'))
         add(s2)
         add(W_htx(v0.max_version_level, v0.allow_downgrade))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[UpdateFeaturesRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[UpdateFeaturesRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(UpdateFeaturesRequest)
     m.timeout_ms, n0 = R_iB(b, o)
@@ -267,6 +284,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[UpdateFeaturesRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 5 > end - o:
         too_many('feature_updates', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(FeatureUpdateKey)
@@ -290,6 +308,9 @@ def _read_request_1(b: memoryview, o: int) -> tuple[UpdateFeaturesRequest, int]:
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.feature_updates = l0
     m.validate_only, t1 = R_tB(b, o)
     o += 2
@@ -299,10 +320,11 @@ def _read_request_1(b: memoryview, o: int) -> tuple[UpdateFeaturesRequest, int]:
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: UpdateFeaturesRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: UpdateFeaturesRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.feature_updates
     if s0 is None:
@@ -321,7 +343,12 @@ def _write_request_1(m: UpdateFeaturesRequest, parts: list, chunks: list) -> Non
         add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'feature_updates[].feature'))
         add(s2)
         add(W_hbx(v0.max_version_level, v0.upgrade_type))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(W_tx(m.validate_only))
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_1,)
@@ -335,7 +362,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("UpdateFeaturesRequest", version, error) from error
 
@@ -347,7 +376,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> UpdateFea
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("UpdateFeaturesRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[UpdateFeaturesRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(57, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("UpdateFeaturesRequest", version, error) from error
 
@@ -359,7 +402,8 @@ def write_request(version: int, request: UpdateFeaturesRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("UpdateFeaturesRequest", version, error) from error
     if parts:
@@ -367,7 +411,9 @@ def write_request(version: int, request: UpdateFeaturesRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[UpdateFeaturesResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[UpdateFeaturesResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(UpdateFeaturesResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -389,6 +435,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[UpdateFeaturesResponse, int
     n1 -= 1
     if n1 < 0 or n1 * 5 > end - o:
         too_many('results', n1, end - o)
+    k += n1
     l0 = []
     for _ in range(n1):
         v0 = new(UpdatableFeatureResult)
@@ -423,6 +470,9 @@ def _read_response_0(b: memoryview, o: int) -> tuple[UpdateFeaturesResponse, int
         if t0:
             o = skip_tags(b, o, t0)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.results = l0
     t1 = b[o]
     o += 1
@@ -432,10 +482,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[UpdateFeaturesResponse, int
         o = skip_tags(b, o, t1)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: UpdateFeaturesResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: UpdateFeaturesResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.error_message
     if s0 is None:
@@ -469,10 +520,15 @@ def _write_response_0(m: UpdateFeaturesResponse, parts: list, chunks: list) -> N
             add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'results[].error_message'))
             add(s6)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_response_2(b: memoryview, o: int) -> tuple[UpdateFeaturesResponse, int]:
+def _read_response_2(b: memoryview, o: int) -> Iterator[int | tuple[UpdateFeaturesResponse, int]]:
     end = len(b)
     m = new(UpdateFeaturesResponse)
     m.throttle_time_ms, m.error_code, n0 = R_ihB(b, o)
@@ -496,10 +552,10 @@ def _read_response_2(b: memoryview, o: int) -> tuple[UpdateFeaturesResponse, int
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_2(m: UpdateFeaturesResponse, parts: list, chunks: list) -> None:
+def _write_response_2(m: UpdateFeaturesResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     s0 = m.error_message
     if s0 is None:
@@ -511,6 +567,7 @@ def _write_response_2(m: UpdateFeaturesResponse, parts: list, chunks: list) -> N
         add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'error_message'))
         add(s1)
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_2,)
@@ -524,7 +581,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("UpdateFeaturesResponse", version, error) from error
 
@@ -536,7 +595,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> UpdateFe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("UpdateFeaturesResponse", version, error) from error
 
@@ -548,9 +609,25 @@ def write_response(version: int, response: UpdateFeaturesResponse) -> list[Chunk
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("UpdateFeaturesResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: UpdateFeaturesResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(57, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("UpdateFeaturesResponse", version, error) from error

@@ -28,9 +28,15 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
+    TAG_LIMIT,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -54,6 +60,7 @@ from ottla_broker.protocol.primitives import (
     tagged,
     too_long,
     too_many,
+    too_many_tags,
     unwritable,
     write_int32s,
     write_string_length,
@@ -307,7 +314,9 @@ class UpdateMetadataResponse:
         return f"UpdateMetadataResponse(error_code={self.error_code!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[UpdateMetadataRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(UpdateMetadataRequest)
     m.is_kraft_controller = False
@@ -317,6 +326,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
     o += 12
     if n0 < 0 or n0 * 30 > end - o:
         too_many('ungrouped_partition_states', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(UpdateMetadataPartitionState)
@@ -335,7 +345,12 @@ def _read_request_0(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         if n2 < INT32S_BELOW:
             v0.isr = list(READ_INT32S[n2](b, o))
         else:
-            v0.isr = list(unpack_from(f">{n2}i", b, o))
+            k += n2 // NUMBERS_PER_ELEMENT
+            v0.isr = l1 = []
+            for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                if a0:
+                    yield k
+                l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
         o += n2 * 4
         v0.zk_version, n3 = R_ii(b, o)
         o += 8
@@ -344,17 +359,26 @@ def _read_request_0(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         if n3 < INT32S_BELOW:
             v0.replicas = list(READ_INT32S[n3](b, o))
         else:
-            v0.replicas = list(unpack_from(f">{n3}i", b, o))
+            k += n3 // NUMBERS_PER_ELEMENT
+            v0.replicas = l2 = []
+            for a1 in range(0, n3, NUMBERS_PER_SLICE):
+                if a1:
+                    yield k
+                l2 += unpack_from(f">{min(n3 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
         o += n3 * 4
         v0.offline_replicas = []
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.ungrouped_partition_states = l0
     m.topic_states = []
     n4, = R_i(b, o)
     o += 4
     if n4 < 0 or n4 * 10 > end - o:
         too_many('live_brokers', n4, end - o)
-    l1 = []
+    k += n4
+    l3 = []
     for _ in range(n4):
         v1 = new(UpdateMetadataBroker)
         v1.id, n5 = R_ih(b, o)
@@ -369,14 +393,18 @@ def _read_request_0(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         v1.rack = ''
         v1.v0_port, = R_i(b, o)
         o += 4
-        l1.append(v1)
-    m.live_brokers = l1
+        l3.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
+    m.live_brokers = l3
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: UpdateMetadataRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: UpdateMetadataRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.is_kraft_controller:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
@@ -407,6 +435,10 @@ def _write_request_0(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         add(W_i(v0.zk_version))
         n1 = len(s4)
         add(INT32S[n1](n1, *s4) if n1 < INT32S_BELOW else write_int32s(s4, False))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s5 = m.live_brokers
     if s5 is None:
         null_not_allowed('live_brokers')
@@ -419,9 +451,16 @@ def _write_request_0(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         add(W_ih(v1.id, len(s7)))
         add(s7)
         add(W_i(v1.v0_port))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[UpdateMetadataRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(UpdateMetadataRequest)
     m.is_kraft_controller = False
@@ -431,6 +470,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
     o += 12
     if n0 < 0 or n0 * 30 > end - o:
         too_many('ungrouped_partition_states', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(UpdateMetadataPartitionState)
@@ -449,7 +489,12 @@ def _read_request_1(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         if n2 < INT32S_BELOW:
             v0.isr = list(READ_INT32S[n2](b, o))
         else:
-            v0.isr = list(unpack_from(f">{n2}i", b, o))
+            k += n2 // NUMBERS_PER_ELEMENT
+            v0.isr = l1 = []
+            for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                if a0:
+                    yield k
+                l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
         o += n2 * 4
         v0.zk_version, n3 = R_ii(b, o)
         o += 8
@@ -458,17 +503,26 @@ def _read_request_1(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         if n3 < INT32S_BELOW:
             v0.replicas = list(READ_INT32S[n3](b, o))
         else:
-            v0.replicas = list(unpack_from(f">{n3}i", b, o))
+            k += n3 // NUMBERS_PER_ELEMENT
+            v0.replicas = l2 = []
+            for a1 in range(0, n3, NUMBERS_PER_SLICE):
+                if a1:
+                    yield k
+                l2 += unpack_from(f">{min(n3 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
         o += n3 * 4
         v0.offline_replicas = []
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.ungrouped_partition_states = l0
     m.topic_states = []
     n4, = R_i(b, o)
     o += 4
     if n4 < 0 or n4 * 8 > end - o:
         too_many('live_brokers', n4, end - o)
-    l1 = []
+    k += n4
+    l3 = []
     for _ in range(n4):
         v1 = new(UpdateMetadataBroker)
         v1.v0_host = ''
@@ -477,7 +531,8 @@ def _read_request_1(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 8
         if n5 < 0 or n5 * 8 > end - o:
             too_many('live_brokers[].endpoints', n5, end - o)
-        l2 = []
+        k += n5
+        l4 = []
         for _ in range(n5):
             v2 = new(UpdateMetadataEndpoint)
             v2.port, n6 = R_ih(b, o)
@@ -491,17 +546,24 @@ def _read_request_1(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             v2.listener = ''
             v2.security_protocol, = R_h(b, o)
             o += 2
-            l2.append(v2)
-        v1.endpoints = l2
+            l4.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
+        v1.endpoints = l4
         v1.rack = ''
-        l1.append(v1)
-    m.live_brokers = l1
+        l3.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
+    m.live_brokers = l3
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: UpdateMetadataRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: UpdateMetadataRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.is_kraft_controller:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
@@ -532,6 +594,10 @@ def _write_request_1(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         add(W_i(v0.zk_version))
         n1 = len(s4)
         add(INT32S[n1](n1, *s4) if n1 < INT32S_BELOW else write_int32s(s4, False))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s5 = m.live_brokers
     if s5 is None:
         null_not_allowed('live_brokers')
@@ -549,9 +615,20 @@ def _write_request_1(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             add(W_ih(v2.port, len(s8)))
             add(s8)
             add(W_h(v2.security_protocol))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[UpdateMetadataRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(UpdateMetadataRequest)
     m.is_kraft_controller = False
@@ -561,6 +638,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
     o += 12
     if n0 < 0 or n0 * 30 > end - o:
         too_many('ungrouped_partition_states', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(UpdateMetadataPartitionState)
@@ -579,7 +657,12 @@ def _read_request_2(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         if n2 < INT32S_BELOW:
             v0.isr = list(READ_INT32S[n2](b, o))
         else:
-            v0.isr = list(unpack_from(f">{n2}i", b, o))
+            k += n2 // NUMBERS_PER_ELEMENT
+            v0.isr = l1 = []
+            for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                if a0:
+                    yield k
+                l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
         o += n2 * 4
         v0.zk_version, n3 = R_ii(b, o)
         o += 8
@@ -588,17 +671,26 @@ def _read_request_2(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         if n3 < INT32S_BELOW:
             v0.replicas = list(READ_INT32S[n3](b, o))
         else:
-            v0.replicas = list(unpack_from(f">{n3}i", b, o))
+            k += n3 // NUMBERS_PER_ELEMENT
+            v0.replicas = l2 = []
+            for a1 in range(0, n3, NUMBERS_PER_SLICE):
+                if a1:
+                    yield k
+                l2 += unpack_from(f">{min(n3 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
         o += n3 * 4
         v0.offline_replicas = []
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.ungrouped_partition_states = l0
     m.topic_states = []
     n4, = R_i(b, o)
     o += 4
     if n4 < 0 or n4 * 10 > end - o:
         too_many('live_brokers', n4, end - o)
-    l1 = []
+    k += n4
+    l3 = []
     for _ in range(n4):
         v1 = new(UpdateMetadataBroker)
         v1.v0_host = ''
@@ -607,7 +699,8 @@ def _read_request_2(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 8
         if n5 < 0 or n5 * 8 > end - o:
             too_many('live_brokers[].endpoints', n5, end - o)
-        l2 = []
+        k += n5
+        l4 = []
         for _ in range(n5):
             v2 = new(UpdateMetadataEndpoint)
             v2.port, n6 = R_ih(b, o)
@@ -621,8 +714,11 @@ def _read_request_2(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             v2.listener = ''
             v2.security_protocol, = R_h(b, o)
             o += 2
-            l2.append(v2)
-        v1.endpoints = l2
+            l4.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
+        v1.endpoints = l4
         n7, = R_h(b, o)
         o += 2
         if n7 >= 0:
@@ -633,14 +729,18 @@ def _read_request_2(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             v1.rack = None
         else:
             negative_length('live_brokers[].rack', n7)
-        l1.append(v1)
-    m.live_brokers = l1
+        l3.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
+    m.live_brokers = l3
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: UpdateMetadataRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: UpdateMetadataRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.is_kraft_controller:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
@@ -671,6 +771,10 @@ def _write_request_2(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         add(W_i(v0.zk_version))
         n1 = len(s4)
         add(INT32S[n1](n1, *s4) if n1 < INT32S_BELOW else write_int32s(s4, False))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s5 = m.live_brokers
     if s5 is None:
         null_not_allowed('live_brokers')
@@ -688,6 +792,10 @@ def _write_request_2(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             add(W_ih(v2.port, len(s8)))
             add(s8)
             add(W_h(v2.security_protocol))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         s9 = v1.rack
         if s9 is None:
             add(W_h(-1))
@@ -695,9 +803,16 @@ def _write_request_2(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             s10 = s9.encode()
             add(W_h(len(s10)))
             add(s10)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_3(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
+def _read_request_3(b: memoryview, o: int) -> Iterator[int | tuple[UpdateMetadataRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(UpdateMetadataRequest)
     m.is_kraft_controller = False
@@ -707,6 +822,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
     o += 12
     if n0 < 0 or n0 * 30 > end - o:
         too_many('ungrouped_partition_states', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(UpdateMetadataPartitionState)
@@ -725,7 +841,12 @@ def _read_request_3(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         if n2 < INT32S_BELOW:
             v0.isr = list(READ_INT32S[n2](b, o))
         else:
-            v0.isr = list(unpack_from(f">{n2}i", b, o))
+            k += n2 // NUMBERS_PER_ELEMENT
+            v0.isr = l1 = []
+            for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                if a0:
+                    yield k
+                l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
         o += n2 * 4
         v0.zk_version, n3 = R_ii(b, o)
         o += 8
@@ -734,17 +855,26 @@ def _read_request_3(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         if n3 < INT32S_BELOW:
             v0.replicas = list(READ_INT32S[n3](b, o))
         else:
-            v0.replicas = list(unpack_from(f">{n3}i", b, o))
+            k += n3 // NUMBERS_PER_ELEMENT
+            v0.replicas = l2 = []
+            for a1 in range(0, n3, NUMBERS_PER_SLICE):
+                if a1:
+                    yield k
+                l2 += unpack_from(f">{min(n3 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
         o += n3 * 4
         v0.offline_replicas = []
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.ungrouped_partition_states = l0
     m.topic_states = []
     n4, = R_i(b, o)
     o += 4
     if n4 < 0 or n4 * 10 > end - o:
         too_many('live_brokers', n4, end - o)
-    l1 = []
+    k += n4
+    l3 = []
     for _ in range(n4):
         v1 = new(UpdateMetadataBroker)
         v1.v0_host = ''
@@ -753,7 +883,8 @@ def _read_request_3(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 8
         if n5 < 0 or n5 * 10 > end - o:
             too_many('live_brokers[].endpoints', n5, end - o)
-        l2 = []
+        k += n5
+        l4 = []
         for _ in range(n5):
             v2 = new(UpdateMetadataEndpoint)
             v2.port, n6 = R_ih(b, o)
@@ -774,8 +905,11 @@ def _read_request_3(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
                 negative_length('live_brokers[].endpoints[].listener', n7)
             v2.security_protocol, = R_h(b, o)
             o += 2
-            l2.append(v2)
-        v1.endpoints = l2
+            l4.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
+        v1.endpoints = l4
         n8, = R_h(b, o)
         o += 2
         if n8 >= 0:
@@ -786,14 +920,18 @@ def _read_request_3(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             v1.rack = None
         else:
             negative_length('live_brokers[].rack', n8)
-        l1.append(v1)
-    m.live_brokers = l1
+        l3.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
+    m.live_brokers = l3
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_3(m: UpdateMetadataRequest, parts: list, chunks: list) -> None:
+def _write_request_3(m: UpdateMetadataRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.is_kraft_controller:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
@@ -824,6 +962,10 @@ def _write_request_3(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         add(W_i(v0.zk_version))
         n1 = len(s4)
         add(INT32S[n1](n1, *s4) if n1 < INT32S_BELOW else write_int32s(s4, False))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s5 = m.live_brokers
     if s5 is None:
         null_not_allowed('live_brokers')
@@ -847,6 +989,10 @@ def _write_request_3(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             add(W_h(len(s10)))
             add(s10)
             add(W_h(v2.security_protocol))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         s11 = v1.rack
         if s11 is None:
             add(W_h(-1))
@@ -854,9 +1000,16 @@ def _write_request_3(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             s12 = s11.encode()
             add(W_h(len(s12)))
             add(s12)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_4(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
+def _read_request_4(b: memoryview, o: int) -> Iterator[int | tuple[UpdateMetadataRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(UpdateMetadataRequest)
     m.is_kraft_controller = False
@@ -866,6 +1019,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
     o += 12
     if n0 < 0 or n0 * 34 > end - o:
         too_many('ungrouped_partition_states', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(UpdateMetadataPartitionState)
@@ -884,7 +1038,12 @@ def _read_request_4(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         if n2 < INT32S_BELOW:
             v0.isr = list(READ_INT32S[n2](b, o))
         else:
-            v0.isr = list(unpack_from(f">{n2}i", b, o))
+            k += n2 // NUMBERS_PER_ELEMENT
+            v0.isr = l1 = []
+            for a0 in range(0, n2, NUMBERS_PER_SLICE):
+                if a0:
+                    yield k
+                l1 += unpack_from(f">{min(n2 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
         o += n2 * 4
         v0.zk_version, n3 = R_ii(b, o)
         o += 8
@@ -893,7 +1052,12 @@ def _read_request_4(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         if n3 < INT32S_BELOW:
             v0.replicas = list(READ_INT32S[n3](b, o))
         else:
-            v0.replicas = list(unpack_from(f">{n3}i", b, o))
+            k += n3 // NUMBERS_PER_ELEMENT
+            v0.replicas = l2 = []
+            for a1 in range(0, n3, NUMBERS_PER_SLICE):
+                if a1:
+                    yield k
+                l2 += unpack_from(f">{min(n3 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
         o += n3 * 4
         n4, = R_i(b, o)
         o += 4
@@ -902,16 +1066,25 @@ def _read_request_4(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         if n4 < INT32S_BELOW:
             v0.offline_replicas = list(READ_INT32S[n4](b, o))
         else:
-            v0.offline_replicas = list(unpack_from(f">{n4}i", b, o))
+            k += n4 // NUMBERS_PER_ELEMENT
+            v0.offline_replicas = l3 = []
+            for a2 in range(0, n4, NUMBERS_PER_SLICE):
+                if a2:
+                    yield k
+                l3 += unpack_from(f">{min(n4 - a2, NUMBERS_PER_SLICE)}i", b, o + a2 * 4)
         o += n4 * 4
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.ungrouped_partition_states = l0
     m.topic_states = []
     n5, = R_i(b, o)
     o += 4
     if n5 < 0 or n5 * 10 > end - o:
         too_many('live_brokers', n5, end - o)
-    l1 = []
+    k += n5
+    l4 = []
     for _ in range(n5):
         v1 = new(UpdateMetadataBroker)
         v1.v0_host = ''
@@ -920,7 +1093,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 8
         if n6 < 0 or n6 * 10 > end - o:
             too_many('live_brokers[].endpoints', n6, end - o)
-        l2 = []
+        k += n6
+        l5 = []
         for _ in range(n6):
             v2 = new(UpdateMetadataEndpoint)
             v2.port, n7 = R_ih(b, o)
@@ -941,8 +1115,11 @@ def _read_request_4(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
                 negative_length('live_brokers[].endpoints[].listener', n8)
             v2.security_protocol, = R_h(b, o)
             o += 2
-            l2.append(v2)
-        v1.endpoints = l2
+            l5.append(v2)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
+        v1.endpoints = l5
         n9, = R_h(b, o)
         o += 2
         if n9 >= 0:
@@ -953,14 +1130,18 @@ def _read_request_4(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             v1.rack = None
         else:
             negative_length('live_brokers[].rack', n9)
-        l1.append(v1)
-    m.live_brokers = l1
+        l4.append(v1)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
+    m.live_brokers = l4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_4(m: UpdateMetadataRequest, parts: list, chunks: list) -> None:
+def _write_request_4(m: UpdateMetadataRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.is_kraft_controller:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
@@ -996,6 +1177,10 @@ def _write_request_4(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             null_not_allowed('ungrouped_partition_states[].offline_replicas')
         n2 = len(s5)
         add(INT32S[n2](n2, *s5) if n2 < INT32S_BELOW else write_int32s(s5, False))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s6 = m.live_brokers
     if s6 is None:
         null_not_allowed('live_brokers')
@@ -1019,6 +1204,10 @@ def _write_request_4(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             add(W_h(len(s11)))
             add(s11)
             add(W_h(v2.security_protocol))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         s12 = v1.rack
         if s12 is None:
             add(W_h(-1))
@@ -1026,9 +1215,16 @@ def _write_request_4(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             s13 = s12.encode()
             add(W_h(len(s13)))
             add(s13)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_5(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
+def _read_request_5(b: memoryview, o: int) -> Iterator[int | tuple[UpdateMetadataRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(UpdateMetadataRequest)
     m.is_kraft_controller = False
@@ -1038,6 +1234,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
     o += 20
     if n0 < 0 or n0 * 6 > end - o:
         too_many('topic_states', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(UpdateMetadataTopicState)
@@ -1054,6 +1251,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 4
         if n2 < 0 or n2 * 32 > end - o:
             too_many('topic_states[].partition_states', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(UpdateMetadataPartitionState)
@@ -1065,7 +1263,12 @@ def _read_request_5(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             if n3 < INT32S_BELOW:
                 v1.isr = list(READ_INT32S[n3](b, o))
             else:
-                v1.isr = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.isr = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             v1.zk_version, n4 = R_ii(b, o)
             o += 8
@@ -1074,7 +1277,12 @@ def _read_request_5(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             if n4 < INT32S_BELOW:
                 v1.replicas = list(READ_INT32S[n4](b, o))
             else:
-                v1.replicas = list(unpack_from(f">{n4}i", b, o))
+                k += n4 // NUMBERS_PER_ELEMENT
+                v1.replicas = l3 = []
+                for a1 in range(0, n4, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l3 += unpack_from(f">{min(n4 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n4 * 4
             n5, = R_i(b, o)
             o += 4
@@ -1083,17 +1291,29 @@ def _read_request_5(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             if n5 < INT32S_BELOW:
                 v1.offline_replicas = list(READ_INT32S[n5](b, o))
             else:
-                v1.offline_replicas = list(unpack_from(f">{n5}i", b, o))
+                k += n5 // NUMBERS_PER_ELEMENT
+                v1.offline_replicas = l4 = []
+                for a2 in range(0, n5, NUMBERS_PER_SLICE):
+                    if a2:
+                        yield k
+                    l4 += unpack_from(f">{min(n5 - a2, NUMBERS_PER_SLICE)}i", b, o + a2 * 4)
             o += n5 * 4
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_states = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topic_states = l0
     n6, = R_i(b, o)
     o += 4
     if n6 < 0 or n6 * 10 > end - o:
         too_many('live_brokers', n6, end - o)
-    l2 = []
+    k += n6
+    l5 = []
     for _ in range(n6):
         v2 = new(UpdateMetadataBroker)
         v2.v0_host = ''
@@ -1102,7 +1322,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 8
         if n7 < 0 or n7 * 10 > end - o:
             too_many('live_brokers[].endpoints', n7, end - o)
-        l3 = []
+        k += n7
+        l6 = []
         for _ in range(n7):
             v3 = new(UpdateMetadataEndpoint)
             v3.port, n8 = R_ih(b, o)
@@ -1123,8 +1344,11 @@ def _read_request_5(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
                 negative_length('live_brokers[].endpoints[].listener', n9)
             v3.security_protocol, = R_h(b, o)
             o += 2
-            l3.append(v3)
-        v2.endpoints = l3
+            l6.append(v3)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
+        v2.endpoints = l6
         n10, = R_h(b, o)
         o += 2
         if n10 >= 0:
@@ -1135,14 +1359,18 @@ def _read_request_5(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             v2.rack = None
         else:
             negative_length('live_brokers[].rack', n10)
-        l2.append(v2)
-    m.live_brokers = l2
+        l5.append(v2)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
+    m.live_brokers = l5
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_5(m: UpdateMetadataRequest, parts: list, chunks: list) -> None:
+def _write_request_5(m: UpdateMetadataRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.is_kraft_controller:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
@@ -1183,6 +1411,14 @@ def _write_request_5(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
                 null_not_allowed('topic_states[].partition_states[].offline_replicas')
             n2 = len(s6)
             add(INT32S[n2](n2, *s6) if n2 < INT32S_BELOW else write_int32s(s6, False))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s7 = m.live_brokers
     if s7 is None:
         null_not_allowed('live_brokers')
@@ -1206,6 +1442,10 @@ def _write_request_5(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             add(W_h(len(s12)))
             add(s12)
             add(W_h(v3.security_protocol))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         s13 = v2.rack
         if s13 is None:
             add(W_h(-1))
@@ -1213,9 +1453,16 @@ def _write_request_5(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             s14 = s13.encode()
             add(W_h(len(s14)))
             add(s14)
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
+def _read_request_6(b: memoryview, o: int) -> Iterator[int | tuple[UpdateMetadataRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(UpdateMetadataRequest)
     m.is_kraft_controller = False
@@ -1228,6 +1475,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 3 > end - o:
         too_many('topic_states', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(UpdateMetadataTopicState)
@@ -1251,6 +1499,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         n2 -= 1
         if n2 < 0 or n2 * 24 > end - o:
             too_many('topic_states[].partition_states', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(UpdateMetadataPartitionState)
@@ -1265,7 +1514,12 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             if n3 < INT32S_BELOW:
                 v1.isr = list(READ_INT32S[n3](b, o))
             else:
-                v1.isr = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.isr = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             v1.zk_version, n4 = R_iB(b, o)
             o += 5
@@ -1277,7 +1531,12 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             if n4 < INT32S_BELOW:
                 v1.replicas = list(READ_INT32S[n4](b, o))
             else:
-                v1.replicas = list(unpack_from(f">{n4}i", b, o))
+                k += n4 // NUMBERS_PER_ELEMENT
+                v1.replicas = l3 = []
+                for a1 in range(0, n4, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l3 += unpack_from(f">{min(n4 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n4 * 4
             n5 = b[o]
             o += 1
@@ -1289,7 +1548,12 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             if n5 < INT32S_BELOW:
                 v1.offline_replicas = list(READ_INT32S[n5](b, o))
             else:
-                v1.offline_replicas = list(unpack_from(f">{n5}i", b, o))
+                k += n5 // NUMBERS_PER_ELEMENT
+                v1.offline_replicas = l4 = []
+                for a2 in range(0, n5, NUMBERS_PER_SLICE):
+                    if a2:
+                        yield k
+                    l4 += unpack_from(f">{min(n5 - a2, NUMBERS_PER_SLICE)}i", b, o + a2 * 4)
             o += n5 * 4
             t0 = b[o]
             o += 1
@@ -1298,6 +1562,9 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_states = l1
         t1 = b[o]
         o += 1
@@ -1306,6 +1573,9 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topic_states = l0
     n6 = b[o]
     o += 1
@@ -1314,7 +1584,8 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
     n6 -= 1
     if n6 < 0 or n6 * 7 > end - o:
         too_many('live_brokers', n6, end - o)
-    l2 = []
+    k += n6
+    l5 = []
     for _ in range(n6):
         v2 = new(UpdateMetadataBroker)
         v2.v0_host = ''
@@ -1326,7 +1597,8 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         n7 -= 1
         if n7 < 0 or n7 * 9 > end - o:
             too_many('live_brokers[].endpoints', n7, end - o)
-        l3 = []
+        k += n7
+        l6 = []
         for _ in range(n7):
             v3 = new(UpdateMetadataEndpoint)
             v3.port, n8 = R_iB(b, o)
@@ -1359,8 +1631,11 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
                 t2, o = read_uvarint_rest(b, o, t2)
             if t2:
                 o = skip_tags(b, o, t2)
-            l3.append(v3)
-        v2.endpoints = l3
+            l6.append(v3)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
+        v2.endpoints = l6
         n10 = b[o]
         o += 1
         if n10 > 127:
@@ -1379,8 +1654,11 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             t3, o = read_uvarint_rest(b, o, t3)
         if t3:
             o = skip_tags(b, o, t3)
-        l2.append(v2)
-    m.live_brokers = l2
+        l5.append(v2)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
+    m.live_brokers = l5
     t4 = b[o]
     o += 1
     if t4 > 127:
@@ -1389,10 +1667,11 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o = skip_tags(b, o, t4)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_6(m: UpdateMetadataRequest, parts: list, chunks: list) -> None:
+def _write_request_6(m: UpdateMetadataRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.is_kraft_controller:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
@@ -1438,7 +1717,15 @@ def _write_request_6(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             n5 = len(s6)
             add(COMPACT_INT32S[n5](n5 + 1, *s6) if n5 < INT32S_BELOW else write_int32s(s6, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s7 = m.live_brokers
     if s7 is None:
         null_not_allowed('live_brokers')
@@ -1468,6 +1755,10 @@ def _write_request_6(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             add(UVARINT[n9] if n9 < 128 else write_string_length(n9, 'live_brokers[].endpoints[].listener'))
             add(s12)
             add(W_hx(v3.security_protocol))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         s13 = v2.rack
         if s13 is None:
             add(b"\0")
@@ -1477,10 +1768,17 @@ def _write_request_6(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             add(UVARINT[n10] if n10 < 128 else write_string_length(n10, 'live_brokers[].rack'))
             add(s14)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
+def _read_request_7(b: memoryview, o: int) -> Iterator[int | tuple[UpdateMetadataRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(UpdateMetadataRequest)
     m.is_kraft_controller = False
@@ -1493,6 +1791,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 19 > end - o:
         too_many('topic_states', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(UpdateMetadataTopicState)
@@ -1515,6 +1814,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         n2 -= 1
         if n2 < 0 or n2 * 24 > end - o:
             too_many('topic_states[].partition_states', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(UpdateMetadataPartitionState)
@@ -1529,7 +1829,12 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             if n3 < INT32S_BELOW:
                 v1.isr = list(READ_INT32S[n3](b, o))
             else:
-                v1.isr = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.isr = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             v1.zk_version, n4 = R_iB(b, o)
             o += 5
@@ -1541,7 +1846,12 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             if n4 < INT32S_BELOW:
                 v1.replicas = list(READ_INT32S[n4](b, o))
             else:
-                v1.replicas = list(unpack_from(f">{n4}i", b, o))
+                k += n4 // NUMBERS_PER_ELEMENT
+                v1.replicas = l3 = []
+                for a1 in range(0, n4, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l3 += unpack_from(f">{min(n4 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n4 * 4
             n5 = b[o]
             o += 1
@@ -1553,7 +1863,12 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             if n5 < INT32S_BELOW:
                 v1.offline_replicas = list(READ_INT32S[n5](b, o))
             else:
-                v1.offline_replicas = list(unpack_from(f">{n5}i", b, o))
+                k += n5 // NUMBERS_PER_ELEMENT
+                v1.offline_replicas = l4 = []
+                for a2 in range(0, n5, NUMBERS_PER_SLICE):
+                    if a2:
+                        yield k
+                    l4 += unpack_from(f">{min(n5 - a2, NUMBERS_PER_SLICE)}i", b, o + a2 * 4)
             o += n5 * 4
             t0 = b[o]
             o += 1
@@ -1562,6 +1877,9 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_states = l1
         t1 = b[o]
         o += 1
@@ -1570,6 +1888,9 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topic_states = l0
     n6 = b[o]
     o += 1
@@ -1578,7 +1899,8 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
     n6 -= 1
     if n6 < 0 or n6 * 7 > end - o:
         too_many('live_brokers', n6, end - o)
-    l2 = []
+    k += n6
+    l5 = []
     for _ in range(n6):
         v2 = new(UpdateMetadataBroker)
         v2.v0_host = ''
@@ -1590,7 +1912,8 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         n7 -= 1
         if n7 < 0 or n7 * 9 > end - o:
             too_many('live_brokers[].endpoints', n7, end - o)
-        l3 = []
+        k += n7
+        l6 = []
         for _ in range(n7):
             v3 = new(UpdateMetadataEndpoint)
             v3.port, n8 = R_iB(b, o)
@@ -1623,8 +1946,11 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
                 t2, o = read_uvarint_rest(b, o, t2)
             if t2:
                 o = skip_tags(b, o, t2)
-            l3.append(v3)
-        v2.endpoints = l3
+            l6.append(v3)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
+        v2.endpoints = l6
         n10 = b[o]
         o += 1
         if n10 > 127:
@@ -1643,8 +1969,11 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             t3, o = read_uvarint_rest(b, o, t3)
         if t3:
             o = skip_tags(b, o, t3)
-        l2.append(v2)
-    m.live_brokers = l2
+        l5.append(v2)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
+    m.live_brokers = l5
     t4 = b[o]
     o += 1
     if t4 > 127:
@@ -1653,10 +1982,11 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o = skip_tags(b, o, t4)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_7(m: UpdateMetadataRequest, parts: list, chunks: list) -> None:
+def _write_request_7(m: UpdateMetadataRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.is_kraft_controller:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
@@ -1703,7 +2033,15 @@ def _write_request_7(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             n5 = len(s6)
             add(COMPACT_INT32S[n5](n5 + 1, *s6) if n5 < INT32S_BELOW else write_int32s(s6, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s7 = m.live_brokers
     if s7 is None:
         null_not_allowed('live_brokers')
@@ -1733,6 +2071,10 @@ def _write_request_7(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             add(UVARINT[n9] if n9 < 128 else write_string_length(n9, 'live_brokers[].endpoints[].listener'))
             add(s12)
             add(W_hx(v3.security_protocol))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         s13 = v2.rack
         if s13 is None:
             add(b"\0")
@@ -1742,10 +2084,17 @@ def _write_request_7(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             add(UVARINT[n10] if n10 < 128 else write_string_length(n10, 'live_brokers[].rack'))
             add(s14)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
+def _read_request_8(b: memoryview, o: int) -> Iterator[int | tuple[UpdateMetadataRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(UpdateMetadataRequest)
     m.type = 0
@@ -1757,6 +2106,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
     n0 -= 1
     if n0 < 0 or n0 * 19 > end - o:
         too_many('topic_states', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(UpdateMetadataTopicState)
@@ -1779,6 +2129,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         n2 -= 1
         if n2 < 0 or n2 * 24 > end - o:
             too_many('topic_states[].partition_states', n2, end - o)
+        k += n2
         l1 = []
         for _ in range(n2):
             v1 = new(UpdateMetadataPartitionState)
@@ -1793,7 +2144,12 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             if n3 < INT32S_BELOW:
                 v1.isr = list(READ_INT32S[n3](b, o))
             else:
-                v1.isr = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.isr = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             v1.zk_version, n4 = R_iB(b, o)
             o += 5
@@ -1805,7 +2161,12 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             if n4 < INT32S_BELOW:
                 v1.replicas = list(READ_INT32S[n4](b, o))
             else:
-                v1.replicas = list(unpack_from(f">{n4}i", b, o))
+                k += n4 // NUMBERS_PER_ELEMENT
+                v1.replicas = l3 = []
+                for a1 in range(0, n4, NUMBERS_PER_SLICE):
+                    if a1:
+                        yield k
+                    l3 += unpack_from(f">{min(n4 - a1, NUMBERS_PER_SLICE)}i", b, o + a1 * 4)
             o += n4 * 4
             n5 = b[o]
             o += 1
@@ -1817,7 +2178,12 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             if n5 < INT32S_BELOW:
                 v1.offline_replicas = list(READ_INT32S[n5](b, o))
             else:
-                v1.offline_replicas = list(unpack_from(f">{n5}i", b, o))
+                k += n5 // NUMBERS_PER_ELEMENT
+                v1.offline_replicas = l4 = []
+                for a2 in range(0, n5, NUMBERS_PER_SLICE):
+                    if a2:
+                        yield k
+                    l4 += unpack_from(f">{min(n5 - a2, NUMBERS_PER_SLICE)}i", b, o + a2 * 4)
             o += n5 * 4
             t0 = b[o]
             o += 1
@@ -1826,6 +2192,9 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.partition_states = l1
         t1 = b[o]
         o += 1
@@ -1834,6 +2203,9 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.topic_states = l0
     n6 = b[o]
     o += 1
@@ -1842,7 +2214,8 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
     n6 -= 1
     if n6 < 0 or n6 * 7 > end - o:
         too_many('live_brokers', n6, end - o)
-    l2 = []
+    k += n6
+    l5 = []
     for _ in range(n6):
         v2 = new(UpdateMetadataBroker)
         v2.v0_host = ''
@@ -1854,7 +2227,8 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         n7 -= 1
         if n7 < 0 or n7 * 9 > end - o:
             too_many('live_brokers[].endpoints', n7, end - o)
-        l3 = []
+        k += n7
+        l6 = []
         for _ in range(n7):
             v3 = new(UpdateMetadataEndpoint)
             v3.port, n8 = R_iB(b, o)
@@ -1887,8 +2261,11 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
                 t2, o = read_uvarint_rest(b, o, t2)
             if t2:
                 o = skip_tags(b, o, t2)
-            l3.append(v3)
-        v2.endpoints = l3
+            l6.append(v3)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
+        v2.endpoints = l6
         n10 = b[o]
         o += 1
         if n10 > 127:
@@ -1907,13 +2284,18 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             t3, o = read_uvarint_rest(b, o, t3)
         if t3:
             o = skip_tags(b, o, t3)
-        l2.append(v2)
-    m.live_brokers = l2
+        l5.append(v2)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
+    m.live_brokers = l5
     t4 = b[o]
     o += 1
     if t4 > 127:
         t4, o = read_uvarint_rest(b, o, t4)
     if t4:
+        if t4 > TAG_LIMIT:
+            too_many_tags(t4)
         for _ in range(t4):
             g0, o = read_uvarint(b, o)
             z0, o = read_uvarint(b, o)
@@ -1927,10 +2309,11 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
                 o = e4
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_8(m: UpdateMetadataRequest, parts: list, chunks: list) -> None:
+def _write_request_8(m: UpdateMetadataRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     if m.ungrouped_partition_states:
         not_in_version('ungrouped_partition_states', m.ungrouped_partition_states)
@@ -1973,7 +2356,15 @@ def _write_request_8(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             n5 = len(s6)
             add(COMPACT_INT32S[n5](n5 + 1, *s6) if n5 < INT32S_BELOW else write_int32s(s6, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     s7 = m.live_brokers
     if s7 is None:
         null_not_allowed('live_brokers')
@@ -2003,6 +2394,10 @@ def _write_request_8(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             add(UVARINT[n9] if n9 < 128 else write_string_length(n9, 'live_brokers[].endpoints[].listener'))
             add(s12)
             add(W_hx(v3.security_protocol))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         s13 = v2.rack
         if s13 is None:
             add(b"\0")
@@ -2012,6 +2407,10 @@ def _write_request_8(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             add(UVARINT[n10] if n10 < 128 else write_string_length(n10, 'live_brokers[].rack'))
             add(s14)
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     if m.type:
         t0 = []
         if m.type:
@@ -2022,6 +2421,7 @@ def _write_request_8(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         add(b"".join(t0))
     else:
         add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2, _read_request_3, _read_request_4, _read_request_5, _read_request_6, _read_request_7, _read_request_8,)
@@ -2035,7 +2435,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("UpdateMetadataRequest", version, error) from error
 
@@ -2047,7 +2449,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> UpdateMet
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("UpdateMetadataRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[UpdateMetadataRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 8:
+        raise UnsupportedVersionError(6, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("UpdateMetadataRequest", version, error) from error
 
@@ -2059,7 +2475,8 @@ def write_request(version: int, request: UpdateMetadataRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("UpdateMetadataRequest", version, error) from error
     if parts:
@@ -2067,22 +2484,23 @@ def write_request(version: int, request: UpdateMetadataRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[UpdateMetadataResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[UpdateMetadataResponse, int]]:
     end = len(b)
     m = new(UpdateMetadataResponse)
     m.error_code, = R_h(b, o)
     o += 2
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: UpdateMetadataResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: UpdateMetadataResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_h(m.error_code))
+    yield
 
 
-def _read_response_6(b: memoryview, o: int) -> tuple[UpdateMetadataResponse, int]:
+def _read_response_6(b: memoryview, o: int) -> Iterator[int | tuple[UpdateMetadataResponse, int]]:
     end = len(b)
     m = new(UpdateMetadataResponse)
     m.error_code, t0 = R_hB(b, o)
@@ -2093,12 +2511,13 @@ def _read_response_6(b: memoryview, o: int) -> tuple[UpdateMetadataResponse, int
         o = skip_tags(b, o, t0)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_6(m: UpdateMetadataResponse, parts: list, chunks: list) -> None:
+def _write_response_6(m: UpdateMetadataResponse, parts: list, chunks: list) -> Iterator[None]:
     add = parts.append
     add(W_hx(m.error_code))
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_0, _read_response_0, _read_response_0, _read_response_0, _read_response_0, _read_response_6, _read_response_6, _read_response_6,)
@@ -2112,7 +2531,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("UpdateMetadataResponse", version, error) from error
 
@@ -2124,7 +2545,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> UpdateMe
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("UpdateMetadataResponse", version, error) from error
 
@@ -2136,9 +2559,25 @@ def write_response(version: int, response: UpdateMetadataResponse) -> list[Chunk
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("UpdateMetadataResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: UpdateMetadataResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 8:
+        raise UnsupportedVersionError(6, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("UpdateMetadataResponse", version, error) from error

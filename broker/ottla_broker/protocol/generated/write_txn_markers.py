@@ -27,9 +27,14 @@ Versions
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
+    BYTES_PER_SLICE,
+    ELEMENTS_PER_SLICE,
+    NUMBERS_PER_ELEMENT,
+    NUMBERS_PER_SLICE,
     MALFORMED,
     UNWRITABLE,
     UVARINT,
@@ -275,13 +280,16 @@ class WriteTxnMarkersResponse:
         return f"WriteTxnMarkersResponse(markers={self.markers!r})"
 
 
-def _read_request_0(b: memoryview, o: int) -> tuple[WriteTxnMarkersRequest, int]:
+def _read_request_0(b: memoryview, o: int) -> Iterator[int | tuple[WriteTxnMarkersRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(WriteTxnMarkersRequest)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 19 > end - o:
         too_many('markers', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(WritableTxnMarker)
@@ -289,6 +297,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[WriteTxnMarkersRequest, int]
         o += 15
         if n1 < 0 or n1 * 6 > end - o:
             too_many('markers[].topics', n1, end - o)
+        k += n1
         l1 = []
         for _ in range(n1):
             v1 = new(WritableTxnMarkerTopic)
@@ -307,21 +316,33 @@ def _read_request_0(b: memoryview, o: int) -> tuple[WriteTxnMarkersRequest, int]
             if n3 < INT32S_BELOW:
                 v1.partition_indexes = list(READ_INT32S[n3](b, o))
             else:
-                v1.partition_indexes = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.partition_indexes = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.topics = l1
         v0.transaction_version = 0
         v0.coordinator_epoch, = R_i(b, o)
         o += 4
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.markers = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_0(m: WriteTxnMarkersRequest, parts: list, chunks: list) -> None:
+def _write_request_0(m: WriteTxnMarkersRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.markers
     if s0 is None:
@@ -344,10 +365,21 @@ def _write_request_0(m: WriteTxnMarkersRequest, parts: list, chunks: list) -> No
                 null_not_allowed('markers[].topics[].partition_indexes')
             n0 = len(s4)
             add(INT32S[n0](n0, *s4) if n0 < INT32S_BELOW else write_int32s(s4, False))
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_i(v0.coordinator_epoch))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_request_1(b: memoryview, o: int) -> tuple[WriteTxnMarkersRequest, int]:
+def _read_request_1(b: memoryview, o: int) -> Iterator[int | tuple[WriteTxnMarkersRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(WriteTxnMarkersRequest)
     n0 = b[o]
@@ -357,6 +389,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[WriteTxnMarkersRequest, int]
     n0 -= 1
     if n0 < 0 or n0 * 17 > end - o:
         too_many('markers', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(WritableTxnMarker)
@@ -367,6 +400,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[WriteTxnMarkersRequest, int]
         n1 -= 1
         if n1 < 0 or n1 * 3 > end - o:
             too_many('markers[].topics', n1, end - o)
+        k += n1
         l1 = []
         for _ in range(n1):
             v1 = new(WritableTxnMarkerTopic)
@@ -392,7 +426,12 @@ def _read_request_1(b: memoryview, o: int) -> tuple[WriteTxnMarkersRequest, int]
             if n3 < INT32S_BELOW:
                 v1.partition_indexes = list(READ_INT32S[n3](b, o))
             else:
-                v1.partition_indexes = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.partition_indexes = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             t0 = b[o]
             o += 1
@@ -401,6 +440,9 @@ def _read_request_1(b: memoryview, o: int) -> tuple[WriteTxnMarkersRequest, int]
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.topics = l1
         v0.transaction_version = 0
         v0.coordinator_epoch, t1 = R_iB(b, o)
@@ -410,6 +452,9 @@ def _read_request_1(b: memoryview, o: int) -> tuple[WriteTxnMarkersRequest, int]
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.markers = l0
     t2 = b[o]
     o += 1
@@ -419,10 +464,11 @@ def _read_request_1(b: memoryview, o: int) -> tuple[WriteTxnMarkersRequest, int]
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_1(m: WriteTxnMarkersRequest, parts: list, chunks: list) -> None:
+def _write_request_1(m: WriteTxnMarkersRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.markers
     if s0 is None:
@@ -450,11 +496,22 @@ def _write_request_1(m: WriteTxnMarkersRequest, parts: list, chunks: list) -> No
             n3 = len(s4)
             add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_ix(v0.coordinator_epoch))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
-def _read_request_2(b: memoryview, o: int) -> tuple[WriteTxnMarkersRequest, int]:
+def _read_request_2(b: memoryview, o: int) -> Iterator[int | tuple[WriteTxnMarkersRequest, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(WriteTxnMarkersRequest)
     n0 = b[o]
@@ -464,6 +521,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[WriteTxnMarkersRequest, int]
     n0 -= 1
     if n0 < 0 or n0 * 18 > end - o:
         too_many('markers', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(WritableTxnMarker)
@@ -474,6 +532,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[WriteTxnMarkersRequest, int]
         n1 -= 1
         if n1 < 0 or n1 * 3 > end - o:
             too_many('markers[].topics', n1, end - o)
+        k += n1
         l1 = []
         for _ in range(n1):
             v1 = new(WritableTxnMarkerTopic)
@@ -499,7 +558,12 @@ def _read_request_2(b: memoryview, o: int) -> tuple[WriteTxnMarkersRequest, int]
             if n3 < INT32S_BELOW:
                 v1.partition_indexes = list(READ_INT32S[n3](b, o))
             else:
-                v1.partition_indexes = list(unpack_from(f">{n3}i", b, o))
+                k += n3 // NUMBERS_PER_ELEMENT
+                v1.partition_indexes = l2 = []
+                for a0 in range(0, n3, NUMBERS_PER_SLICE):
+                    if a0:
+                        yield k
+                    l2 += unpack_from(f">{min(n3 - a0, NUMBERS_PER_SLICE)}i", b, o + a0 * 4)
             o += n3 * 4
             t0 = b[o]
             o += 1
@@ -508,6 +572,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[WriteTxnMarkersRequest, int]
             if t0:
                 o = skip_tags(b, o, t0)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.topics = l1
         v0.coordinator_epoch, v0.transaction_version, t1 = R_ibB(b, o)
         o += 6
@@ -516,6 +583,9 @@ def _read_request_2(b: memoryview, o: int) -> tuple[WriteTxnMarkersRequest, int]
         if t1:
             o = skip_tags(b, o, t1)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.markers = l0
     t2 = b[o]
     o += 1
@@ -525,10 +595,11 @@ def _read_request_2(b: memoryview, o: int) -> tuple[WriteTxnMarkersRequest, int]
         o = skip_tags(b, o, t2)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_request_2(m: WriteTxnMarkersRequest, parts: list, chunks: list) -> None:
+def _write_request_2(m: WriteTxnMarkersRequest, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.markers
     if s0 is None:
@@ -556,8 +627,17 @@ def _write_request_2(m: WriteTxnMarkersRequest, parts: list, chunks: list) -> No
             n3 = len(s4)
             add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(W_ibx(v0.coordinator_epoch, v0.transaction_version))
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2,)
@@ -571,7 +651,9 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("WriteTxnMarkersRequest", version, error) from error
 
@@ -583,7 +665,21 @@ def read_request(version: int, buffer: memoryview, offset: int = 0) -> WriteTxnM
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _REQUEST_READERS[version](buffer, offset)[0]
+        for found in _REQUEST_READERS[version](buffer, offset):
+            pass
+        return found[0]
+    except MALFORMED as error:
+        raise malformed("WriteTxnMarkersRequest", version, error) from error
+
+
+def read_request_in_slices(
+    version: int, buffer: memoryview, offset: int = 0
+) -> Iterator[int | tuple[WriteTxnMarkersRequest, int]]:
+    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(27, version)
+    try:
+        yield from _REQUEST_READERS[version](buffer, offset)
     except MALFORMED as error:
         raise malformed("WriteTxnMarkersRequest", version, error) from error
 
@@ -595,7 +691,8 @@ def write_request(version: int, request: WriteTxnMarkersRequest) -> list[Chunk]:
     parts: list = []
     chunks: list = []
     try:
-        _REQUEST_WRITERS[version](request, parts, chunks)
+        for _ in _REQUEST_WRITERS[version](request, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("WriteTxnMarkersRequest", version, error) from error
     if parts:
@@ -603,13 +700,16 @@ def write_request(version: int, request: WriteTxnMarkersRequest) -> list[Chunk]:
     return chunks
 
 
-def _read_response_0(b: memoryview, o: int) -> tuple[WriteTxnMarkersResponse, int]:
+def _read_response_0(b: memoryview, o: int) -> Iterator[int | tuple[WriteTxnMarkersResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(WriteTxnMarkersResponse)
     n0, = R_i(b, o)
     o += 4
     if n0 < 0 or n0 * 12 > end - o:
         too_many('markers', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(WritableTxnMarkerResult)
@@ -617,6 +717,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[WriteTxnMarkersResponse, in
         o += 12
         if n1 < 0 or n1 * 6 > end - o:
             too_many('markers[].topics', n1, end - o)
+        k += n1
         l1 = []
         for _ in range(n1):
             v1 = new(WritableTxnMarkerTopicResult)
@@ -632,23 +733,37 @@ def _read_response_0(b: memoryview, o: int) -> tuple[WriteTxnMarkersResponse, in
             o += 4
             if n3 < 0 or n3 * 6 > end - o:
                 too_many('markers[].topics[].partitions', n3, end - o)
+            k += n3
             l2 = []
-            for r0 in I_ih(b[o : o + n3 * 6]):
-                v2 = new(WritableTxnMarkerPartitionResult)
-                v2.partition_index, v2.error_code = r0
-                l2.append(v2)
-            o += n3 * 6
+            e1 = o + n3 * 6
+            while o < e1:
+                q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 6 * 6
+                for r0 in I_ih(b[o:q0]):
+                    v2 = new(WritableTxnMarkerPartitionResult)
+                    v2.partition_index, v2.error_code = r0
+                    l2.append(v2)
+                o = q0
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.partitions = l2
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.topics = l1
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.markers = l0
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_0(m: WriteTxnMarkersResponse, parts: list, chunks: list) -> None:
+def _write_response_0(m: WriteTxnMarkersResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.markers
     if s0 is None:
@@ -672,9 +787,24 @@ def _write_response_0(m: WriteTxnMarkersResponse, parts: list, chunks: list) -> 
             add(W_i(len(s4)))
             for v2 in s4:
                 add(W_ih(v2.partition_index, v2.error_code))
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
+    yield
 
 
-def _read_response_1(b: memoryview, o: int) -> tuple[WriteTxnMarkersResponse, int]:
+def _read_response_1(b: memoryview, o: int) -> Iterator[int | tuple[WriteTxnMarkersResponse, int]]:
+    k = 0
+    y = o + BYTES_PER_SLICE
     end = len(b)
     m = new(WriteTxnMarkersResponse)
     n0 = b[o]
@@ -684,6 +814,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[WriteTxnMarkersResponse, in
     n0 -= 1
     if n0 < 0 or n0 * 10 > end - o:
         too_many('markers', n0, end - o)
+    k += n0
     l0 = []
     for _ in range(n0):
         v0 = new(WritableTxnMarkerResult)
@@ -694,6 +825,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[WriteTxnMarkersResponse, in
         n1 -= 1
         if n1 < 0 or n1 * 3 > end - o:
             too_many('markers[].topics', n1, end - o)
+        k += n1
         l1 = []
         for _ in range(n1):
             v1 = new(WritableTxnMarkerTopicResult)
@@ -716,16 +848,28 @@ def _read_response_1(b: memoryview, o: int) -> tuple[WriteTxnMarkersResponse, in
             n3 -= 1
             if n3 < 0 or n3 * 7 > end - o:
                 too_many('markers[].topics[].partitions', n3, end - o)
+            k += n3
             l2 = []
-            for r0 in I_ihB(b[o : o + n3 * 7]):
-                v2 = new(WritableTxnMarkerPartitionResult)
-                v2.partition_index, v2.error_code, t0 = r0
-                if t0:
-                    l2.clear()
-                    break
-                l2.append(v2)
+            a0 = o
+            e1 = o + n3 * 7
+            while o < e1:
+                q0 = e1 if e1 - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // 7 * 7
+                for r0 in I_ihB(b[o:q0]):
+                    v2 = new(WritableTxnMarkerPartitionResult)
+                    v2.partition_index, v2.error_code, t0 = r0
+                    if t0:
+                        break
+                    l2.append(v2)
+                else:
+                    o = q0
+                    if o > y:
+                        y = o + BYTES_PER_SLICE
+                        yield k
+                    continue
+                l2.clear()
+                o = a0
+                break
             else:
-                o += n3 * 7
                 n3 = 0
             for _ in range(n3):
                 v3 = new(WritableTxnMarkerPartitionResult)
@@ -736,6 +880,9 @@ def _read_response_1(b: memoryview, o: int) -> tuple[WriteTxnMarkersResponse, in
                 if t1:
                     o = skip_tags(b, o, t1)
                 l2.append(v3)
+                if o > y:
+                    y = o + BYTES_PER_SLICE
+                    yield k
             v1.partitions = l2
             t2 = b[o]
             o += 1
@@ -744,6 +891,9 @@ def _read_response_1(b: memoryview, o: int) -> tuple[WriteTxnMarkersResponse, in
             if t2:
                 o = skip_tags(b, o, t2)
             l1.append(v1)
+            if o > y:
+                y = o + BYTES_PER_SLICE
+                yield k
         v0.topics = l1
         t3 = b[o]
         o += 1
@@ -752,6 +902,9 @@ def _read_response_1(b: memoryview, o: int) -> tuple[WriteTxnMarkersResponse, in
         if t3:
             o = skip_tags(b, o, t3)
         l0.append(v0)
+        if o > y:
+            y = o + BYTES_PER_SLICE
+            yield k
     m.markers = l0
     t4 = b[o]
     o += 1
@@ -761,10 +914,11 @@ def _read_response_1(b: memoryview, o: int) -> tuple[WriteTxnMarkersResponse, in
         o = skip_tags(b, o, t4)
     if o > end:
         raise DecodeError("the message is truncated")
-    return m, o
+    yield m, o
 
 
-def _write_response_1(m: WriteTxnMarkersResponse, parts: list, chunks: list) -> None:
+def _write_response_1(m: WriteTxnMarkersResponse, parts: list, chunks: list) -> Iterator[None]:
+    k = ELEMENTS_PER_SLICE
     add = parts.append
     s0 = m.markers
     if s0 is None:
@@ -793,9 +947,22 @@ def _write_response_1(m: WriteTxnMarkersResponse, parts: list, chunks: list) -> 
             add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
             for v2 in s4:
                 add(W_ihx(v2.partition_index, v2.error_code))
+                k -= 1
+                if not k:
+                    k = ELEMENTS_PER_SLICE
+                    yield
             add(b"\0")
+            k -= 1
+            if not k:
+                k = ELEMENTS_PER_SLICE
+                yield
         add(b"\0")
+        k -= 1
+        if not k:
+            k = ELEMENTS_PER_SLICE
+            yield
     add(b"\0")
+    yield
 
 
 _RESPONSE_READERS = (_read_response_0, _read_response_1, _read_response_1,)
@@ -809,7 +976,9 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found
     except MALFORMED as error:
         raise malformed("WriteTxnMarkersResponse", version, error) from error
 
@@ -821,7 +990,9 @@ def read_response(version: int, buffer: memoryview, offset: int = 0) -> WriteTxn
     if buffer.__class__ is not memoryview:
         buffer = memoryview(buffer)
     try:
-        return _RESPONSE_READERS[version](buffer, offset)[0]
+        for found in _RESPONSE_READERS[version](buffer, offset):
+            pass
+        return found[0]
     except MALFORMED as error:
         raise malformed("WriteTxnMarkersResponse", version, error) from error
 
@@ -833,9 +1004,25 @@ def write_response(version: int, response: WriteTxnMarkersResponse) -> list[Chun
     parts: list = []
     chunks: list = []
     try:
-        _RESPONSE_WRITERS[version](response, parts, chunks)
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            pass
     except UNWRITABLE as error:
         raise unwritable("WriteTxnMarkersResponse", version, error) from error
     if parts:
         chunks.append(b"".join(parts))
     return chunks
+
+
+def write_response_in_slices(version: int, response: WriteTxnMarkersResponse, chunks: list) -> Iterator[None]:
+    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(27, version)
+    parts: list = []
+    try:
+        for _ in _RESPONSE_WRITERS[version](response, parts, chunks):
+            if parts:
+                chunks.append(b"".join(parts))
+                parts.clear()
+            yield
+    except UNWRITABLE as error:
+        raise unwritable("WriteTxnMarkersResponse", version, error) from error

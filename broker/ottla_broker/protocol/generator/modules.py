@@ -11,6 +11,11 @@ from ottla_broker.protocol.generator.writer_code import Writer
 from ottla_broker.protocol.notation import Definition, MessageDefinition, Versions
 
 SHARED = [
+    "BYTES_PER_SLICE",
+    "ELEMENTS_PER_SLICE",
+    "NUMBERS_PER_ELEMENT",
+    "NUMBERS_PER_SLICE",
+    "TAG_LIMIT",
     "MALFORMED",
     "UNWRITABLE",
     "UVARINT",
@@ -37,6 +42,7 @@ SHARED = [
     "tagged",
     "too_long",
     "too_many",
+    "too_many_tags",
     "unwritable",
     "write_int32s",
     "write_string_length",
@@ -71,6 +77,7 @@ def module_text(definition: Definition) -> str:
         "",
         "from __future__ import annotations",
         "",
+        "from collections.abc import Iterator",
     ]
     if "unpack_from(f" in text or "(pack(f" in text:
         wanted = [name for name, mark in (("pack", "(pack(f"), ("unpack_from", "unpack_from(f")) if mark in text]
@@ -117,22 +124,28 @@ def emit_functions(
         reader.flush()
         body.add("if o > end:")
         body.add('    raise DecodeError("the message is truncated")')
-        body.add("return m, o")
+        body.add("yield m, o")
         add("")
         add("")
-        add(f"def _read_{stem}_{first}(b: memoryview, o: int) -> tuple[{message.name}, int]:")
+        add(f"def _read_{stem}_{first}(b: memoryview, o: int) -> Iterator[int | tuple[{message.name}, int]]:")
+        text = "\n".join(body.lines)
+        if "k +=" in text:
+            add("    k = 0")
+        if "if o > y:" in text:
+            add("    y = o + BYTES_PER_SLICE")
         code.lines += body.lines
         body = Code()
         body.depth = 1
         writer = Writer(body, first, flexible, structs_written)
         writer.struct(message.fields, "m", "")
         writer.flush()
-        if not body.lines:
-            body.add("pass")
+        body.add("yield")
         add("")
         add("")
-        add(f"def _write_{stem}_{first}(m: {message.name}, parts: list, chunks: list) -> None:")
+        add(f"def _write_{stem}_{first}(m: {message.name}, parts: list, chunks: list) -> Iterator[None]:")
         text = "\n".join(body.lines)
+        if "k -= 1" in text:
+            add("    k = ELEMENTS_PER_SLICE")
         if "add(" in text:
             add("    add = parts.append")
         if "push(" in text:
@@ -171,7 +184,9 @@ def emit_entry_points(
     add("    if buffer.__class__ is not memoryview:")
     add("        buffer = memoryview(buffer)")
     add("    try:")
-    add(f"        return _{stem.upper()}_READERS[{index}](buffer, offset)")
+    add(f"        for found in _{stem.upper()}_READERS[{index}](buffer, offset):")
+    add("            pass")
+    add("        return found")
     add("    except MALFORMED as error:")
     add(f'        raise malformed("{message.name}", version, error) from error')
     add("")
@@ -183,11 +198,26 @@ def emit_entry_points(
     add("    if buffer.__class__ is not memoryview:")
     add("        buffer = memoryview(buffer)")
     add("    try:")
-    add(f"        return _{stem.upper()}_READERS[{index}](buffer, offset)[0]")
+    add(f"        for found in _{stem.upper()}_READERS[{index}](buffer, offset):")
+    add("            pass")
+    add("        return found[0]")
     add("    except MALFORMED as error:")
     add(f'        raise malformed("{message.name}", version, error) from error')
     add("")
     add("")
+    if message.kind == "request":
+        add("def read_request_in_slices(")
+        add("    version: int, buffer: memoryview, offset: int = 0")
+        add(f") -> Iterator[int | tuple[{message.name}, int]]:")
+        add('    """In slices: yields how many elements were announced so far, at last (message, offset behind it)."""')
+        add(f"    if not {low} <= version <= {high}:")
+        add(f"        raise UnsupportedVersionError({key}, version)")
+        add("    try:")
+        add(f"        yield from _REQUEST_READERS[{index}](buffer, offset)")
+        add("    except MALFORMED as error:")
+        add(f'        raise malformed("{message.name}", version, error) from error')
+        add("")
+        add("")
     add(f"def write_{stem}(version: int, {variable}: {message.name}) -> list[Chunk]:")
     add(f'    """Chunks of {message.name} in `version`. Raises EncodeError."""')
     add(f"    if not {low} <= version <= {high}:")
@@ -195,12 +225,30 @@ def emit_entry_points(
     add("    parts: list = []")
     add("    chunks: list = []")
     add("    try:")
-    add(f"        _{stem.upper()}_WRITERS[{index}]({variable}, parts, chunks)")
+    add(f"        for _ in _{stem.upper()}_WRITERS[{index}]({variable}, parts, chunks):")
+    add("            pass")
     add("    except UNWRITABLE as error:")
     add(f'        raise unwritable("{message.name}", version, error) from error')
     add("    if parts:")
     add('        chunks.append(b"".join(parts))')
     add("    return chunks")
+    if message.kind != "response":
+        return
+    add("")
+    add("")
+    add(f"def write_response_in_slices(version: int, response: {message.name}, chunks: list) -> Iterator[None]:")
+    add('    """The same in slices: appends to `chunks` before it yields, for the last time at the end."""')
+    add(f"    if not {low} <= version <= {high}:")
+    add(f"        raise UnsupportedVersionError({key}, version)")
+    add("    parts: list = []")
+    add("    try:")
+    add(f"        for _ in _RESPONSE_WRITERS[{index}](response, parts, chunks):")
+    add("            if parts:")
+    add('                chunks.append(b"".join(parts))')
+    add("                parts.clear()")
+    add("            yield")
+    add("    except UNWRITABLE as error:")
+    add(f'        raise unwritable("{message.name}", version, error) from error')
 
 
 def docstring(definition: Definition) -> str:

@@ -92,6 +92,8 @@ class Reader:
         if not tagged:
             add(f"o = skip_tags(b, o, {count})")
         else:
+            add(f"if {count} > TAG_LIMIT:")
+            add(f"    too_many_tags({count})")
             tag, size, stop = self.code.name("g"), self.code.name("z"), self.code.name("e")
             add(f"for _ in range({count}):")
             self.code.depth += 1
@@ -200,12 +202,22 @@ class Reader:
                 add(f"    {target} = list(READ_INT32S[{count}](b, o))")
                 add("else:")
                 self.code.depth += 1
-            add(f'{target} = list(unpack_from(f">{{{count}}}{FORMATS[member.type]}", b, o))')
+            values, at = self.code.name("l"), self.code.name("a")
+            add(f"k += {count} // NUMBERS_PER_ELEMENT")
+            add(f"{target} = {values} = []")
+            add(f"for {at} in range(0, {count}, NUMBERS_PER_SLICE):")
+            add(f"    if {at}:")
+            add("        yield k")
+            add(
+                f"    {values} += unpack_from("
+                f'f">{{min({count} - {at}, NUMBERS_PER_SLICE)}}{FORMATS[member.type]}", b, o + {at} * {width})'
+            )
             if member.type == "int32":
                 self.code.depth -= 1
             add(f"o += {count} * {width}" if width > 1 else f"o += {count}")
         else:
             values = self.code.name("l")
+            add(f"k += {count}")
             add(f"{values} = []")
             done = member.is_struct and self.fixed_structs(member, values, count)
             if done and not self.flexible:
@@ -222,13 +234,20 @@ class Reader:
                 self.value(element, variable, path + "[]")
                 self.flush()
             add(f"{values}.append({variable})")
+            self.end_of_element()
             self.code.depth -= 1
             add(f"{target} = {values}")
         if nullable:
             self.code.depth -= 1
 
+    def end_of_element(self) -> None:
+        """Yield where enough bytes were read since the last time."""
+        self.code.add("if o > y:")
+        self.code.add("    y = o + BYTES_PER_SLICE")
+        self.code.add("    yield k")
+
     def fixed_structs(self, member: Field, values: str, count: str) -> bool:
-        """Read an array of structs that are nothing but fixed-width fields with one iterator over all of them.
+        """Read an array of structs that are nothing but fixed-width fields with one iterator over a slice of them.
 
         In a flexible version that holds while every tag section is empty; at the first other one the list is
         emptied, and the loop behind this one reads everything again. False when the struct is not of this kind.
@@ -239,6 +258,7 @@ class Reader:
             return False
         add = self.code.add
         variable, row, tags = self.code.name("v"), self.code.name("r"), self.code.name("t")
+        begin, stop, some = self.code.name("a"), self.code.name("e"), self.code.name("q")
         formats = [FORMATS[one.type] for one in inline]
         targets = [f"{variable}.{snake_case(one.name)}" for one in inline]
         if self.flexible:
@@ -246,13 +266,18 @@ class Reader:
             targets.append(tags)
         width = sum(WIDTHS[format_] for format_ in formats)
         self.iterated.add("".join(formats))
-        add(f"for {row} in {struct_name('I', formats)}(b[o : o + {count} * {width}]):")
+        if self.flexible:
+            add(f"{begin} = o")
+        add(f"{stop} = o + {count} * {width}")
+        add(f"while o < {stop}:")
+        self.code.depth += 1
+        add(f"{some} = {stop} if {stop} - o <= BYTES_PER_SLICE else o + BYTES_PER_SLICE // {width} * {width}")
+        add(f"for {row} in {struct_name('I', formats)}(b[o:{some}]):")
         self.code.depth += 1
         add(f"{variable} = new({self.classes[self.kind, member.type]})")
         add(f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {row}")
         if self.flexible:
             add(f"if {tags}:")
-            add(f"    {values}.clear()")
             add("    break")
         for one in member.fields:
             if one not in inline:
@@ -262,8 +287,17 @@ class Reader:
         if self.flexible:
             add("else:")
             self.code.depth += 1
-        add(f"o += {count} * {width}")
+        add(f"o = {some}")
+        self.end_of_element()
         if self.flexible:
-            add(f"{count} = 0")
+            add("continue")
+            self.code.depth -= 1
+            add(f"{values}.clear()")
+            add(f"o = {begin}")
+            add("break")
+            self.code.depth -= 1
+            add("else:")
+            add(f"    {count} = 0")
+        else:
             self.code.depth -= 1
         return True

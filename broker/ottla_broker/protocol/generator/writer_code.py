@@ -202,4 +202,8 @@ class Writer:
         else:
             self.value(element, variable, path + "[]")
         self.flush()
+        add("k -= 1")
+        add("if not k:")
+        add("    k = ELEMENTS_PER_SLICE")
+        add("    yield")
         self.code.depth -= 1

@@ -15,7 +15,7 @@ import asyncio
 import posixpath
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Clock
@@ -32,6 +32,9 @@ from ottla_broker.storage.log_dirs.future_replicas import FutureReplica
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 
 _LONGEST_PAUSE_S = 1.0
+
+_REPLICAS_PER_TURN: Final = 10
+"""After so many of a request the loop does other work."""
 
 UNKNOWN_LAG = -1
 """Offset lag of a log that no command of the controller has named since the start."""
@@ -135,7 +138,9 @@ class AlterLogDirs:
         """
         errors: dict[TopicPartition, ErrorCode] = {}
         async with self._commands:
-            for tp, path in targets.items():
+            for number, (tp, path) in enumerate(targets.items(), 1):
+                if number % _REPLICAS_PER_TURN == 0:
+                    await self._clock.sleep(0)
                 try:
                     await self._alter_one(tp, path)
                     errors[tp] = ErrorCode.NONE

@@ -51,7 +51,11 @@ def make_core(
         on_notice: takes a line for the log that an operator should read.
     """
     clock = ports.clock
-    dispatcher = Dispatcher(clock, frozenset({CLIENT_METRICS} if config.ottla_client_metrics_max_series else ()))
+    dispatcher = Dispatcher(
+        clock,
+        frozenset({CLIENT_METRICS} if config.ottla_client_metrics_max_series else ()),
+        config.ottla_request_max_elements,
+    )
     throttling = Throttling(clock, config, metrics)
     server = SocketServer(
         ports.network,

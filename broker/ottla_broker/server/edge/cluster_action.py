@@ -67,10 +67,17 @@ def refuse_unread(api_key: ApiKey) -> Any:
     return response(error_code=_DENIED)
 
 
+def is_from_broker(api_key: ApiKey, request: Any) -> bool:
+    """Whether only brokers send such a request of an API of `REFUSALS`: WriteTxnMarkers, and the fetch of a follower."""
+    if api_key is not ApiKey.FETCH:
+        return True
+    state = request.replica_state
+    return bool((request.replica_id if state is None else state.replica_id) >= 0)
+
+
 def refuse_fetch(request: Any) -> Any | None:
     """The answer to a fetch as a follower: every partition has the error; None for that of a consumer."""
-    state = request.replica_state
-    if (request.replica_id if state is None else state.replica_id) < 0:
+    if not is_from_broker(ApiKey.FETCH, request):
         return None
     module = codec.module(ApiKey.FETCH)
     return module.FetchResponse(

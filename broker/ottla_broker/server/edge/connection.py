@@ -19,6 +19,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from ottla_broker.ports.clock import Timer
 from ottla_broker.ports.network import Chunk, Connection
@@ -28,6 +29,7 @@ from ottla_broker.server.edge.error_messages import shorten_error_messages
 from ottla_broker.server.edge.request_scheduling import CONTROL_APIS, RequestScheduler
 from ottla_broker.server.edge.throttling import Throttling
 from ottla_broker.server.handler_api import RequestContext
+from ottla_broker.server.turns import ClientIsGone, LongWork
 
 logger = logging.getLogger("ottla.server")
 
@@ -159,14 +161,53 @@ class ClientConnection:
         usage = context.usage
         if usage is not None:
             self._mute(self._throttling.answer(context, usage, response))
+        work = context.work
+        if work is not None and work.is_long and response is not None:
+            work.turns.spawn(self._complete_long(context, work, response), name=f"response {context.api_key}")
+            return
         if response is not None:
             try:
                 context.chunks = _frame(context, response)
             except Exception as error:
-                logger.exception("the response to api %d v%d cannot be written", context.api_key, context.api_version)
-                self.fail(f"internal error: {error}")
-                context.is_done = True
+                self._fail_to_write(context, error)
                 return
+        self._finish(context)
+
+    async def _complete_long(self, context: RequestContext, work: LongWork, response: object) -> None:
+        """A response of many elements is encoded in slices."""
+        try:
+            context.chunks = await self._frame_in_turns(context, work, response)
+        except ClientIsGone:
+            return
+        except Exception as error:
+            self._fail_to_write(context, error)
+            return
+        self._finish(context)
+
+    async def _frame_in_turns(
+        self, context: RequestContext, work: LongWork, response: object, *, is_shortened: bool = False
+    ) -> list[Chunk]:
+        """As `_frame`. Raises ClientIsGone."""
+        chunks: list[Any] = []
+        try:
+            for _ in codec.write_response_in_slices(context.api_key, context.api_version, response, chunks):
+                await work.turn()
+        except codec.EncodeError:
+            if is_shortened or not shorten_error_messages(response):
+                raise
+            return await self._frame_in_turns(context, work, response, is_shortened=True)
+        return codec.frame_body(context.api_key, context.api_version, context.correlation_id, chunks)  # type: ignore[return-value]  # as in _frame
+
+    def _fail_to_write(self, context: RequestContext, error: Exception) -> None:
+        logger.error(
+            "the response to api %d v%d cannot be written", context.api_key, context.api_version, exc_info=error
+        )
+        self.fail(f"internal error: {error}")
+        context.is_done = True
+
+    def _finish(self, context: RequestContext) -> None:
+        """Sends every response that is next in order."""
+        usage = context.usage
         context.is_done = True
         self.last_active = self._monotonic()
         self._environment.on_completed(context)
@@ -204,6 +245,10 @@ class ClientConnection:
             self._continue()  # else what dispatches it does
 
     @property
+    def is_closed(self) -> bool:
+        return self._connection.is_closed
+
+    @property
     def is_idle(self) -> bool:
         return not self._in_flight and not self._connection.unsent_bytes
 
@@ -223,6 +268,7 @@ class ClientConnection:
             and frame[0] == 0
             and frame[1] == _PRODUCE
             and in_flight[-1].api_key == _PRODUCE
+            and in_flight[-1].work is None  # else it may not be read yet
             and len(in_flight) < MAX_PIPELINED_PRODUCES
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Coroutine, Set
+from collections.abc import Callable, Coroutine, Iterator, Set
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -20,9 +20,12 @@ from ottla_broker.ports.coordination import ConnectionLoss, SessionExpired
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.server.edge.cluster_action import ONLY_FROM_BROKERS, REFUSALS, refuse_unread
+from ottla_broker.server.edge import element_limits
+from ottla_broker.server.edge.cluster_action import ONLY_FROM_BROKERS, REFUSALS, is_from_broker, refuse_unread
+from ottla_broker.server.edge.request_scheduling import CONTROL_APIS
 from ottla_broker.server.edge.throttling import measured
 from ottla_broker.server.handler_api import CallbackHandler, CoroutineHandler, RequestContext, Services
+from ottla_broker.server.turns import ClientIsGone, LongWork, Turns
 
 logger = logging.getLogger("ottla.server")
 
@@ -186,7 +189,14 @@ def served(finalized: Levels, options: Set[str] = frozenset()) -> tuple[Listing,
     return listed({**finalized, **levels}, True, options)
 
 
+LARGE_FRAME_BYTES: Final = 4096
+"""A request of less is read at once."""
+
+FEW_ELEMENTS: Final = 500
+"""A request of no more is read at once, whatever its size: most large frames are batches of records."""
+
 _REFUSALS_LOGGED_EVERY_S = 60.0
+
 WARM = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS)
 
 
@@ -194,6 +204,7 @@ WARM = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS)
 class _LoadedApi:
     listing: Listing
     read_request: Callable[[int, memoryview, int], Any]
+    read_in_slices: Callable[[int, memoryview, int], Iterator[Any]]
     handle: CoroutineHandler
     """Without `calls_back`."""
     handle_with_callback: CallbackHandler
@@ -203,13 +214,29 @@ class _LoadedApi:
     refuse: Callable[[Any], Any | None] | None
     """The answer to a request that only brokers send, None for one of clients; of an API that both send."""
 
+    def needs_cluster_action(self, request: Any) -> bool:
+        """Of an API with `refuse`: whether only brokers send this request."""
+        return self.refuse is not None and is_from_broker(self.listing.api_key, request)
+
 
 class Dispatcher:
-    """Reads the body of a request and calls its handler."""
+    """Reads the body of a request and calls its handler.
 
-    def __init__(self, clock: Clock, options: Set[str] = frozenset()) -> None:
+    Args:
+        options: the broker keys that rows of `ABOVE_KAFKA_3_9` wait for and that are not 0.
+        max_elements: ottla.request.max.elements.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        options: Set[str] = frozenset(),
+        max_elements: int = element_limits.DEFAULT,
+    ) -> None:
         self._clock = clock
         self._options = options
+        self._turns = Turns(clock)
+        self._max_elements = max_elements
         self._loaded: dict[int, _LoadedApi] = {}
         self._logs_refusals_at = 0.0
         self.fleet_changed({}, False)
@@ -251,23 +278,43 @@ class Dispatcher:
             self._refuse(context, refuse_unread(entry.listing.api_key))
             return
         try:
-            request = entry.read_request(version, frame, body_offset)
+            if len(frame) < LARGE_FRAME_BYTES:
+                request = entry.read_request(version, frame, body_offset)
+            else:
+                steps = entry.read_in_slices(version, frame, body_offset)
+                for request in steps:
+                    if request.__class__ is int and request > FEW_ELEMENTS:
+                        work = self._work(context)
+                        work.is_long = True
+                        context.work = work
+                        self._spawn(context, self._run_long(entry, services, context, work, steps))
+                        return
+                request = request[0]
         except codec.DecodeError as error:
-            context.close_connection(f"malformed {ApiKey(api_key).name} v{version} request: {error}")
+            self._malformed(context, error)
             return
         if may_be_refused and entry.refuse is not None and (refusal := entry.refuse(request)) is not None:
             self._refuse(context, refusal)
             return
         if entry.listing.calls_back:
-            try:
-                entry.handle_with_callback(services, context, request, context.respond)
-            except Exception as error:
-                self._fail(context, error)
+            self._call_back(entry, services, context, request)
             return
-        run: Coroutine[Any, Any, None] = self._run(entry, services, context, request)
+        context.work = self._work(context)
+        self._spawn(context, self._run(entry, services, context, request))
+
+    def _work(self, context: RequestContext) -> LongWork:
+        return LongWork(self._turns, context.connection, is_urgent=context.api_key in CONTROL_APIS)
+
+    def _spawn(self, context: RequestContext, run: Coroutine[Any, Any, None]) -> None:
         if context.usage is not None:
             run = measured(run, context.usage, self._clock.monotonic)
-        self._clock.spawn(run, name=f"request {ApiKey(api_key).name}")
+        self._clock.spawn(run, name=f"request {ApiKey(context.api_key).name}")
+
+    def _call_back(self, entry: _LoadedApi, services: Services, context: RequestContext, request: object) -> None:
+        try:
+            entry.handle_with_callback(services, context, request, context.respond)
+        except Exception as error:
+            self._fail(context, error)
 
     def _refuse(self, context: RequestContext, response: Any) -> None:
         """Answers a request that only brokers send, to whoever may not send it, with a log line now and then."""
@@ -288,8 +335,46 @@ class Dispatcher:
     async def _run(self, entry: _LoadedApi, services: Services, context: RequestContext, request: object) -> None:
         try:
             context.respond(await entry.handle(services, context, request))
+        except ClientIsGone:
+            pass
         except Exception as error:
             self._fail(context, error)
+
+    async def _run_long(
+        self, entry: _LoadedApi, services: Services, context: RequestContext, work: LongWork, steps: Iterator[Any]
+    ) -> None:
+        """Reads a request of many elements in slices, and calls its handler."""
+        most = min(self._max_elements, element_limits.MOST.get(context.api_key, self._max_elements))
+        request: Any = None
+        try:
+            for request in steps:
+                if request.__class__ is int:
+                    if request > most:
+                        context.close_connection(
+                            f"{ApiKey(context.api_key).name} request of more than {most} elements: no client of Apache"
+                            " Kafka sends so many"
+                        )
+                        return
+                    await work.turn()
+        except ClientIsGone:
+            return
+        except codec.DecodeError as error:
+            self._malformed(context, error)
+            return
+        if entry.needs_cluster_action(request[0]) and not context.connection.has_cluster_action:
+            context.close_connection(f"{ApiKey(context.api_key).name} of many partitions: brokers alone send it")
+            return
+        if entry.listing.calls_back:
+            self._call_back(entry, services, context, request[0])
+        else:
+            await self._run(entry, services, context, request[0])
+            try:
+                await work.release(request[0])
+            except ClientIsGone:
+                pass
+
+    def _malformed(self, context: RequestContext, error: codec.DecodeError) -> None:
+        context.close_connection(f"malformed {ApiKey(context.api_key).name} v{context.api_version} request: {error}")
 
     def _fail(self, context: RequestContext, error: Exception) -> None:
         name = ApiKey(context.api_key).name
@@ -323,9 +408,15 @@ class Dispatcher:
         if listing is None:
             return None
         handler = importlib.import_module(f"ottla_broker.server.handlers.{listing.module}")
-        read_request = codec.module(listing.api_key).read_request
+        wire = codec.module(listing.api_key)
         key = listing.api_key
         entry = self._loaded[api_key] = _LoadedApi(
-            listing, read_request, handler.handle, handler.handle, ONLY_FROM_BROKERS.get(key), REFUSALS.get(key)
+            listing,
+            wire.read_request,
+            wire.read_request_in_slices,
+            handler.handle,
+            handler.handle,
+            ONLY_FROM_BROKERS.get(key),
+            REFUSALS.get(key),
         )
         return entry

@@ -53,32 +53,40 @@ async def handle(
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        errors = await _handle_transaction(services, transaction, version)
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(errors, version))
+        errors = await _handle_transaction(services, context, transaction)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _results(context, errors))
     running = [
         services.clock.spawn(
-            _handle_transaction(services, transaction, version), name="add partitions to a transaction"
+            _handle_transaction(services, context, transaction), name="add partitions to a transaction"
         )
-        for transaction in request.transactions
+        async for transaction in context.each(request.transactions, 10)
     ]
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id, topic_results=_results(await errors, version)
+                transactional_id=transaction.transactional_id, topic_results=await _results(context, await errors)
             )
-            for transaction, errors in zip(request.transactions, running, strict=True)
+            async for transaction, errors in context.each(zip(request.transactions, running, strict=True))
         ]
     )
 
 
 async def _handle_transaction(
-    services: Services, transaction: AddPartitionsToTxnTransaction, version: int
+    services: Services, context: RequestContext, transaction: AddPartitionsToTxnTransaction
 ) -> Mapping[TopicPartition, ErrorCode]:
-    partitions = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
+    version = context.api_version
+    partitions = [
+        TopicPartition(topic.name, index)
+        async for topic in context.each(transaction.topics)
+        async for index in context.each(topic.partitions)
+    ]
     is_from_producer = version < _FIRST_VERSION_FROM_BROKERS
-    refused = _refused(services, partitions, is_from_producer=is_from_producer)
+    refused = await _refused(services, context, partitions, is_from_producer=is_from_producer)
     if refused:
-        return {partition: refused.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED) for partition in partitions}
+        return {
+            partition: refused.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED)
+            async for partition in context.each(partitions)
+        }
     coordinator = services.transaction_coordinator
     transaction_version = 2 if version >= _FIRST_VERSION_2 else 0
     producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
@@ -88,12 +96,12 @@ async def _handle_transaction(
     return dict.fromkeys(partitions, error)
 
 
-def _refused(
-    services: Services, partitions: Sequence[TopicPartition], *, is_from_producer: bool
+async def _refused(
+    services: Services, context: RequestContext, partitions: Sequence[TopicPartition], *, is_from_producer: bool
 ) -> dict[TopicPartition, ErrorCode]:
     """The partitions that cannot be added, and why."""
     refused: dict[TopicPartition, ErrorCode] = {}
-    for one in partitions:
+    async for one in context.each(partitions):
         if is_from_producer and one.topic in INTERNAL_TOPICS:
             refused[one] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif services.metadata.partition(one.topic, one.partition) is None:
@@ -101,11 +109,13 @@ def _refused(
     return refused
 
 
-def _results(errors: Mapping[TopicPartition, ErrorCode], version: int) -> list[AddPartitionsToTxnTopicResult]:
+async def _results(
+    context: RequestContext, errors: Mapping[TopicPartition, ErrorCode]
+) -> list[AddPartitionsToTxnTopicResult]:
     topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
-    for (topic, index), error in errors.items():
+    async for (topic, index), error in context.each(errors.items()):
         result = AddPartitionsToTxnPartitionResult(
-            partition_index=index, partition_error_code=error_code(error, version)
+            partition_index=index, partition_error_code=error_code(error, context.api_version)
         )
         topics.setdefault(topic, []).append(result)
     return [AddPartitionsToTxnTopicResult(name=name, results_by_partition=results) for name, results in topics.items()]

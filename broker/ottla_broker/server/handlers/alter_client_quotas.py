@@ -34,7 +34,7 @@ async def handle(
 ) -> AlterClientQuotasResponse:
     """One result per entity."""
     results: dict[frozenset[tuple[str, str | None]], ResponseEntryData] = {}
-    for entry in request.entries:
+    async for entry in context.each(request.entries, 20):
         names = {part.entity_type: part.entity_name for part in entry.entity}
         result = ResponseEntryData(
             error_message=None, entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in names.items()]

@@ -47,4 +47,6 @@ async def handle(services: Services, context: RequestContext, request: AlterConf
             validate_only=request.validate_only,
         )
 
-    return AlterConfigsResponse(responses=await change_each(request.resources, change, AlterConfigsResourceResponse))
+    return AlterConfigsResponse(
+        responses=await change_each(context, request.resources, change, AlterConfigsResourceResponse)
+    )

@@ -27,6 +27,9 @@ from ottla_broker.protocol.generated.alter_partition_reassignments import (
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.handler_api import RequestContext, Services
 
+_TOGETHER = 100
+"""So many partitions are one change of the controller."""
+
 
 async def handle(
     services: Services, context: RequestContext, request: AlterPartitionReassignmentsRequest
@@ -36,13 +39,19 @@ async def handle(
         TopicPartition(topic.name, partition.partition_index): (
             None if partition.replicas is None else tuple(partition.replicas)
         )
-        for topic in request.topics
-        for partition in topic.partitions
+        async for topic in context.each(request.topics)
+        async for partition in context.each(topic.partitions)
     }
     try:
-        results = await services.controller.alter_reassignments(
-            wanted, allows_factor_change=request.allow_replication_factor_change
-        )
+        results: dict[TopicPartition, KafkaError | None] = {}
+        names = list(wanted)
+        async for first in context.each(range(0, len(names) or 1, _TOGETHER), _TOGETHER):
+            some = {name: wanted[name] for name in names[first : first + _TOGETHER]}
+            results.update(
+                await services.controller.alter_reassignments(
+                    some, allows_factor_change=request.allow_replication_factor_change
+                )
+            )
     except KafkaError as error:
         return AlterPartitionReassignmentsResponse(
             error_code=int(error.code),
@@ -50,8 +59,11 @@ async def handle(
             allow_replication_factor_change=request.allow_replication_factor_change,
             responses=[],
         )
-    topics = {topic.name: ReassignableTopicResponse(name=topic.name, partitions=[]) for topic in request.topics}
-    for partition in wanted:
+    topics = {
+        topic.name: ReassignableTopicResponse(name=topic.name, partitions=[])
+        async for topic in context.each(request.topics)
+    }
+    async for partition in context.each(wanted):
         refusal = results[partition]
         topics[partition.topic].partitions.append(
             ReassignablePartitionResponse(

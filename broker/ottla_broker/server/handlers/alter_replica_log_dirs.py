@@ -34,12 +34,13 @@ async def handle(
 ) -> AlterReplicaLogDirsResponse:
     targets = {
         TopicPartition(topic.name, index): directory.path
-        for directory in request.dirs
-        for topic in directory.topics
-        for index in topic.partitions
+        async for directory in context.each(request.dirs)
+        async for topic in context.each(directory.topics)
+        async for index in context.each(topic.partitions)
     }
     errors: dict[str, dict[int, ErrorCode]] = {}
-    for tp, error in (await services.replica_manager.alter_log_dirs.alter(targets)).items():
+    found = await services.replica_manager.alter_log_dirs.alter(targets)
+    async for tp, error in context.each(found.items()):
         errors.setdefault(tp.topic, {})[tp.partition] = error
     return AlterReplicaLogDirsResponse(
         results=[
@@ -47,9 +48,9 @@ async def handle(
                 topic_name=name,
                 partitions=[
                     AlterReplicaLogDirPartitionResult(partition_index=index, error_code=int(error))
-                    for index, error in by_index.items()
+                    async for index, error in context.each(by_index.items())
                 ],
             )
-            for name, by_index in errors.items()
+            async for name, by_index in context.each(errors.items())
         ]
     )

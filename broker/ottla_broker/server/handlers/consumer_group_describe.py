@@ -33,27 +33,36 @@ CONSUMER_MEMBER = 1
 async def handle(
     services: Services, context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
-    """Answers at once."""
+    """Answers from memory."""
     if not serves_consumer_groups(services):
         code = int(ErrorCode.UNSUPPORTED_VERSION)
-        groups = [DescribedGroup(group_id=group_id, error_code=code) for group_id in request.group_ids]
+        groups = [
+            DescribedGroup(group_id=group_id, error_code=code) async for group_id in context.each(request.group_ids)
+        ]
         return ConsumerGroupDescribeResponse(groups=groups)
     wants_operations = request.include_authorized_operations
+    wanted = await context.distinct(request.group_ids)
     return ConsumerGroupDescribeResponse(
         groups=[
-            _described(
+            await _described(
                 services,
+                context,
                 group_id,
                 services.group_coordinator.describe_consumer_group(group_id),
                 wants_operations=wants_operations,
             )
-            for group_id in request.group_ids
+            async for group_id in context.each(wanted)
         ]
     )
 
 
-def _described(
-    services: Services, group_id: str, found: ConsumerGroupDescription, *, wants_operations: bool
+async def _described(
+    services: Services,
+    context: RequestContext,
+    group_id: str,
+    found: ConsumerGroupDescription,
+    *,
+    wants_operations: bool,
 ) -> DescribedGroup:
     image = found.image
     if image is None:
@@ -64,7 +73,11 @@ def _described(
         group_epoch=image.epoch,
         assignment_epoch=image.assignment_epoch,
         assignor_name=found.assignor,
-        members=[_member(services, member, image.target(member_id)) for member_id, member in image.members.items()],
+        members=[
+            _member(services, member, image.target(member_id))
+            # A copy: members may come and go between two turns.
+            async for member_id, member in context.each(tuple(image.members.items()))
+        ],
         authorized_operations=GROUP_OPERATIONS if wants_operations else NOT_ASKED,
     )
 

@@ -17,8 +17,11 @@ from ottla_broker.server.handlers.shared.acl_requests import ERROR, NO_AUTHORIZE
 
 async def handle(services: Services, context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     """Answers at once."""
-    for acl in request.creations:
+    async for acl in context.each(request.creations):
         close_if_unknown(context, acl.resource_type, acl.resource_pattern_type, acl.operation, acl.permission_type)
     return CreateAclsResponse(
-        results=[AclCreationResult(error_code=int(ERROR), error_message=NO_AUTHORIZER) for _ in request.creations]
+        results=[
+            AclCreationResult(error_code=int(ERROR), error_message=NO_AUTHORIZER)
+            async for _ in context.each(request.creations)
+        ]
     )

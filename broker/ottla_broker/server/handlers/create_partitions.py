@@ -34,14 +34,16 @@ async def handle(
     services: Services, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     """One result per topic, in the order of the request."""
-    times = Counter(topic.name for topic in request.topics)
+    times: Counter[str] = Counter()
+    async for topic in context.each(request.topics):
+        times[topic.name] += 1
     growths = [
         TopicGrowth(
             topic.name,
             topic.count,
             None if topic.assignments is None else [tuple(entry.broker_ids) for entry in topic.assignments],
         )
-        for topic in request.topics
+        async for topic in context.each(request.topics)
         if times[topic.name] == 1
     ]
     try:
@@ -70,6 +72,6 @@ async def handle(
             CreatePartitionsTopicResult(
                 name=name, error_code=int(results[name].error), error_message=results[name].message
             )
-            for name in times
+            async for name in context.each(times)
         ]
     )

@@ -40,10 +40,12 @@ _FIRST_STRICT_VERSION = 6
 
 async def handle(services: Services, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """One result per topic, in the order of the request."""
-    times = Counter(topic.name for topic in request.topics)
+    times: Counter[str] = Counter()
+    async for topic in context.each(request.topics):
+        times[topic.name] += 1
     refused: dict[int, CreatableTopicResult] = {}
     wanted: list[tuple[int, NewTopic]] = []
-    for index, topic in enumerate(request.topics):
+    async for index, topic in context.each(enumerate(request.topics)):
         if not services.controller.is_active:
             refused[index] = _refusal(topic.name, ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message)
         elif topic.name == CLUSTER_METADATA_TOPIC:

@@ -17,7 +17,7 @@ from ottla_broker.server.handlers.shared.acl_requests import ERROR, NO_AUTHORIZE
 
 async def handle(services: Services, context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """Answers at once."""
-    for wanted in request.filters:
+    async for wanted in context.each(request.filters):
         close_if_unknown(
             context,
             wanted.resource_type_filter,
@@ -27,6 +27,7 @@ async def handle(services: Services, context: RequestContext, request: DeleteAcl
         )
     return DeleteAclsResponse(
         filter_results=[
-            DeleteAclsFilterResult(error_code=int(ERROR), error_message=NO_AUTHORIZER) for _ in request.filters
+            DeleteAclsFilterResult(error_code=int(ERROR), error_message=NO_AUTHORIZER)
+            async for _ in context.each(request.filters)
         ]
     )

@@ -22,7 +22,11 @@ from ottla_broker.server.handler_api import RequestContext, Services
 
 async def handle(services: Services, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     results = []
-    for group_id in dict.fromkeys(request.groups_names):
+    deleted: set[str] = set()
+    async for group_id in context.each(request.groups_names, 5):
+        if group_id in deleted:
+            continue
+        deleted.add(group_id)
         error = await services.group_coordinator.delete(group_id)
         results.append(DeletableGroupResult(group_id=group_id, error_code=int(error)))
     return DeleteGroupsResponse(results=results)

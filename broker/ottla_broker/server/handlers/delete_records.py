@@ -32,21 +32,26 @@ from ottla_broker.replication.local_replicas.local_replica import NO_EPOCH
 from ottla_broker.replication.partition import Partition
 from ottla_broker.server.handler_api import RequestContext, Services
 
+_BEGUN_TOGETHER = 50
+
 
 async def handle(services: Services, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Responds when every partition is done, or the time is up."""
     requested = {
         TopicPartition(topic.name, partition.partition_index): partition.offset
-        for topic in request.topics
-        for partition in topic.partitions
+        async for topic in context.each(request.topics)
+        async for partition in context.each(topic.partitions)
     }
-    entries = {tp: DeleteRecordsPartitionResult(partition_index=tp.partition) for tp in requested}
-    begun = await asyncio.gather(
-        *(_begin(services, tp, offset) for tp, offset in requested.items()), return_exceptions=True
-    )
+    entries = {tp: DeleteRecordsPartitionResult(partition_index=tp.partition) async for tp in context.each(requested)}
+    begun: list[tuple[Partition, int] | BaseException] = []
+    # Together, as many as fit in a turn: each waits for its write.
+    wanted = list(requested.items())
+    async for first in context.each(range(0, len(wanted), _BEGUN_TOGETHER), _BEGUN_TOGETHER):
+        some = wanted[first : first + _BEGUN_TOGETHER]
+        begun += await asyncio.gather(*(_begin(services, tp, offset) for tp, offset in some), return_exceptions=True)
     done: asyncio.Future[None] = services.clock.create_future()
     waiting = DelayedDeleteRecords(lambda: done.set_result(None))
-    for (tp, entry), result in zip(entries.items(), begun, strict=True):
+    async for (tp, entry), result in context.each(zip(entries.items(), begun, strict=True)):
         if isinstance(result, KafkaError):
             entry.error_code = int(result.code)
             entry.low_watermark = NO_LOW_WATERMARK
@@ -58,7 +63,7 @@ async def handle(services: Services, context: RequestContext, request: DeleteRec
         services.replica_manager.wheel.arm(waiting, max(0, request.timeout_ms) / 1000)
         await done
     topics: dict[str, list[DeleteRecordsPartitionResult]] = {}
-    for tp, entry in entries.items():
+    async for tp, entry in context.each(entries.items()):
         topics.setdefault(tp.topic, []).append(entry)
     return DeleteRecordsResponse(
         topics=[DeleteRecordsTopicResult(name=name, partitions=results) for name, results in topics.items()]

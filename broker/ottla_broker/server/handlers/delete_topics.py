@@ -38,9 +38,12 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
     refusal = _refusal_of_all(services, context.api_version, states)
     if refusal is not None:
         return DeleteTopicsResponse(
-            responses=[_result(state.name, bytes(state.topic_id), refusal.code, refusal.message) for state in states]
+            responses=[
+                _result(state.name, bytes(state.topic_id), refusal.code, refusal.message)
+                async for state in context.each(states)
+            ]
         )
-    names = [_name_of(services, state) for state in states]
+    names = [_name_of(services, state) async for state in context.each(states)]
     # A topic named twice, perhaps by name and by id, is deleted once and has two results.
     wanted = list(dict.fromkeys(name for name in names if name is not None))
     # When the controller handles it, the topic of this id may be deleted and another one may have its name.
@@ -49,7 +52,7 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
     }
     results = await _delete(services, context, wanted, topic_ids, request.timeout_ms)
     responses = []
-    for state, name in zip(states, names, strict=True):
+    async for state, name in context.each(zip(states, names, strict=True)):
         topic_id = bytes(state.topic_id)
         if name is not None:
             result = results[name]

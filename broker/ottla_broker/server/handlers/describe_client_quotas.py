@@ -41,7 +41,7 @@ async def handle(
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=int(error.code), error_message=error.message, entries=None)
     entries = []
-    for entity, stored in (await services.dynamic_config.quotas.all()).items():
+    async for entity, stored in context.each((await services.dynamic_config.quotas.all()).items()):
         bounds, _ = parse_bounds(entity, stored)
         if bounds and wanted.accepts(entity):
             entries.append(_entry(entity, bounds))

@@ -33,9 +33,12 @@ from ottla_broker.server.handlers.shared import broker_loggers
 from ottla_broker.server.handlers.shared.client_metrics_changes import describe_client_metrics
 from ottla_broker.server.handlers.shared.config_changes import ResourceType, check_broker, entity_of
 from ottla_broker.server.peers.dynamic_config import TOPICS, DynamicConfig
+from ottla_broker.server.turns import ELEMENTS_PER_TURN
 
 _DYNAMIC_BROKER_LOGGER_CONFIG = 6
 _CLIENT_METRICS_CONFIG = 7
+_COST = 20
+"""Of a resource, in ordinary elements: it is looked up in the store."""
 
 
 async def handle(
@@ -43,7 +46,12 @@ async def handle(
 ) -> DescribeConfigsResponse:
     """One result per resource, in the order of the request."""
     results: list[DescribeConfigsResult] = []
-    for resource in request.resources:
+    named: set[tuple[int, str]] = set()
+    async for resource in context.each(request.resources, _COST):
+        # The values of a broker are some 300: see `RequestContext.distinct`.
+        if len(results) >= ELEMENTS_PER_TURN and (resource.resource_type, resource.resource_name) in named:
+            continue
+        named.add((resource.resource_type, resource.resource_name))
         result = DescribeConfigsResult(
             error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
         )
@@ -65,9 +73,9 @@ async def handle(
                         documentation=request.include_documentation,
                         is_default=context.api_version == 0 and item.is_default,
                     )
-                    for item in found
+                    async for item in context.each(found, 2)
                 ]
-            result.configs = _only(result.configs, resource.configuration_keys)
+            result.configs = await _only(context, result.configs, resource.configuration_keys)
         except KafkaError as error:
             result.error_code, result.error_message = int(error.code), error.message
         results.append(result)
@@ -87,10 +95,13 @@ async def _describe(dynamic_config: DynamicConfig, resource_type: int, name: str
     return dynamic_config.config.describe_all()
 
 
-def _only(
-    results: list[DescribeConfigsResourceResult], names: Sequence[str] | None
+async def _only(
+    context: RequestContext, results: list[DescribeConfigsResourceResult], names: Sequence[str] | None
 ) -> list[DescribeConfigsResourceResult]:
-    return [result for result in results if result.name in names] if names else results
+    if not names:
+        return results
+    wanted = {name async for name in context.each(names)}
+    return [result for result in results if result.name in wanted]
 
 
 def _result(

@@ -28,18 +28,21 @@ _FIRST_VERSION_WITH_UNKNOWN_GROUPS = 6
 
 async def handle(services: Services, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     wants_operations = context.api_version >= 3 and request.include_authorized_operations
+    wanted = await context.distinct(request.groups)
     return DescribeGroupsResponse(
         groups=[
-            _describe(services, group_id, context.api_version, wants_operations=wants_operations)
-            for group_id in request.groups
+            await _describe(services, context, group_id, wants_operations=wants_operations)
+            async for group_id in context.each(wanted)
         ]
     )
 
 
-def _describe(services: Services, group_id: str, version: int, *, wants_operations: bool) -> DescribedGroup:
+async def _describe(
+    services: Services, context: RequestContext, group_id: str, *, wants_operations: bool
+) -> DescribedGroup:
     error, state, snapshot = services.group_coordinator.describe(group_id)
     message = None
-    if version >= _FIRST_VERSION_WITH_UNKNOWN_GROUPS and error is ErrorCode.NONE and snapshot is None:
+    if context.api_version >= _FIRST_VERSION_WITH_UNKNOWN_GROUPS and error is ErrorCode.NONE and snapshot is None:
         error, message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
     return DescribedGroup(
         error_code=int(error),
@@ -57,7 +60,7 @@ def _describe(services: Services, group_id: str, version: int, *, wants_operatio
                 member_metadata=member.subscription,
                 member_assignment=member.assignment,
             )
-            for member in (() if snapshot is None else snapshot.members)
+            async for member in context.each(() if snapshot is None else snapshot.members)
         ],
         authorized_operations=GROUP_OPERATIONS if wants_operations and error is ErrorCode.NONE else NOT_ASKED,
     )

@@ -31,16 +31,19 @@ async def handle(
     wanted: dict[str, dict[int, None]] | None = None
     if request.topics is not None:
         wanted = {}
-        for topic in request.topics:
+        async for topic in context.each(request.topics):
             wanted.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
     return DescribeLogDirsResponse(
-        results=[_result(directory) for directory in await services.replica_manager.alter_log_dirs.describe(wanted)]
+        results=[
+            await _result(context, directory)
+            for directory in await services.replica_manager.alter_log_dirs.describe(wanted)
+        ]
     )
 
 
-def _result(directory: DescribedDirectory) -> DescribeLogDirsResult:
+async def _result(context: RequestContext, directory: DescribedDirectory) -> DescribeLogDirsResult:
     topics: dict[str, DescribeLogDirsTopic] = {}
-    for replica in sorted(directory.replicas, key=lambda one: (one.topic_partition, one.is_future)):
+    async for replica in context.each(sorted(directory.replicas, key=lambda one: (one.topic_partition, one.is_future))):
         name, index = replica.topic_partition
         if name not in topics:
             topics[name] = DescribeLogDirsTopic(name=name, partitions=[])

@@ -22,24 +22,29 @@ from ottla_broker.protocol.generated.describe_producers import (
 )
 from ottla_broker.replication.partition import Partition
 from ottla_broker.server.handler_api import RequestContext, Services
+from ottla_broker.server.turns import ELEMENTS_PER_TURN
 
 
 async def handle(
     services: Services, context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    """Answers at once."""
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[_describe(services, topic.name, index) for index in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ]
-    )
+    topics: list[TopicResponse] = []
+    answered: set[tuple[str, int]] = set()
+    count = 0
+    async for topic in context.each(request.topics):
+        partitions: list[PartitionResponse] = []
+        async for index in context.each(topic.partition_indexes):
+            count += 1
+            # One partition may have thousands of producers: see `RequestContext.distinct`.
+            if count > ELEMENTS_PER_TURN and (topic.name, index) in answered:
+                continue
+            answered.add((topic.name, index))
+            partitions.append(await _describe(services, context, topic.name, index))
+        topics.append(TopicResponse(name=topic.name, partitions=partitions))
+    return DescribeProducersResponse(topics=topics)
 
 
-def _describe(services: Services, topic: str, index: int) -> PartitionResponse:
+async def _describe(services: Services, context: RequestContext, topic: str, index: int) -> PartitionResponse:
     try:
         topic_rules.check_name(topic)
     except KafkaError as error:
@@ -63,6 +68,7 @@ def _describe(services: Services, topic: str, index: int) -> PartitionResponse:
                 coordinator_epoch=entry.coordinator_epoch,
                 current_txn_start_offset=entry.current_txn_first_offset,
             )
-            for entry in found.log.producers.entries
+            # A copy: batches may be appended between two turns.
+            async for entry in context.each(tuple(found.log.producers.entries))
         ],
     )

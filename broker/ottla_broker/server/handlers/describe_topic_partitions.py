@@ -35,6 +35,9 @@ from ottla_broker.protocol.generated.describe_topic_partitions import (
 from ottla_broker.server.handler_api import RequestContext, Services
 from ottla_broker.server.handlers.shared.own_offline_replicas import add_own_offline_replicas
 
+NAMES_PER_STEP = 50
+"""So many topics are looked up at once."""
+
 
 class PageStart(NamedTuple):
     """Where a page begins."""
@@ -58,7 +61,7 @@ def page(
     Args:
         names: the topics asked for, sorted, from that of `start` on.
         partitions: the partition indexes of each topic that exists, ascending.
-        limit: partitions in the page, at least 1.
+        limit: partitions in the page; with 0 it is empty, and ends before the first topic.
         is_all: all topics are asked for: one that has gone is left out.
 
     >>> there = {"a": [0, 1, 2], "b": [0], "c": [0, 1]}
@@ -93,33 +96,45 @@ async def handle(
 ) -> DescribeTopicPartitionsResponse:
     """Answers from the metadata cache."""
     cache, cursor = services.metadata, request.cursor
-    named = {topic.name for topic in request.topics}
+    named = {topic.name: None async for topic in context.each(request.topics)}
     is_all = not named
-    names = sorted(name for name in (cache.topics if is_all else named) if cursor is None or name >= cursor.topic_name)
+    names = await context.sorted(
+        [
+            name
+            async for name in context.each(tuple(cache.topics) if is_all else named)
+            if cursor is None or name >= cursor.topic_name
+        ]
+    )
     if cursor is not None and (cursor.partition_index < 0 or not (is_all or cursor.topic_name in named)):
         return DescribeTopicPartitionsResponse(
             topics=[
                 DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=int(ErrorCode.INVALID_REQUEST))
-                for topic in request.topics
+                async for topic in context.each(request.topics)
             ]
         )
-    found = page(
-        names,
-        {name: list(cache.topics[name].partitions) for name in names if name in cache.topics},
-        None if cursor is None else PageStart(cursor.topic_name, cursor.partition_index),
-        max(1, min(services.config.max_request_partition_size_limit, request.response_partition_limit)),
-        is_all=is_all,
-    )
-    topics = [
-        _missing(name) if indexes is None else _topic(cache, cache.topics[name], indexes, context.listener)
-        for name, indexes in found.topics
-    ]
-    add_own_offline_replicas(services, topics)
+    start = None if cursor is None else PageStart(cursor.topic_name, cursor.partition_index)
+    remaining = max(1, min(services.config.max_request_partition_size_limit, request.response_partition_limit))
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    following: PageStart | None = None
+    async for first in context.each(range(0, len(names), NAMES_PER_STEP), NAMES_PER_STEP):
+        some = names[first : first + NAMES_PER_STEP]
+        partitions = {name: list(cache.topics[name].partitions) for name in some if name in cache.topics}
+        found = page(some, partitions, start, remaining, is_all=is_all)
+        described = [
+            _missing(name) if indexes is None else _topic(cache, cache.topics[name], indexes, context.listener)
+            for name, indexes in found.topics
+        ]
+        add_own_offline_replicas(services, described)
+        topics += described
+        remaining -= sum(len(indexes) for _, indexes in found.topics if indexes is not None)
+        following = found.next
+        if following is not None:
+            break
     return DescribeTopicPartitionsResponse(
         topics=topics,
         next_cursor=None
-        if found.next is None
-        else Cursor(topic_name=found.next.topic, partition_index=found.next.partition),
+        if following is None
+        else Cursor(topic_name=following.topic, partition_index=following.partition),
     )
 
 

@@ -26,8 +26,12 @@ async def handle(
     services: Services, context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     """Answers at once."""
-    times = Counter(user.name for user in request.users or ())
-    return DescribeUserScramCredentialsResponse(results=[_result(user, count) for user, count in times.items()])
+    times: Counter[str] = Counter()
+    async for user in context.each(request.users or ()):
+        times[user.name] += 1
+    return DescribeUserScramCredentialsResponse(
+        results=[_result(user, count) async for user, count in context.each(times.items())]
+    )
 
 
 def _result(user: str, times: int) -> DescribeUserScramCredentialsResult:

@@ -35,22 +35,22 @@ async def handle(services: Services, context: RequestContext, request: ElectLead
     requested = (
         None
         if request.topic_partitions is None
-        else dict.fromkeys(
-            TopicPartition(topic.topic, partition)
-            for topic in request.topic_partitions
-            for partition in topic.partitions
-        )
+        else {
+            TopicPartition(topic.topic, partition): None
+            async for topic in context.each(request.topic_partitions)
+            async for partition in context.each(topic.partitions)
+        }
     )
     try:
         election_type = ElectionType(request.election_type)
     except ValueError:
         error = KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}.")
-        return _response(_for_each(requested or (), error), error.code)
+        return await _response(context, _for_each(requested or (), error), error.code)
     try:
         results = await services.controller.elect_leaders(requested, election_type, timeout_ms=request.timeout_ms)
     except KafkaError as error:
-        return _response(_for_each(_all_known(services) if requested is None else requested, error))
-    return _response(results)
+        return await _response(context, _for_each(_all_known(services) if requested is None else requested, error))
+    return await _response(context, results)
 
 
 def _all_known(services: Services) -> list[TopicPartition]:
@@ -62,9 +62,11 @@ def _for_each(partitions: Iterable[TopicPartition], error: KafkaError) -> list[E
     return [ElectionResult(partition, error.code, error.message) for partition in sorted(partitions)]
 
 
-def _response(results: Iterable[ElectionResult], error: ErrorCode = ErrorCode.NONE) -> ElectLeadersResponse:
+async def _response(
+    context: RequestContext, results: Iterable[ElectionResult], error: ErrorCode = ErrorCode.NONE
+) -> ElectLeadersResponse:
     topics: dict[str, ReplicaElectionResult] = {}
-    for result in results:
+    async for result in context.each(results):
         name, partition = result.partition
         topic = topics.setdefault(name, ReplicaElectionResult(topic=name))
         topic.partition_result.append(

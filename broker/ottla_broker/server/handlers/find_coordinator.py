@@ -53,7 +53,7 @@ async def handle(
             port=endpoint.port,
         )
     coordinators = []
-    for key in request.coordinator_keys:
+    async for key in context.each(request.coordinator_keys):
         error, node_id, endpoint = _find(services, context, request.key_type, key)
         coordinators.append(
             Coordinator(

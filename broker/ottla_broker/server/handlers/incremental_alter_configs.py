@@ -43,7 +43,7 @@ async def handle(
         await _change(services, resource, validate_only=request.validate_only)
 
     return IncrementalAlterConfigsResponse(
-        responses=await change_each(request.resources, change, AlterConfigsResourceResponse)
+        responses=await change_each(context, request.resources, change, AlterConfigsResourceResponse)
     )
 
 

@@ -41,10 +41,12 @@ async def handle(services: Services, context: RequestContext, request: LeaderAnd
         return LeaderAndIsrResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
     commands: list[LeadershipCommand] = []
     if version >= 2:
-        for topic in request.topic_states:
-            commands.extend(_command(topic.topic_name, topic.topic_id, state) for state in topic.partition_states)
+        async for topic in context.each(request.topic_states):
+            async for state in context.each(topic.partition_states):
+                commands.append(_command(topic.topic_name, topic.topic_id, state))
     else:
-        commands.extend(_command(state.topic_name, ZERO_UUID, state) for state in request.ungrouped_partition_states)
+        async for state in context.each(request.ungrouped_partition_states):
+            commands.append(_command(state.topic_name, ZERO_UUID, state))
     errors = await manager.apply_leadership(
         request.controller_epoch,
         commands,
@@ -59,7 +61,7 @@ async def handle(services: Services, context: RequestContext, request: LeaderAnd
         return LeaderAndIsrResponse(
             partition_errors=[
                 LeaderAndIsrPartitionError(topic_name=tp.topic, partition_index=tp.partition, error_code=int(error))
-                for tp, error in errors.items()
+                async for tp, error in context.each(errors.items())
             ]
         )
     return LeaderAndIsrResponse(
@@ -71,10 +73,10 @@ async def handle(services: Services, context: RequestContext, request: LeaderAnd
                         partition_index=state.partition_index,
                         error_code=int(errors[TopicPartition(topic.topic_name, state.partition_index)]),
                     )
-                    for state in topic.partition_states
+                    async for state in context.each(topic.partition_states)
                 ],
             )
-            for topic in request.topic_states
+            async for topic in context.each(request.topic_states)
         ]
     )
 

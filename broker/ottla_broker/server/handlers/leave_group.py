@@ -26,7 +26,10 @@ async def handle(services: Services, context: RequestContext, request: LeaveGrou
     if context.api_version < 3:
         leaving = [LeavingMember(request.member_id)]
     else:
-        leaving = [LeavingMember(each.member_id, each.group_instance_id, each.reason) for each in request.members]
+        leaving = [
+            LeavingMember(each.member_id, each.group_instance_id, each.reason)
+            async for each in context.each(request.members)
+        ]
     error, errors = await services.group_coordinator.leave(request.group_id, leaving)
     if context.api_version < 3:
         return LeaveGroupResponse(error_code=int(errors[0] if error is ErrorCode.NONE else error))
@@ -36,6 +39,7 @@ async def handle(services: Services, context: RequestContext, request: LeaveGrou
             MemberResponse(
                 member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=int(member_error)
             )
-            for member, member_error in zip(leaving, errors, strict=False)  # no member errors beside one of the request
+            # No member errors beside one of the request.
+            async for member, member_error in context.each(zip(leaving, errors, strict=False))
         ],
     )

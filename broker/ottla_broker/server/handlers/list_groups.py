@@ -32,7 +32,7 @@ async def handle(services: Services, context: RequestContext, request: ListGroup
                 group_state=group.state,
                 group_type=group.group_type,
             )
-            for group in groups
+            async for group in context.each(groups)
             if (not states or group.state.lower() in states) and (not types or group.group_type in types)
         ],
     )

@@ -54,11 +54,14 @@ _UNKNOWN = -1
 
 async def handle(services: Services, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Waits where an offset has to be searched in a segment."""
-    named = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
+    named: Counter[tuple[str, int]] = Counter()
+    async for topic in context.each(request.topics):
+        async for wanted in context.each(topic.partitions):
+            named[topic.name, wanted.partition_index] += 1
     topics = []
-    for topic in request.topics:
+    async for topic in context.each(request.topics):
         results = []
-        for wanted in topic.partitions:
+        async for wanted in context.each(topic.partitions):
             if named[topic.name, wanted.partition_index] > 1:
                 results.append(_failed(wanted, ErrorCode.INVALID_REQUEST))
             else:

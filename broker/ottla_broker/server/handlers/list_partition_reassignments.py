@@ -21,6 +21,9 @@ from ottla_broker.protocol.generated.list_partition_reassignments import (
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.handler_api import RequestContext, Services
 
+_TOGETHER = 200
+"""So many partitions are looked up at once."""
+
 
 async def handle(
     services: Services, context: RequestContext, request: ListPartitionReassignmentsRequest
@@ -28,13 +31,22 @@ async def handle(
     """Topics and partitions in ascending order."""
     requested = None
     if request.topics is not None:
-        requested = [TopicPartition(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+        requested = [
+            TopicPartition(topic.name, index)
+            async for topic in context.each(request.topics)
+            async for index in context.each(topic.partition_indexes)
+        ]
     try:
-        ongoing = await services.controller.list_reassignments(requested)
+        if requested is None:
+            ongoing = await services.controller.list_reassignments()
+        else:
+            ongoing = {}
+            async for first in context.each(range(0, len(requested) or 1, _TOGETHER), _TOGETHER):
+                ongoing.update(await services.controller.list_reassignments(requested[first : first + _TOGETHER]))
     except KafkaError as error:
         return ListPartitionReassignmentsResponse(error_code=int(error.code), error_message=error.message, topics=[])
     topics: dict[str, OngoingTopicReassignment] = {}
-    for partition, assignment in sorted(ongoing.items()):
+    async for partition, assignment in context.each(sorted(ongoing.items())):
         topics.setdefault(
             partition.topic, OngoingTopicReassignment(name=partition.topic, partitions=[])
         ).partitions.append(

@@ -30,7 +30,7 @@ async def handle(
     services: Services, context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
     """Answers at once."""
-    names = set(request.state_filters)
+    names = {name async for name in context.each(request.state_filters)}
     states = {_STATES[name] for name in names if name in _STATES} if names else None
     error, found = services.transaction_coordinator.list(
         set(request.producer_id_filters), states, request.duration_filter
@@ -42,7 +42,7 @@ async def handle(
             pattern = compiled(request.transactional_id_pattern)
         except InvalidExpression:
             return ListTransactionsResponse(error_code=int(ErrorCode.INVALID_REGULAR_EXPRESSION))
-        found = [one for one in found if pattern.fullmatch(one.transactional_id) is not None]
+        found = [one async for one in context.each(found, 2) if pattern.fullmatch(one.transactional_id) is not None]
     return ListTransactionsResponse(
         unknown_state_filters=sorted(names - _STATES.keys()),
         transaction_states=[
@@ -51,6 +51,6 @@ async def handle(
                 producer_id=one.producer_id,
                 transaction_state=STATE_NAMES[one.state],
             )
-            for one in found
+            async for one in context.each(found)
         ],
     )

@@ -77,14 +77,17 @@ async def handle(
     asks_for_all = topics is None or (version == 0 and not topics)
     answers: list[_Answer]
     if topics is None or asks_for_all:
-        answers = [*sorted(cache.topics)]
-    elif version < 12 and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in topics):
+        answers = [*await context.sorted(tuple(cache.topics))]
+    elif version < 12 and await _names_ids(context, topics):
         return MetadataResponse(
             brokers=[],
-            topics=[_failed(topic.name or "", topic.topic_id, ErrorCode.INVALID_REQUEST) for topic in topics],
+            topics=[
+                _failed(topic.name or "", topic.topic_id, ErrorCode.INVALID_REQUEST)
+                async for topic in context.each(topics)
+            ],
         )
     else:
-        answers = await _named(services, request, topics, wants_operations)
+        answers = await _named(services, context, request, topics, wants_operations)
 
     def describe(answer: _Answer) -> MetadataResponseTopic | None:
         if not isinstance(answer, str):
@@ -97,7 +100,7 @@ async def handle(
 
     encoded: EncodedTopics | None = None
     results: list[MetadataResponseTopic] = []
-    if sum(len(cache.topics[answer].partitions) for answer in answers if isinstance(answer, str)) > SLICE_PARTITIONS:
+    if await _partition_count(cache, context, answers) > SLICE_PARTITIONS:
 
         async def encode() -> EncodedTopics:
             return await _encode(services, _encoder(version), map(describe, answers))
@@ -108,7 +111,7 @@ async def handle(
         else:
             encoded = await encode()
     else:
-        results = [described for described in map(describe, answers) if described is not None]
+        results = [described async for described in context.each(map(describe, answers)) if described is not None]
         add_own_offline_replicas(services, results)
     response = MetadataResponse(
         brokers=[
@@ -123,6 +126,21 @@ async def handle(
         else NOT_ASKED,
     )
     return response if encoded is None else SlicedResponse(_encoder(version), response, encoded.topics, encoded.slices)
+
+
+async def _names_ids(context: RequestContext, topics: Sequence[MetadataRequestTopic]) -> bool:
+    async for topic in context.each(topics):
+        if topic.name is None or topic.topic_id != ZERO_UUID:
+            return True
+    return False
+
+
+async def _partition_count(cache: MetadataCache, context: RequestContext, answers: Sequence[_Answer]) -> int:
+    count = 0
+    async for answer in context.each(answers):
+        topic = cache.topics.get(answer) if isinstance(answer, str) else None
+        count += 0 if topic is None else len(topic.partitions)
+    return count
 
 
 async def _encode(
@@ -145,7 +163,7 @@ async def _encode(
         if topic is None:
             continue
         some.append(topic)
-        partitions += len(topic.partitions)
+        partitions += len(topic.partitions) or 1
         if partitions >= SLICE_PARTITIONS:
             end_slice()
             await services.clock.sleep(0)
@@ -159,12 +177,19 @@ def _encoder(version: int) -> SliceEncoder:
 
 
 async def _named(
-    services: Services, request: MetadataRequest, requested: Sequence[MetadataRequestTopic], wants_operations: bool
+    services: Services,
+    context: RequestContext,
+    request: MetadataRequest,
+    requested: Sequence[MetadataRequestTopic],
+    wants_operations: bool,
 ) -> list[_Answer]:
     cache = services.metadata
     results: list[_Answer] = []
     names: list[str] = []
-    for topic_id in [one.topic_id for one in requested if one.topic_id != ZERO_UUID]:
+    async for one in context.each(requested):
+        topic_id = one.topic_id
+        if topic_id == ZERO_UUID:
+            continue
         name = cache.topic_name(topic_id)
         if name is None:
             results.append(_failed(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
@@ -172,12 +197,16 @@ async def _named(
             names.append(name)
     errors: dict[str, int] = {}
     if not results and not names:  # with an id in the request, names are ignored
-        names = [one.name for one in requested if one.name is not None]
-        missing = [name for name in dict.fromkeys(names) if name not in cache.topics]
+        names = [one.name async for one in context.each(requested) if one.name is not None]
+        missing = list({name: None async for name in context.each(names) if name not in cache.topics})
         if missing and request.allow_auto_topic_creation and services.config.auto_create_topics_enable:
-            errors = await _create(services, missing)
+            errors = await _create(services, context, missing)
     # Only now: while some were created, the others may have got new leaders, or have been deleted.
-    for name in dict.fromkeys(names):
+    answered: set[str] = set()
+    async for name in context.each(names):
+        if name in answered:
+            continue
+        answered.add(name)
         if name in cache.topics:
             results.append(name)
             continue
@@ -188,11 +217,11 @@ async def _named(
     return results
 
 
-async def _create(services: Services, names: list[str]) -> dict[str, int]:
+async def _create(services: Services, context: RequestContext, names: list[str]) -> dict[str, int]:
     """Error code per name that was tried; names that no topic may have are not tried."""
     errors: dict[str, int] = {}
     ordinary = []
-    for name in names:
+    async for name in context.each(names):
         if name in COORDINATOR_TOPICS:
             errors[name] = await services.auto_create_internal(name)
         elif _is_valid(name):

@@ -47,7 +47,7 @@ async def handle(services: Services, context: RequestContext, request: OffsetCom
     metadata = services.metadata
     unknown: list[OffsetCommitRequestTopic] = []
     if context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS:
-        request.topics, unknown = with_names(request.topics, metadata.topic_name)
+        request.topics, unknown = await with_names(context, request.topics, metadata.topic_name)
     results: dict[TopicPartition, ErrorCode] = {}
     commits: dict[TopicPartition, CommittedOffset] = {}
     now_ms = services.clock.now_ms()
@@ -55,8 +55,8 @@ async def handle(services: Services, context: RequestContext, request: OffsetCom
     expiry_ms = NO_EXPIRE_TIMESTAMP
     if retention_ms != DEFAULT_RETENTION_TIME:
         expiry_ms = min(now_ms + retention_ms, _LARGEST_TIMESTAMP)
-    for topic in request.topics:
-        for partition in topic.partitions:
+    async for topic in context.each(request.topics):
+        async for partition in context.each(topic.partitions):
             name = TopicPartition(topic.name, partition.partition_index)
             if metadata.partition(topic.name, partition.partition_index) is None:
                 results[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -83,9 +83,9 @@ async def handle(services: Services, context: RequestContext, request: OffsetCom
                 context.api_version,
             )
         )
-    response = _response(results)
+    response = await _response(context, results)
     if context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS:
-        _answer_by_id(response, request, unknown)
+        await _answer_by_id(context, response, request, unknown)
     return response
 
 
@@ -107,11 +107,14 @@ async def _store_in_zookeeper(
     return results
 
 
-def _answer_by_id(
-    response: OffsetCommitResponse, request: OffsetCommitRequest, unknown: list[OffsetCommitRequestTopic]
+async def _answer_by_id(
+    context: RequestContext,
+    response: OffsetCommitResponse,
+    request: OffsetCommitRequest,
+    unknown: list[OffsetCommitRequestTopic],
 ) -> None:
-    ids = {topic.name: topic.topic_id for topic in request.topics}
-    for topic in response.topics:
+    ids = {topic.name: topic.topic_id async for topic in context.each(request.topics)}
+    async for topic in context.each(response.topics):
         topic.topic_id = ids[topic.name]
     response.topics += [
         OffsetCommitResponseTopic(
@@ -120,19 +123,22 @@ def _answer_by_id(
                 OffsetCommitResponsePartition(
                     partition_index=partition.partition_index, error_code=int(ErrorCode.UNKNOWN_TOPIC_ID)
                 )
-                for partition in topic.partitions
+                async for partition in context.each(topic.partitions)
             ],
         )
-        for topic in unknown
+        async for topic in context.each(unknown)
     ]
 
 
-def _response(results: dict[TopicPartition, ErrorCode]) -> OffsetCommitResponse:
+async def _response(context: RequestContext, results: dict[TopicPartition, ErrorCode]) -> OffsetCommitResponse:
     topics: dict[str, list[OffsetCommitResponsePartition]] = {}
-    for (topic, partition), error in results.items():
+    async for (topic, partition), error in context.each(results.items()):
         topics.setdefault(topic, []).append(
             OffsetCommitResponsePartition(partition_index=partition, error_code=int(error))
         )
     return OffsetCommitResponse(
-        topics=[OffsetCommitResponseTopic(name=name, partitions=partitions) for name, partitions in topics.items()]
+        topics=[
+            OffsetCommitResponseTopic(name=name, partitions=partitions)
+            async for name, partitions in context.each(topics.items())
+        ]
     )

@@ -25,17 +25,19 @@ from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(services: Services, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    requested = dict.fromkeys(
-        TopicPartition(topic.name, partition.partition_index)
-        for topic in request.topics
-        for partition in topic.partitions
-    )
-    known = [partition for partition in requested if services.metadata.partition(*partition) is not None]
+    requested = {
+        TopicPartition(topic.name, partition.partition_index): None
+        async for topic in context.each(request.topics)
+        async for partition in context.each(topic.partitions)
+    }
+    known = [
+        partition async for partition in context.each(requested) if services.metadata.partition(*partition) is not None
+    ]
     error, errors = await services.group_coordinator.delete_offsets(request.group_id, known)
     if error is not ErrorCode.NONE:
         return OffsetDeleteResponse(error_code=int(error))
     topics: dict[str, list[OffsetDeleteResponsePartition]] = {}
-    for partition in requested:
+    async for partition in context.each(requested):
         partition_error = errors.get(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         topics.setdefault(partition.topic, []).append(
             OffsetDeleteResponsePartition(partition_index=partition.partition, error_code=int(partition_error))

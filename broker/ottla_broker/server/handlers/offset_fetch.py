@@ -44,43 +44,82 @@ from ottla_broker.protocol.generated.offset_fetch import (
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.handler_api import RequestContext, Services
 from ottla_broker.server.handlers.shared.topic_ids import with_names
+from ottla_broker.server.turns import ELEMENTS_PER_TURN
 
 logger = logging.getLogger("ottla.server")
 
 INVALID_OFFSET = -1
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
+_PARTITIONS_PER_STEP = 50
 _NOTHING = CommittedOffset(INVALID_OFFSET, NO_LEADER_EPOCH, "", -1)
 
 
 async def handle(services: Services, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if context.api_version >= 8:
-        return OffsetFetchResponse(
-            groups=[
-                (_group_by_id if context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS else _group)(
-                    services, group, require_stable=request.require_stable
-                )
-                for group in request.groups
-            ]
-        )
-    partitions = _partitions_of(request.topics)
+        answer = _group_by_id if context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS else _group
+        groups: list[OffsetFetchResponseGroup] = []
+        described: set[str] = set()
+        async for group in context.each(request.groups):
+            if group.topics is None:
+                # A group may have thousands of offsets: see `RequestContext.distinct`.
+                if len(groups) >= ELEMENTS_PER_TURN and group.group_id in described:
+                    continue
+                described.add(group.group_id)
+            groups.append(await answer(services, context, group, require_stable=request.require_stable))
+        return OffsetFetchResponse(groups=groups)
+    partitions = await _partitions_of(context, request.topics)
     if context.api_version == 0:
-        return _response(await _from_zookeeper(services, request.group_id, partitions or []))
-    error, found = services.group_coordinator.fetch(request.group_id, partitions, require_stable=request.require_stable)
+        return await _response(context, await _from_zookeeper(services, context, request.group_id, partitions or []))
+    error, found = await _fetch(services, context, request.group_id, partitions, require_stable=request.require_stable)
     if error is not ErrorCode.NONE and context.api_version == 1:
-        return _response([FetchedOffset(partition, None, error) for partition in partitions or []])
-    return _response(found, error)
+        failed = [FetchedOffset(partition, None, error) async for partition in context.each(partitions or ())]
+        return await _response(context, failed)
+    return await _response(context, found, error)
 
 
-def _group(services: Services, requested: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
-    error, found = services.group_coordinator.fetch(
+async def _fetch(
+    services: Services,
+    context: RequestContext,
+    group_id: str,
+    partitions: Sequence[TopicPartition] | None,
+    *,
+    require_stable: bool,
+    member_id: str | None = None,
+    member_epoch: int = -1,
+) -> tuple[ErrorCode, list[FetchedOffset]]:
+    """`GroupCoordinator.fetch` of some partitions in each turn; an error of a later one is that of all."""
+    coordinator = services.group_coordinator
+    if partitions is None:
+        partitions = coordinator.partitions_with_offset(group_id)
+    all_found: list[FetchedOffset] = []
+    async for first in context.each(range(0, len(partitions) or 1, _PARTITIONS_PER_STEP), _PARTITIONS_PER_STEP):
+        error, found = coordinator.fetch(
+            group_id,
+            partitions[first : first + _PARTITIONS_PER_STEP],
+            require_stable=require_stable,
+            member_id=member_id,
+            member_epoch=member_epoch,
+        )
+        if error is not ErrorCode.NONE:
+            return error, []
+        all_found += found
+    return ErrorCode.NONE, all_found
+
+
+async def _group(
+    services: Services, context: RequestContext, requested: OffsetFetchRequestGroup, *, require_stable: bool
+) -> OffsetFetchResponseGroup:
+    error, found = await _fetch(
+        services,
+        context,
         requested.group_id,
-        _partitions_of(requested.topics),
+        await _partitions_of(context, requested.topics),
         require_stable=require_stable,
         member_id=requested.member_id,
         member_epoch=requested.member_epoch,
     )
     topics: dict[str, list[OffsetFetchResponsePartitions]] = {}
-    for partition, offset, partition_error in found:
+    async for partition, offset, partition_error in context.each(found):
         committed = offset or _NOTHING
         topics.setdefault(partition.topic, []).append(
             OffsetFetchResponsePartitions(
@@ -98,18 +137,18 @@ def _group(services: Services, requested: OffsetFetchRequestGroup, *, require_st
     )
 
 
-def _group_by_id(
-    services: Services, requested: OffsetFetchRequestGroup, *, require_stable: bool
+async def _group_by_id(
+    services: Services, context: RequestContext, requested: OffsetFetchRequestGroup, *, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     unknown: list[OffsetFetchRequestTopics] = []
     if requested.topics is not None:
-        requested.topics, unknown = with_names(requested.topics, services.metadata.topic_name)
-    answer = _group(services, requested, require_stable=require_stable)
+        requested.topics, unknown = await with_names(context, requested.topics, services.metadata.topic_name)
+    answer = await _group(services, context, requested, require_stable=require_stable)
     if answer.error_code:
         return answer
-    for topic in answer.topics:
+    async for topic in context.each(answer.topics):
         topic.topic_id = services.metadata.topic_id(topic.name)
-    answer.topics = [topic for topic in answer.topics if topic.topic_id != ZERO_UUID] + [
+    answer.topics = [topic async for topic in context.each(answer.topics) if topic.topic_id != ZERO_UUID] + [
         OffsetFetchResponseTopics(
             topic_id=topic.topic_id,
             partitions=[
@@ -119,17 +158,19 @@ def _group_by_id(
                     metadata="",
                     error_code=int(ErrorCode.UNKNOWN_TOPIC_ID),
                 )
-                for index in topic.partition_indexes
+                async for index in context.each(topic.partition_indexes)
             ],
         )
-        for topic in unknown
+        async for topic in context.each(unknown)
     ]
     return answer
 
 
-def _response(found: Sequence[FetchedOffset], error: ErrorCode = ErrorCode.NONE) -> OffsetFetchResponse:
+async def _response(
+    context: RequestContext, found: Sequence[FetchedOffset], error: ErrorCode = ErrorCode.NONE
+) -> OffsetFetchResponse:
     topics: dict[str, list[OffsetFetchResponsePartition]] = {}
-    for partition, offset, partition_error in found:
+    async for partition, offset, partition_error in context.each(found):
         committed = offset or _NOTHING
         topics.setdefault(partition.topic, []).append(
             OffsetFetchResponsePartition(
@@ -146,21 +187,26 @@ def _response(found: Sequence[FetchedOffset], error: ErrorCode = ErrorCode.NONE)
     )
 
 
-def _partitions_of(
+async def _partitions_of(
+    context: RequestContext,
     topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
 ) -> list[TopicPartition] | None:
     if topics is None:
         return None
-    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes]
+    return [
+        TopicPartition(topic.name, index)
+        async for topic in context.each(topics)
+        async for index in context.each(topic.partition_indexes)
+    ]
 
 
 async def _from_zookeeper(
-    services: Services, group_id: str, partitions: Sequence[TopicPartition]
+    services: Services, context: RequestContext, group_id: str, partitions: Sequence[TopicPartition]
 ) -> list[FetchedOffset]:
     if not is_storable(group_id):
         return [FetchedOffset(partition, None, ErrorCode.INVALID_GROUP_ID) for partition in partitions]
     found = []
-    for partition in partitions:
+    async for partition in context.each(partitions):
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         offset: int | None = None
         if services.metadata.partition(partition.topic, partition.partition) is not None:

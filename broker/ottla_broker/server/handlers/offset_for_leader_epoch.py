@@ -31,9 +31,11 @@ async def handle(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[_result(services, topic.topic, requested) for requested in topic.partitions],
+                partitions=[
+                    _result(services, topic.topic, requested) async for requested in context.each(topic.partitions)
+                ],
             )
-            for topic in request.topics
+            async for topic in context.each(request.topics)
         ]
     )
 

@@ -30,35 +30,36 @@ async def handle(services: Services, context: RequestContext, request: StopRepli
     manager = services.replica_manager
     if await manager.fence.is_stale_broker_epoch(request.broker_epoch):
         return StopReplicaResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
-    commands = _commands(request, context.api_version)
+    commands = await _commands(request, context)
     errors = await manager.stop_replicas(request.controller_epoch, commands, connection=context.connection_number)
     if isinstance(errors, ErrorCode):
         return StopReplicaResponse(error_code=int(errors))
     return StopReplicaResponse(
         partition_errors=[
             StopReplicaPartitionError(topic_name=tp.topic, partition_index=tp.partition, error_code=int(error))
-            for tp, error in errors.items()
+            async for tp, error in context.each(errors.items())
         ]
     )
 
 
-def _commands(request: StopReplicaRequest, version: int) -> list[StopCommand]:
+async def _commands(request: StopReplicaRequest, context: RequestContext) -> list[StopCommand]:
+    version = context.api_version
     if version >= 3:
         return [
             StopCommand(
                 TopicPartition(topic.topic_name, state.partition_index), state.leader_epoch, state.delete_partition
             )
-            for topic in request.topic_states
-            for state in topic.partition_states
+            async for topic in context.each(request.topic_states)
+            async for state in context.each(topic.partition_states)
         ]
     delete = request.delete_partitions
     if version >= 1:
         return [
             StopCommand(TopicPartition(topic.name, index), NO_EPOCH, delete)
-            for topic in request.topics
-            for index in topic.partition_indexes
+            async for topic in context.each(request.topics)
+            async for index in context.each(topic.partition_indexes)
         ]
     return [
         StopCommand(TopicPartition(named.topic_name, named.partition_index), NO_EPOCH, delete)
-        for named in request.ungrouped_partitions
+        async for named in context.each(request.ungrouped_partitions)
     ]

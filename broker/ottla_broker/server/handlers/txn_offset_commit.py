@@ -45,8 +45,8 @@ async def handle(
     results: dict[TopicPartition, ErrorCode] = {}
     commits: dict[TopicPartition, CommittedOffset] = {}
     now_ms = services.clock.now_ms()
-    for topic in request.topics:
-        for partition in topic.partitions:
+    async for topic in context.each(request.topics):
+        async for partition in context.each(topic.partitions):
             name = TopicPartition(topic.name, partition.partition_index)
             if services.metadata.partition(topic.name, partition.partition_index) is None:
                 results[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -68,12 +68,15 @@ async def handle(
         )
         results.update((name, _of_version(error, context.api_version)) for name, error in errors.items())
     topics: dict[str, list[TxnOffsetCommitResponsePartition]] = {}
-    for (topic_name, index), error in results.items():
+    async for (topic_name, index), error in context.each(results.items()):
         topics.setdefault(topic_name, []).append(
             TxnOffsetCommitResponsePartition(partition_index=index, error_code=int(error))
         )
     return TxnOffsetCommitResponse(
-        topics=[TxnOffsetCommitResponseTopic(name=name, partitions=partitions) for name, partitions in topics.items()]
+        topics=[
+            TxnOffsetCommitResponseTopic(name=name, partitions=partitions)
+            async for name, partitions in context.each(topics.items())
+        ]
     )
 
 

@@ -27,6 +27,7 @@ from ottla_broker.protocol.generated import expire_delegation_token as expire
 from ottla_broker.protocol.generated import renew_delegation_token as renew
 from ottla_broker.server.edge.dispatch import LISTED, Dispatcher
 from ottla_broker.server.peers.fleet_features import FleetView
+from tests.broker.server.contexts import handler_context
 
 VERSIONS = {listing.api_key: range(listing.lowest, listing.highest + 1) for listing in LISTED}
 NO_AUTHORIZER = "No Authorizer is configured."
@@ -45,7 +46,7 @@ async def ask(api_key: ApiKey, version: int, request: Any, *, is_controller: boo
         config=BrokerConfig.from_mapping({"group.coordinator.rebalance.protocols": "classic,consumer"}),
         fleet_features=SimpleNamespace(view=FleetView()),
     )
-    context: Any = SimpleNamespace(api_version=version, close_connection=closed.append)
+    context: Any = handler_context(api_version=version, close_connection=closed.append)
     entry = Dispatcher(None)._load(api_key)  # type: ignore[arg-type]
     assert entry is not None
     response = await entry.handle(services, context, decoded)

@@ -20,6 +20,7 @@ from ottla_broker.protocol.generated import update_metadata as um
 from ottla_broker.server.assembly.group_topics import GroupTopics
 from ottla_broker.server.peers.fleet_features import FleetView
 from tests.broker.groups.surroundings import Broker, in_virtual_time
+from tests.broker.server.contexts import handler_context
 
 T = bytes(range(16))
 MODULES = {
@@ -64,7 +65,7 @@ class Server:
         request_class = getattr(module, f"{codec.spec(api).name}Request")
         sent = b"".join(module.write_request(version, request_class(**fields)))
         request = module.read_request(version, memoryview(sent))
-        context = SimpleNamespace(api_version=version, client_id="app", listener="CLIENT", peer=("127.0.0.1", 5))
+        context = handler_context(api_version=version, client_id="app", listener="CLIENT", peer=("127.0.0.1", 5))
         handler = importlib.import_module(f"ottla_broker.server.handlers.{MODULES[api]}")
         response = await handler.handle(self.services, context, request)
         return module.read_response(version, memoryview(b"".join(module.write_response(version, response))))

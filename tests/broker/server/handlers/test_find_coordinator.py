@@ -8,6 +8,7 @@ from typing import Any
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.find_coordinator import FindCoordinatorRequest
 from ottla_broker.server.handlers import find_coordinator
+from tests.broker.server.contexts import handler_context
 
 
 async def test_groups_of_one_request_wait_for_one_creation_of_the_offsets_topic() -> None:
@@ -23,7 +24,7 @@ async def test_groups_of_one_request_wait_for_one_creation_of_the_offsets_topic(
     )
     groups = [f"group-{number}" for number in range(1000)]
     request = FindCoordinatorRequest(key_type=find_coordinator.KEY_TYPE_GROUP, coordinator_keys=groups)
-    context: Any = SimpleNamespace(api_version=6, listener="PLAINTEXT")
+    context: Any = handler_context(api_version=6, listener="PLAINTEXT")
     response = await find_coordinator.handle(services, context, request)
     assert [one.key for one in response.coordinators] == groups
     assert {one.error_code for one in response.coordinators} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}

@@ -31,6 +31,7 @@ from simulation.clock import SimulatedClock
 from simulation.coordination import SimulatedCoordination, SimulatedStore
 from simulation.world import World
 from tests.broker.groups.surroundings import Broker
+from tests.broker.server.contexts import handler_context
 
 PARTITIONS = 4
 LOGGER = logging.LoggerAdapter(logging.getLogger("test"))
@@ -100,7 +101,7 @@ class Server:
 
     async def tell(self, name: str, partitions: int, topic_id: bytes) -> None:
         """An UpdateMetadata of the controller, taken in by its handler."""
-        context: Any = SimpleNamespace(api_version=8, connection_number=1)
+        context: Any = handler_context(api_version=8, connection_number=1)
         services: Any = self.services
         await update_metadata.handle(services, context, self._update(name, partitions, 7, topic_id))
 
@@ -124,7 +125,7 @@ class Server:
         request_class = getattr(module, f"{codec.spec(api).name}Request")
         sent = b"".join(module.write_request(version, request_class(**fields)))
         request = module.read_request(version, memoryview(sent))
-        context = SimpleNamespace(api_version=version, client_id="app", listener="CLIENT", peer=("127.0.0.1", 5))
+        context = handler_context(api_version=version, client_id="app", listener="CLIENT", peer=("127.0.0.1", 5))
         handler = importlib.import_module(f"ottla_broker.server.handlers.{HANDLERS[api]}")
         if api is ApiKey.HEARTBEAT:
             responses: list[Any] = []
@@ -521,7 +522,7 @@ def test_version_0_keeps_offsets_in_zookeeper() -> None:
             (each.partition_index, each.committed_offset, each.error_code) for each in response.topics[0].partitions
         ]
         assert found == [(0, -1, 3), (1, 42, 0), (5, -1, 3)]
-        assert server.broker.coordinator.list()[1] == []
+        assert [*server.broker.coordinator.list()[1]] == []
         refused = await server.call(ApiKey.OFFSET_COMMIT, 0, **(server.commit_fields(0, 1) | {"group_id": ""}))
         assert refused.topics[0].partitions[0].error_code == ErrorCode.INVALID_GROUP_ID
 

@@ -21,6 +21,7 @@ from ottla_broker.protocol.generated.update_metadata import (
     UpdateMetadataTopicState,
 )
 from ottla_broker.server.handlers import metadata
+from tests.broker.server.contexts import handler_context
 
 LISTENER = "PLAINTEXT"
 ID, ANOTHER_ID = b"\1" * 16, b"\2" * 16
@@ -65,7 +66,7 @@ async def ask(
         replica_manager=SimpleNamespace(has_offline=False),
         auto_create=create,
     )
-    context: Any = SimpleNamespace(api_version=version, listener=LISTENER)
+    context: Any = handler_context(api_version=version, listener=LISTENER)
     return await metadata.handle(services, context, request)
 
 

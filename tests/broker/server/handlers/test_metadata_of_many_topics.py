@@ -24,6 +24,7 @@ from ottla_broker.protocol.generated.update_metadata import (
 )
 from ottla_broker.protocol.slices import SlicedResponse
 from ottla_broker.server.handlers import metadata
+from tests.broker.server.contexts import handler_context
 
 LISTENER = "PLAINTEXT"
 TOPICS, PARTITIONS = 300, 5
@@ -92,7 +93,7 @@ def services_of(cache: MetadataCache, turns: Turns) -> Any:
 
 
 async def ask(services: Any, request: MetadataRequest, version: int = 12) -> MetadataResponse | SlicedResponse:
-    context: Any = SimpleNamespace(api_version=version, listener=LISTENER)
+    context: Any = handler_context(api_version=version, listener=LISTENER)
     return await metadata.handle(services, context, request)
 
 

@@ -41,6 +41,7 @@ from ottla_broker.server.handlers import (
 )
 from ottla_broker.server.peers.dynamic_config import DynamicConfig
 from tests.broker.controller.fleet import Fleet, fleet_of
+from tests.broker.server.contexts import handler_context
 
 HANDLERS = {
     ApiKey.CREATE_TOPICS: create_topics,
@@ -78,7 +79,7 @@ class Client:
         view = memoryview(frame)[4:]
         header = codec.read_request_header(view)
         decoded = codec.module(api_key).read_request(version, view, header.body_offset)
-        context = SimpleNamespace(
+        context = handler_context(
             api_key=api_key,
             api_version=version,
             is_privileged=False,

@@ -28,6 +28,7 @@ from ottla_broker.protocol.generated.update_metadata import (
 )
 from ottla_broker.server.handlers import alter_configs, describe_configs, incremental_alter_configs, update_metadata
 from ottla_broker.server.peers.dynamic_config import DynamicConfig
+from tests.broker.server.contexts import handler_context
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -99,7 +100,7 @@ class Broker:
     async def describe(self, kind: int, name: str, keys: list[str] | None = None) -> describe.DescribeConfigsResult:
         response = await describe_configs.handle(
             self.services,
-            SimpleNamespace(api_version=4),  # type: ignore[arg-type]
+            handler_context(api_version=4),  # type: ignore[arg-type]
             describe.DescribeConfigsRequest(
                 resources=[
                     describe.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
@@ -419,7 +420,7 @@ async def test_the_overrides_of_a_deleted_topic_are_forgotten(brokers: tuple[Bro
     one.services.replica_manager = SimpleNamespace(fence=fence, on_metadata_changed=lambda: None)
 
     async def tell(*partitions: tuple[int, int]) -> None:
-        context: Any = SimpleNamespace(api_version=8, connection_number=1)
+        context: Any = handler_context(api_version=8, connection_number=1)
         states = [
             UpdateMetadataPartitionState(partition_index=index, leader=leader, isr=[0], replicas=[0])
             for index, leader in partitions

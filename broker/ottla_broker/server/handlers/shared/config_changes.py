@@ -27,8 +27,12 @@ from ottla_broker.coordination.znodes import DEFAULT_ENTITY
 from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.number_text import whole_number
+from ottla_broker.server.handler_api import RequestContext
 from ottla_broker.server.handlers.shared import broker_loggers
 from ottla_broker.server.peers.dynamic_config import BROKERS, TOPICS, DynamicConfig
+
+MOST_CHANGES = 1000
+"""Of one resource in a request: a broker has some 350 keys."""
 
 
 class AlteredResource(Protocol):
@@ -36,6 +40,9 @@ class AlteredResource(Protocol):
 
     resource_type: int
     resource_name: str
+
+    @property
+    def configs(self) -> Sequence[object]: ...
 
 
 _Resource = TypeVar("_Resource", bound=AlteredResource)
@@ -104,6 +111,7 @@ def check_broker(resource_name: str, broker_id: int) -> None:
 
 
 async def change_each(
+    context: RequestContext,
     resources: Sequence[_Resource],
     change: Callable[[_Resource], Awaitable[None]],
     new_response: Callable[..., _ResourceResponse],
@@ -115,14 +123,18 @@ async def change_each(
         change: carries out the changes of one; its KafkaErrors become responses.
         new_response: the API's class of the response for one resource.
     """
-    named = [(resource.resource_type, resource.resource_name) for resource in resources]
-    times = Counter(named)
+    times: Counter[tuple[int, str]] = Counter()
+    async for resource in context.each(resources):
+        times[resource.resource_type, resource.resource_name] += 1
     responses: list[_ResourceResponse] = []
-    for resource, name in zip(resources, named, strict=True):
+    async for resource in context.each(resources, 20):
+        name = (resource.resource_type, resource.resource_name)
         code, message = 0, None
         try:
             if times[name] > 1:  # none of them is changed
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            if len(resource.configs) > MOST_CHANGES:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"More than {MOST_CHANGES} changes of one resource.")
             await change(resource)
         except KafkaError as error:
             code, message = int(error.code), error.message

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
+from ottla_broker.server.handler_api import RequestContext
+
 
 class NamedById(Protocol):
     """A topic of a generated request, with both fields; a request has one of them by its version."""
@@ -16,14 +18,16 @@ class NamedById(Protocol):
 T = TypeVar("T", bound=NamedById)
 
 
-def with_names(topics: Iterable[T], name_of: Callable[[bytes], str | None]) -> tuple[list[T], list[T]]:
+async def with_names(
+    context: RequestContext, topics: Iterable[T], name_of: Callable[[bytes], str | None]
+) -> tuple[list[T], list[T]]:
     """(the topics whose id is known, each with its name; those whose id is unknown), both in their order.
 
     Args:
         name_of: the name of a topic id, None for an unknown one.
     """
     known, unknown = [], []
-    for topic in topics:
+    async for topic in context.each(topics):
         name = name_of(topic.topic_id)
         if name is None:
             unknown.append(topic)
