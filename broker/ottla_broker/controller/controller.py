@@ -53,6 +53,9 @@ from ottla_broker.records.ids import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
 
+_RESULTS_PER_TURN = 500
+"""Of a request; after so many the loop does other work."""
+
 T = TypeVar("T")
 R = TypeVar("R", TopicResult, ElectionResult)
 
@@ -383,7 +386,9 @@ class Controller:
         waiting = [result.done for result in results if result.done is not None]
         if waiting and timeout_ms > 0:
             await asyncio.wait(waiting, timeout=timeout_ms / 1000)
-        for result in results:
+        for number, result in enumerate(results, 1):
+            if number % _RESULTS_PER_TURN == 0:
+                await self._clock.sleep(0)
             if result.done is None:
                 continue
             if not result.done.done():

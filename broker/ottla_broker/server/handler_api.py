@@ -59,6 +59,10 @@ CallbackHandler = Callable[["Services", "RequestContext", Any, Respond[Any]], No
 """`handle` of a hot API, which answers through its last argument, possibly later."""
 
 
+LongCallbackHandler = Callable[["Services", "RequestContext", Any, Respond[Any]], Coroutine[Any, Any, None]]
+"""`handle_long` of such an API: for a request of many elements, with turns; it answers in the same way."""
+
+
 class RequestSource(Protocol):
     """The connection that a request came by, as its context uses it."""
 

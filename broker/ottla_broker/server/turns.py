@@ -147,7 +147,8 @@ class LongWork:
         return [name async for name in self.each(heapq.merge(*runs))]
 
     async def release(self, message: Any) -> None:
-        """Gives up the elements of a message that nobody needs any more, which takes as long as making them."""
+        """Gives up the elements of a message that nobody needs any more, whether the client is gone or not: to free a
+        million objects at once takes a tenth of a second."""
         for name in getattr(message, "__slots__", ()):
             elements = getattr(message, name)
             if elements.__class__ is not list or not elements:
@@ -159,7 +160,10 @@ class LongWork:
                     if any(len(getattr(element, member) or ()) > ELEMENTS_PER_TURN for member in lists):
                         await self.release(element)
                 del elements[-ELEMENTS_PER_TURN:]
-                await self.count(ELEMENTS_PER_TURN // RELEASED_PER_ELEMENT)
+                self._left -= ELEMENTS_PER_TURN // RELEASED_PER_ELEMENT
+                if self._left < 0:
+                    self._left = ELEMENTS_PER_TURN
+                    await self.turns.next(is_urgent=self.is_urgent)
 
     async def count(self, cost: int) -> None:
         """Work of this cost was done."""

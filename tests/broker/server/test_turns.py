@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.protocol.generated.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from ottla_broker.server.turns import ELEMENTS_PER_TURN, ClientIsGone, LongWork, Turns
 from simulation.loop import VirtualTimeLoop
 from tests.broker.server.contexts import turns_of_loop
@@ -97,6 +98,22 @@ def test_the_work_for_a_client_that_is_gone_ends_with_its_turn() -> None:
     with pytest.raises(ClientIsGone):
         _run(main())
     assert len(handled) < 150 + ELEMENTS_PER_TURN + 2
+
+
+def test_a_message_is_released_in_turns() -> None:
+    topics = [
+        OffsetFetchRequestTopic(name=str(number), partition_indexes=list(range(3000 if number == 7 else 1)))
+        for number in range(3000)
+    ]
+    large, request = topics[7], OffsetFetchRequest(group_id="g", topics=topics)
+
+    async def main() -> int:
+        iterations = _Iterations()
+        await _work(turns_of_loop()).release(request)
+        return iterations.count
+
+    assert _run(main()) > 5
+    assert (request.topics, large.partition_indexes) == ([], [])
 
 
 def test_names_are_sorted_as_at_once() -> None:

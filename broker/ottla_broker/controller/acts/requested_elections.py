@@ -120,11 +120,13 @@ class RequestedElections:
                 waits[partition.topic] = self._clock.create_future()
                 self._waits.add(partition.topic, lambda: True, waits[partition.topic])
             results[partition] = ElectionResult(partition, done=waits[partition.topic])
-        return [
-            results[partition]
-            for partition in asked
-            if partitions is not None or results[partition].error is not ErrorCode.ELECTION_NOT_NEEDED
-        ]
+        answers = []
+        for number, partition in enumerate(asked, 1):
+            if number % ASKED_PER_TURN == 0:
+                await self._clock.sleep(0)
+            if partitions is not None or results[partition].error is not ErrorCode.ELECTION_NOT_NEEDED:
+                answers.append(results[partition])
+        return answers
 
     async def elect(
         self, partitions: Sequence[TopicPartition], election_type: ElectionType

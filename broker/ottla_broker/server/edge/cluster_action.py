@@ -68,7 +68,7 @@ def refuse_unread(api_key: ApiKey) -> Any:
 
 
 def is_from_broker(api_key: ApiKey, request: Any) -> bool:
-    """Whether only brokers send such a request of an API of `REFUSALS`: WriteTxnMarkers, and the fetch of a follower."""
+    """Whether only brokers send this request of an API of `REFUSALS`: WriteTxnMarkers, the fetch of a follower."""
     if api_key is not ApiKey.FETCH:
         return True
     state = request.replica_state

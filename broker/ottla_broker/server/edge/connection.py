@@ -178,20 +178,26 @@ class ClientConnection:
         try:
             context.chunks = await self._frame_in_turns(context, work, response)
         except ClientIsGone:
-            return
+            pass
         except Exception as error:
             self._fail_to_write(context, error)
-            return
-        self._finish(context)
+        else:
+            self._finish(context)
+        await work.release(response)
 
     async def _frame_in_turns(
         self, context: RequestContext, work: LongWork, response: object, *, is_shortened: bool = False
     ) -> list[Chunk]:
-        """As `_frame`. Raises ClientIsGone."""
+        """As `_frame`. Raises ClientIsGone, but for a fetch."""
         chunks: list[Any] = []
         try:
             for _ in codec.write_response_in_slices(context.api_key, context.api_version, response, chunks):
-                await work.turn()
+                try:
+                    await work.turn()
+                except ClientIsGone:
+                    if context.api_key != ApiKey.FETCH:
+                        raise
+                    # Its file ranges are released by the connection that drops them.
         except codec.EncodeError:
             if is_shortened or not shorten_error_messages(response):
                 raise

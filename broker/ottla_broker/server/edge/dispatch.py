@@ -24,7 +24,13 @@ from ottla_broker.server.edge import element_limits
 from ottla_broker.server.edge.cluster_action import ONLY_FROM_BROKERS, REFUSALS, is_from_broker, refuse_unread
 from ottla_broker.server.edge.request_scheduling import CONTROL_APIS
 from ottla_broker.server.edge.throttling import measured
-from ottla_broker.server.handler_api import CallbackHandler, CoroutineHandler, RequestContext, Services
+from ottla_broker.server.handler_api import (
+    CallbackHandler,
+    CoroutineHandler,
+    LongCallbackHandler,
+    RequestContext,
+    Services,
+)
 from ottla_broker.server.turns import ClientIsGone, LongWork, Turns
 
 logger = logging.getLogger("ottla.server")
@@ -209,6 +215,8 @@ class _LoadedApi:
     """Without `calls_back`."""
     handle_with_callback: CallbackHandler
     """With `calls_back`; the same function."""
+    handle_long: LongCallbackHandler | None
+    """With `calls_back`: for a request of many elements, where it is handled in turns."""
     only_from_brokers: int | None
     """The first version that only brokers send."""
     refuse: Callable[[Any], Any | None] | None
@@ -364,14 +372,18 @@ class Dispatcher:
         if entry.needs_cluster_action(request[0]) and not context.connection.has_cluster_action:
             context.close_connection(f"{ApiKey(context.api_key).name} of many partitions: brokers alone send it")
             return
-        if entry.listing.calls_back:
+        if entry.handle_long is not None:
+            try:
+                await entry.handle_long(services, context, request[0], context.respond)
+            except ClientIsGone:
+                pass
+            except Exception as error:
+                self._fail(context, error)
+        elif entry.listing.calls_back:
             self._call_back(entry, services, context, request[0])
         else:
             await self._run(entry, services, context, request[0])
-            try:
-                await work.release(request[0])
-            except ClientIsGone:
-                pass
+            await work.release(request[0])
 
     def _malformed(self, context: RequestContext, error: codec.DecodeError) -> None:
         context.close_connection(f"malformed {ApiKey(context.api_key).name} v{context.api_version} request: {error}")
@@ -416,6 +428,7 @@ class Dispatcher:
             wire.read_request_in_slices,
             handler.handle,
             handler.handle,
+            getattr(handler, "handle_long", None),
             ONLY_FROM_BROKERS.get(key),
             REFUSALS.get(key),
         )

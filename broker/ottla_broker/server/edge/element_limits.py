@@ -22,15 +22,21 @@ _MEMBERS: Final = 20_000
 _FILTERS: Final = 1_000
 """There are five states of a group."""
 
+_PARTITIONS: Final = 100_000
+"""A broker has some thousand replicas, ten thousand at most."""
+
 _CHANGES: Final = 20_000
 """Apache Kafka's KRaft controller refuses an operation of more than 10 000 records (MAX_RECORDS_PER_USER_OP)."""
 
 MOST: Final[Mapping[int, int]] = {
+    ApiKey.FETCH: _PARTITIONS,
+    ApiKey.PRODUCE: _PARTITIONS,
     ApiKey.JOIN_GROUP: _FILTERS,
     ApiKey.SYNC_GROUP: _MEMBERS,
     ApiKey.LEAVE_GROUP: _MEMBERS,
     ApiKey.LIST_GROUPS: _FILTERS,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: _MEMBERS,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 5_000,
     ApiKey.CREATE_TOPICS: _CHANGES,
     ApiKey.DELETE_TOPICS: _CHANGES,
     ApiKey.CREATE_PARTITIONS: _CHANGES,

@@ -20,6 +20,7 @@ Versions
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from ottla_broker.config import INTERNAL_TOPICS
@@ -53,40 +54,39 @@ async def handle(
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        errors = await _handle_transaction(services, context, transaction)
+        partitions = await _partitions(context, transaction)
+        errors = await _refused(services, context, partitions)
+        if not errors:
+            errors = await _handle_transaction(services, transaction, version, partitions)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _results(context, errors))
-    running = [
-        services.clock.spawn(
-            _handle_transaction(services, context, transaction), name="add partitions to a transaction"
-        )
-        async for transaction in context.each(request.transactions, 10)
-    ]
+    refused: dict[int, Mapping[TopicPartition, ErrorCode]] = {}
+    running: dict[int, asyncio.Task[Mapping[TopicPartition, ErrorCode]]] = {}
+    async for number, transaction in context.each(enumerate(request.transactions), 10):
+        partitions = await _partitions(context, transaction)
+        errors = await _refused(services, context, partitions)
+        if errors:
+            refused[number] = errors
+        else:
+            handled = _handle_transaction(services, transaction, version, partitions)
+            running[number] = services.clock.spawn(handled, name="add partitions to a transaction")
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id, topic_results=await _results(context, await errors)
+                transactional_id=transaction.transactional_id,
+                topic_results=await _results(context, refused.get(number) or await running[number]),
             )
-            async for transaction, errors in context.each(zip(request.transactions, running, strict=True))
+            async for number, transaction in context.each(enumerate(request.transactions))
         ]
     )
 
 
 async def _handle_transaction(
-    services: Services, context: RequestContext, transaction: AddPartitionsToTxnTransaction
+    services: Services,
+    transaction: AddPartitionsToTxnTransaction,
+    version: int,
+    partitions: Sequence[TopicPartition],
 ) -> Mapping[TopicPartition, ErrorCode]:
-    version = context.api_version
-    partitions = [
-        TopicPartition(topic.name, index)
-        async for topic in context.each(transaction.topics)
-        async for index in context.each(topic.partitions)
-    ]
     is_from_producer = version < _FIRST_VERSION_FROM_BROKERS
-    refused = await _refused(services, context, partitions, is_from_producer=is_from_producer)
-    if refused:
-        return {
-            partition: refused.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED)
-            async for partition in context.each(partitions)
-        }
     coordinator = services.transaction_coordinator
     transaction_version = 2 if version >= _FIRST_VERSION_2 else 0
     producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
@@ -96,17 +96,31 @@ async def _handle_transaction(
     return dict.fromkeys(partitions, error)
 
 
+async def _partitions(context: RequestContext, transaction: AddPartitionsToTxnTransaction) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.name, index)
+        async for topic in context.each(transaction.topics)
+        async for index in context.each(topic.partitions)
+    ]
+
+
 async def _refused(
-    services: Services, context: RequestContext, partitions: Sequence[TopicPartition], *, is_from_producer: bool
-) -> dict[TopicPartition, ErrorCode]:
-    """The partitions that cannot be added, and why."""
+    services: Services, context: RequestContext, partitions: Sequence[TopicPartition]
+) -> Mapping[TopicPartition, ErrorCode]:
+    """The errors of a transaction with a partition that cannot be added, empty without one."""
+    is_from_producer = context.api_version < _FIRST_VERSION_FROM_BROKERS
     refused: dict[TopicPartition, ErrorCode] = {}
     async for one in context.each(partitions):
         if is_from_producer and one.topic in INTERNAL_TOPICS:
             refused[one] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif services.metadata.partition(one.topic, one.partition) is None:
             refused[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return refused
+    if not refused:
+        return {}
+    return {
+        partition: refused.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED)
+        async for partition in context.each(partitions)
+    }
 
 
 async def _results(

@@ -27,6 +27,9 @@ from ottla_broker.protocol.generated.alter_partition_reassignments import (
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.handler_api import RequestContext, Services
 
+MOST_REPLICAS = 1000
+"""Of a partition: no fleet has so many brokers."""
+
 _TOGETHER = 100
 """So many partitions are one change of the controller."""
 
@@ -43,8 +46,12 @@ async def handle(
         async for partition in context.each(topic.partitions)
     }
     try:
-        results: dict[TopicPartition, KafkaError | None] = {}
-        names = list(wanted)
+        results: dict[TopicPartition, KafkaError | None] = {
+            name: KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"More than {MOST_REPLICAS} replicas.")
+            async for name, replicas in context.each(wanted.items())
+            if replicas is not None and len(replicas) > MOST_REPLICAS
+        }
+        names = [name async for name in context.each(wanted) if name not in results]
         async for first in context.each(range(0, len(names) or 1, _TOGETHER), _TOGETHER):
             some = {name: wanted[name] for name in names[first : first + _TOGETHER]}
             results.update(

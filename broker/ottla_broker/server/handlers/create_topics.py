@@ -77,8 +77,9 @@ async def _create(
             charge=services.throttle.mutation_charge(context, is_strict=context.api_version >= _FIRST_STRICT_VERSION),
         )
     except KafkaError as error:
-        return [_refusal(new.name, error.code, error.message) for _, new in wanted]
-    return [_response(result, services.dynamic_config.config, request.validate_only) for result in results]
+        return [_refusal(new.name, error.code, error.message) async for _, new in context.each(wanted)]
+    config = services.dynamic_config.config
+    return [_response(result, config, request.validate_only) async for result in context.each(results, 5)]
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:

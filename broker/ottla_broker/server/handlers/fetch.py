@@ -55,6 +55,7 @@ from ottla_broker.protocol.primitives import chunk_length
 from ottla_broker.replication.fetch.fetch_values import FetchCapabilities, FetchParams, FetchResult
 from ottla_broker.server.handler_api import RequestContext, Respond, Services, Throttle
 from ottla_broker.server.handlers.shared.leader_hints import NodeHints, current_leader
+from ottla_broker.server.handlers.shared.long_fetches import without_missing
 
 logger = logging.getLogger("ottla.server")
 
@@ -72,6 +73,20 @@ _FIRST_VERSION_WITH_HINTS = 16
 _LAST_VERSION = 18
 
 _LENGTH_FIELD_BYTES = 4
+
+
+async def handle_long(
+    services: Services, context: RequestContext, request: FetchRequest, respond: Respond[FetchResponse]
+) -> None:
+    """A request of many partitions: those that are not here, or are named again, are answered in turns."""
+    missing = await without_missing(services, context, request)
+
+    def respond_with_missing(response: FetchResponse | None) -> None:
+        if response is not None:
+            response.responses += missing
+        respond(response)
+
+    handle(services, context, request, respond_with_missing)
 
 
 def handle(services: Services, context: RequestContext, request: FetchRequest, respond: Respond[FetchResponse]) -> None:

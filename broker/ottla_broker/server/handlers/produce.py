@@ -58,6 +58,7 @@ from ottla_broker.replication.partition import Partition
 from ottla_broker.replication.transaction_verification import not_in_transaction
 from ottla_broker.server.handler_api import RequestContext, Respond, Services
 from ottla_broker.server.handlers.shared.leader_hints import NodeHints, current_leader
+from ottla_broker.server.handlers.shared.produce_parts import handle_in_parts
 from ottla_broker.storage.log.append_checks import AppendInfo, PreparationNeeded
 from ottla_broker.storage.log.verification import (
     FROM_CLIENT,
@@ -169,6 +170,13 @@ def handle(
         # 0 and 1 wait for this broker's own disk alone: a write, or its failure, always ends that.
         manager.wheel.arm(delayed, max(0, request.timeout_ms) / 1000)
     delayed.one_done()
+
+
+async def handle_long(
+    services: Services, context: RequestContext, request: ProduceRequest, respond: Respond[ProduceResponse]
+) -> None:
+    """A request of many partitions: a few of them at once."""
+    await handle_in_parts(context, request, respond, partial(handle, services, context))
 
 
 class _WaitingBatch(NamedTuple):

@@ -17,6 +17,7 @@ from ottla_broker.protocol.generated import elect_leaders as el
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.handlers import elect_leaders
 from tests.broker.controller.fleet import WAIT_MS, AnswerLost, Fleet, ImpatientClock, fleet_of
+from tests.broker.server.contexts import handler_context
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ async def ask(controller, version, partitions, election_type=0, timeout_ms=WAIT_
     view = memoryview(frame)[4:]
     decoded = el.read_request(version, view, codec.read_request_header(view).body_offset)
     services = SimpleNamespace(controller=controller, metadata=SimpleNamespace(topics=topics or {}))
-    response = await elect_leaders.handle(services, SimpleNamespace(api_version=version), decoded)
+    response = await elect_leaders.handle(services, handler_context(api_version=version), decoded)
     frame = b"".join(bytes(chunk) for chunk in codec.frame_response(ApiKey.ELECT_LEADERS, version, 7, response))
     response = codec.read_response_frame(ApiKey.ELECT_LEADERS, version, memoryview(frame)[4:])[1]
     return {

@@ -62,7 +62,7 @@ class Broker:
     ) -> tuple[ErrorCode, str | None]:
         response = await incremental_alter_configs.handle(
             self.services,
-            None,  # type: ignore[arg-type]
+            handler_context(),
             incremental.IncrementalAlterConfigsRequest(
                 resources=[
                     incremental.AlterConfigsResource(
@@ -84,7 +84,7 @@ class Broker:
     async def replace(self, kind: int, name: str, **values: str) -> ErrorCode:
         response = await alter_configs.handle(
             self.services,
-            None,  # type: ignore[arg-type]
+            handler_context(),
             alter.AlterConfigsRequest(
                 resources=[
                     alter.AlterConfigsResource(
@@ -319,7 +319,7 @@ async def test_a_key_or_a_resource_named_twice_is_refused(brokers: tuple[Broker,
     resource = incremental.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=[])
     response = await incremental_alter_configs.handle(
         one.services,
-        None,  # type: ignore[arg-type]
+        handler_context(),
         incremental.IncrementalAlterConfigsRequest(resources=[resource, resource]),
     )
     assert [item.error_code for item in response.responses] == [42, 42]

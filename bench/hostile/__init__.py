@@ -1,0 +1,1 @@
+"""Requests of as many elements as fit, beside Apache Kafka: `python -m bench.hostile`."""

@@ -1,0 +1,98 @@
+"""What a hostile client does besides sending many elements: half frames, answers that it does not read, lookups in
+large batches, half HTTP requests. Each gives the sockets that stay open; nothing is measured here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+from bench.hostile.many_elements import TOPIC
+from bench.systems import ask
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.records.compression import Codec
+from ottla_broker.records.record import Record, build_batch
+
+_HALF_FRAMES = 16
+_ANNOUNCED_BYTES = 100 * 1024 * 1024
+_UNREAD_CONNECTIONS = 50
+_UNREAD_REQUESTS = 40
+_LOOKED_UP_RECORDS = 120_000
+_HALF_HTTP = 300
+_HOLD_S = 3.0
+
+Attack = Callable[[int, int], None]
+"""By the ports of the broker and of its HTTP endpoints."""
+
+
+@contextlib.contextmanager
+def _connections(port: int, count: int) -> Iterator[list[socket.socket]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30)) for _ in range(count)]
+
+
+def announced_lengths(port: int, http_port: int) -> None:
+    """16 connections announce 100 MiB and send 1 KB of it."""
+    with _connections(port, _HALF_FRAMES) as connections:
+        for connection in connections:
+            connection.sendall((_ANNOUNCED_BYTES - 1).to_bytes(4, "big") + bytes((0, 3, 0, 1)) + bytes(1020))
+        time.sleep(_HOLD_S)
+
+
+def unread_answers(port: int, http_port: int) -> None:
+    """50 connections ask for all configurations of the broker 40 times, and read nothing."""
+    configs = codec.module(ApiKey.DESCRIBE_CONFIGS)
+    broker = configs.DescribeConfigsResource(resource_type=4, resource_name="0", configuration_keys=None)
+    request = configs.DescribeConfigsRequest(resources=[broker], include_synonyms=True, include_documentation=True)
+    frame = _joined(ApiKey.DESCRIBE_CONFIGS, 3, request)
+    with _connections(port, _UNREAD_CONNECTIONS) as connections:
+        for connection in connections:
+            connection.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                for _ in range(_UNREAD_REQUESTS):
+                    connection.send(frame)
+        time.sleep(_HOLD_S)
+
+
+def lookups_in_compressed_batches(port: int, http_port: int) -> None:
+    """ListOffsets by a timestamp that ends in a compressed batch of 120 000 records, ten times."""
+    produce, offsets = codec.module(ApiKey.PRODUCE), codec.module(ApiKey.LIST_OFFSETS)
+    batch = build_batch([Record(at, 1_000 + at, None, b"") for at in range(_LOOKED_UP_RECORDS)], codec=Codec.GZIP)
+    data = produce.PartitionProduceData(index=0, records=memoryview(batch))
+    topic = produce.TopicProduceData(name=TOPIC, partition_data=[data])
+    wanted = offsets.ListOffsetsPartition(partition_index=0, timestamp=1_000 + _LOOKED_UP_RECORDS - 1)
+    lookup = offsets.ListOffsetsRequest(
+        replica_id=-1, topics=[offsets.ListOffsetsTopic(name=TOPIC, partitions=[wanted])]
+    )
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        ask(connection, ApiKey.PRODUCE, 8, produce.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic]))
+        for _ in range(10):
+            ask(connection, ApiKey.LIST_OFFSETS, 5, lookup)
+
+
+def half_http_requests(port: int, http_port: int) -> None:
+    """300 connections to /metrics that send half a request. Apache Kafka has no HTTP: nothing is done to it."""
+    if not http_port:
+        return
+    with contextlib.ExitStack() as stack:
+        for _ in range(_HALF_HTTP):
+            with contextlib.suppress(OSError):
+                connection = stack.enter_context(socket.create_connection(("127.0.0.1", http_port), timeout=5))
+                connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: ")
+        time.sleep(_HOLD_S)
+
+
+def _joined(api_key: ApiKey, version: int, request: object) -> bytes:
+    chunks = codec.frame_request(api_key, version, 1, "hostile", request)
+    return b"".join(bytes(chunk) for chunk in chunks)  # type: ignore[arg-type]  # no file ranges in a request
+
+
+ATTACKS: dict[str, Attack] = {
+    "16 announced lengths of 100 MiB": announced_lengths,
+    "2 000 unread answers to DescribeConfigs": unread_answers,
+    "10 lookups by time in a batch of 120 000 records": lookups_in_compressed_batches,
+    "300 half HTTP requests": half_http_requests,
+}
