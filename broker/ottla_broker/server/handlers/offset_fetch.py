@@ -204,7 +204,8 @@ async def _from_zookeeper(
     services: Services, context: RequestContext, group_id: str, partitions: Sequence[TopicPartition]
 ) -> list[FetchedOffset]:
     if not is_storable(group_id):
-        return [FetchedOffset(partition, None, ErrorCode.INVALID_GROUP_ID) for partition in partitions]
+        error = ErrorCode.INVALID_GROUP_ID
+        return [FetchedOffset(partition, None, error) async for partition in context.each(partitions)]
     found = []
     async for partition in context.each(partitions):
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
