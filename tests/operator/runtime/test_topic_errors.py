@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ottla_operator.api.objects import EVENT, KAFKA_TOPIC, Obj, name_of
+from ottla_operator.api.objects import EVENT, KAFKA_TOPIC, NAMESPACE, Obj, ResourceKind, name_of
 from ottla_operator.effects.ports import ApiError
 from ottla_operator.runtime import topic_task
 from ottla_operator.runtime.topic_queue import REQUEUE_S, SETTLES
@@ -125,8 +125,12 @@ async def test_a_namespace_that_cannot_be_read_delays_deletions_only(
     topics.apply(document("old"))
     await topics.settle()
 
-    async def failing(*_: Any) -> Obj | None:
-        raise ApiError(500, "InternalError", "etcd")
+    get = topics.fleet.kubernetes.get
+
+    async def failing(kind: ResourceKind, namespace: str, name: str) -> Obj | None:
+        if kind == NAMESPACE:
+            raise ApiError(500, "InternalError", "etcd")
+        return await get(kind, namespace, name)
 
     monkeypatch.setattr(topics.fleet.kubernetes, "get", failing)
     topics.fleet.kubernetes.remove(KAFKA_TOPIC, "old")
