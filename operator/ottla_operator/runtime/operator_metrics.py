@@ -80,8 +80,10 @@ class OperatorMetrics:
 
         def families() -> Iterator[SourceFamily]:
             yield _family(names.LEASE_HELD, [({}, float(is_lease_held()))])
-            found = [({"kind": kind, "namespace": place, "reason": why}, 1.0) for kind, place, why in lacking()]
-            yield _family(names.LACKING, found)
+            yield _family(
+                names.LACKING,
+                [({"kind": kind, "namespace": place, "reason": why}, 1.0) for kind, place, why in lacking()],
+            )
             yield _family(names.STUCK_TASKS, [({}, float(stuck_tasks()))])
             yield _family(
                 names.TOPIC_QUEUE,

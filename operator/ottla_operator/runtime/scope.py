@@ -41,7 +41,8 @@ async def leave_dropped_namespaces(
         return 0
     released = 0
     if before is not None and served:
-        kept, places = set(served), (None,) if before == ALL else tuple(set(before.split(",")) - set(served))
+        kept = set(served)
+        places: tuple[str | None, ...] = (None,) if before == ALL else tuple(set(before.split(",")) - kept)
         for place in sorted(places, key=str):
             for topic in await api.list(KAFKA_TOPIC, place, ""):
                 released += 0 if namespace_of(topic) in kept else await release_topic(api, topic)
