@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 
 from ottla_operator.api.times import seconds_between
 from ottla_operator.rebalancer.model import LogDirMove, PartitionId, Plan, Reassignment
-from ottla_operator.rebalancer.pace import REQUEUE_S, SOON_S, chosen, look_after_s
+from ottla_operator.rebalancer.pace import REQUEUE_S, SMALL_BYTES, SOON_S, chosen, look_after_s
 from ottla_operator.rebalancer.rebalance_status import BatchMember, Rebalance, Step, Throttled
 
 Mode = str
@@ -176,7 +176,7 @@ def _plan(
     if under_way:
         others = ", ".join(f"{topic}-{index}" for topic, index in sorted(under_way)[:REASONS_SHOWN])
         return RebalanceDecision(replace(shown, reason=f"others reassign {others}"), requeue_after_s=REQUEUE_S)
-    batch = _batch(moves, dir_moves, facts.most_per_batch)
+    batch = _batch(moves, dir_moves, facts, has_fresh_sizes=recorded is not None)
     topics = {member.topic for member in batch if not member.log_dir and member.added}
     throttled = current.throttled
     if facts.bytes_per_second and (topics or any(member.log_dir for member in batch)):
@@ -198,10 +198,21 @@ def _wait_for_window(current: Rebalance, shown: Rebalance, facts: RebalanceFacts
     return RebalanceDecision(shown)
 
 
-def _batch(moves: list[Reassignment], dir_moves: list[LogDirMove], most: int) -> tuple[BatchMember, ...]:
-    """The first of the plan; those that copy data and those that do not are in batches of their own. Of partitions that
-    copy next to nothing there are more in a batch."""
-    copying = chosen([one for one in moves if one.added], lambda one: one.bytes_to_copy, most)
+def _batch(
+    moves: list[Reassignment], dir_moves: list[LogDirMove], facts: RebalanceFacts, *, has_fresh_sizes: bool
+) -> tuple[BatchMember, ...]:
+    """The first of the plan; those that copy data and those that do not are in batches of their own.
+
+    Of partitions that copy next to nothing there are more in a batch, once sizes have been read for this rebalance. What
+    is not known to be small counts as large.
+    """
+    most = facts.most_per_batch
+
+    def to_copy(one: Reassignment) -> int:
+        is_known = any((broker, *one.id) in facts.stored_bytes for broker in one.before)
+        return one.bytes_to_copy if is_known and has_fresh_sizes else SMALL_BYTES + 1
+
+    copying = chosen([one for one in moves if one.added], to_copy, most)
     if not copying and moves:
         copying = moves[:ORDERS_PER_BATCH]
     if copying:
@@ -219,7 +230,7 @@ def _batch(moves: list[Reassignment], dir_moves: list[LogDirMove], most: int) ->
         )
     return tuple(
         BatchMember(one.topic, one.index, broker=one.broker, log_dir=one.after, bytes_to_go=one.size_bytes)
-        for one in chosen(dir_moves, lambda one: one.size_bytes, most)
+        for one in chosen(dir_moves, lambda one: one.size_bytes if has_fresh_sizes else SMALL_BYTES + 1, most)
     )
 
 

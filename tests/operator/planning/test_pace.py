@@ -97,6 +97,7 @@ def test_a_thousand_partitions_are_reassigned_batch_after_batch(size_bytes: int,
             obstacle="",
             now="2026-01-01T00:00:00Z",
             members=(0, 1, 2),
+            stored_bytes={(0, *one.id): size_bytes for one in to_go},
         )
         under_way.clear()
         decided = decide(recorded, facts)

@@ -21,12 +21,17 @@ from tests.operator.kubernetes import node
 PARTITIONS = [("t", index, tuple((index + n) % 4 for n in range(3))) for index in range(12)]
 
 
+LARGE = 2 << 20
+"""Bytes of a replica that maxPartitionsPerBatch counts one by one."""
+
+
 async def _fleet(brokers: int, partitions: list[tuple[str, int, tuple[int, ...]]], **rebalance: Any) -> Fleet:
     document = copy.deepcopy(CLUSTER)
     document["spec"]["brokers"]["replicas"] = brokers
     if rebalance:
         document["spec"]["rebalance"] = rebalance
     fleet = Fleet(document)
+    fleet.kafka.sizes = {"t": LARGE}
     for number in range(4, 7):
         fleet.kubernetes.put(node(f"n{number}", f"zone-{'abc'[number - 4]}"))
     await fleet.converge()
