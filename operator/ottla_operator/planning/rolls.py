@@ -303,8 +303,8 @@ def _rolled(
         command = (
             f"kubectl annotate kafkacluster {snapshot.cluster.name} {names.APPROVE_ROLL}={roll.awaits} --overwrite"
         )
-        wrong = wrong_approval(snapshot.resource, roll.awaits)
-        text = f"{roll.role} {plan}; approve with {command}{f'; {wrong}' if wrong else ''}"
+        other = wrong_approval(snapshot.resource, roll.awaits)
+        text = f"{roll.role} {plan}; approve with {command}{f'; {other}' if other else ''}"
         return condition_false(ROLLED, "AwaitingApproval", text)
     if roll.waiting is not None:
         plan = "; ".join(f"{one.id}: {', '.join(one.reasons)}" for one in roll.plan[:BLOCKERS_SHOWN])

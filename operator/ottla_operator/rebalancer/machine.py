@@ -203,8 +203,8 @@ def _batch(
 ) -> tuple[BatchMember, ...]:
     """The first of the plan; those that copy data and those that do not are in batches of their own.
 
-    Of partitions that copy next to nothing there are more in a batch, once sizes have been read for this rebalance. What
-    is not known to be small counts as large.
+    Of partitions that copy next to nothing there are more in a batch, once sizes have been read for this rebalance.
+    What is not known to be small counts as large.
     """
     most = facts.most_per_batch
 
