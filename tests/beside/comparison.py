@@ -49,6 +49,7 @@ UNLIKE = {
     "port": "theirs",
     "node_endpoints": "theirs",
     "log_dir": "theirs",
+    "usable_bytes": "of the moment",
     "aborted_transactions": "null and empty mean the same",
     "transaction_start_time_ms": "time",
     "log_append_time_ms": "of a batch that it has already, Apache Kafka tells the largest timestamp",
