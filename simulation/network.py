@@ -8,6 +8,9 @@ copied at that time, not at `send`, so that a buffer that changes too early is n
 Faults: `break_connection` (both ends get an error), `cut` and `mend` (bytes of one direction wait, connects time out),
 `partition` and `heal` (both directions, all traffic), `slow` (extra delay of a host). The end of a process closes its
 connections as the kernel does; after a power loss nothing is sent for a while.
+
+Frames are counted against `ReceiveLimits` with the production's `ReceiveMemory`: a connection that has no memory leaves
+its bytes in the kernel.
 """
 
 from __future__ import annotations
@@ -15,12 +18,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import struct
+import weakref
 import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ottla_broker.ports.network import Chunk, Connection, ConnectionHandler, HandlerFactory
+from ottla_broker.adapters.buffers import SMALLEST_BYTES, size_of
+from ottla_broker.adapters.receive_memory import ReceiveMemory
+from ottla_broker.ports.network import Chunk, Connection, ConnectionHandler, HandlerFactory, ReceiveLimits
 from simulation.world import Machine, SimulatedProcess, World
 
 WINDOW_BYTES = 1 << 20
@@ -147,12 +153,21 @@ class Fabric:
 class SimulatedListener:
     """A bound port."""
 
-    def __init__(self, network: SimulatedNetwork, host: str, port: int, factory: HandlerFactory, limit: int) -> None:
+    def __init__(
+        self,
+        network: SimulatedNetwork,
+        host: str,
+        port: int,
+        factory: HandlerFactory,
+        limit: int,
+        limits: ReceiveLimits | None,
+    ) -> None:
         self.network = network
         self.host = host
         self.port = port
         self.factory = factory
         self.max_frame_bytes = limit
+        self.limits = limits
         self.is_open = True
         self.is_paused = False
         self.waiting: list[SimulatedConnection] = []
@@ -233,11 +248,66 @@ class _Pipe:
             target.take(data)
 
 
+class _Lease:
+    """Receive memory that somebody keeps."""
+
+    __slots__ = ("__weakref__", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+class _Frame(bytearray):
+    """The bytes of one frame, which keep the memory that they were received into."""
+
+    __slots__ = ("lease",)
+
+    lease: _Lease
+
+
+class _Leases:
+    """The `Buffers` of a `ReceiveMemory`: counts what is alive."""
+
+    def __init__(self) -> None:
+        self.in_use_bytes = 0
+
+    @property
+    def total_bytes(self) -> int:
+        return self.in_use_bytes
+
+    def take(self, at_least_bytes: int) -> _Lease:
+        size = size_of(at_least_bytes)
+        self.in_use_bytes += size
+        lease = _Lease(size)
+        weakref.finalize(lease, self._give_back, size).atexit = False
+        return lease
+
+    def take_within(self, at_least_bytes: int, limit_bytes: int) -> _Lease | None:
+        return self.take(at_least_bytes) if self.in_use_bytes + size_of(at_least_bytes) <= limit_bytes else None
+
+    def count(self) -> int:
+        return self.in_use_bytes
+
+    def measure(self) -> int:
+        return self.in_use_bytes
+
+    def drop_unused(self) -> int:
+        return 0
+
+    def _give_back(self, size: int) -> None:
+        self.in_use_bytes -= size
+
+
 class SimulatedConnection:
     """One end of a connection. See `ottla_broker.ports.network.Connection`."""
 
     def __init__(
-        self, network: SimulatedNetwork, local: tuple[str, int], peer: tuple[str, int], max_frame_bytes: int
+        self,
+        network: SimulatedNetwork,
+        local: tuple[str, int],
+        peer: tuple[str, int],
+        max_frame_bytes: int,
+        limits: ReceiveLimits | None = None,
     ) -> None:
         self.network = network
         self.id = network.fabric.new_id()
@@ -259,6 +329,10 @@ class SimulatedConnection:
         self._kernel_end: str | None = None
         self._buffer = bytearray()
         self._is_parsing = False
+        self._limits = limits
+        self._lease = network.memory.join(self) if limits is not None else None
+        """Of what the buffer may hold; None: it is not limited."""
+        self._delivered = 0
 
     # -- the port ---------------------------------------------------------------------------------------------------
 
@@ -388,13 +462,17 @@ class SimulatedConnection:
         buffer = self._buffer
         kernel = self._kernel
         while True:
+            if kernel and not self._has_memory():
+                return
             if not buffer and len(kernel) == 1 and _is_one_frame(kernel[0], self._max_frame_bytes):
                 # As most segments are. A copy of its own, as below.
                 data = kernel.popleft()
                 self.incoming.held_bytes -= len(data)
                 self.other._schedule_transmit()
                 self.network.fabric.world.counters.messages += 1
-                handler.on_frame(memoryview(bytearray(memoryview(data)[4:])))
+                frame = memoryview(self._frame(memoryview(data)[4:]))
+                self._leave_memory()
+                handler.on_frame(frame)
             else:
                 if kernel:
                     for data in kernel:
@@ -430,14 +508,78 @@ class SimulatedConnection:
                 if len(buffer) - position - 4 < length:
                     break
                 # A copy of its own for every frame: who keeps a slice keeps it valid, and may patch it in place.
-                frame = memoryview(buffer[position + 4 : position + 4 + length])
+                frame = memoryview(self._frame(buffer[position + 4 : position + 4 + length]))
                 position += 4 + length
                 self.network.fabric.world.counters.messages += 1
                 handler.on_frame(frame)
         finally:
             if position:
                 del buffer[:position]
+                self._leave_memory()
         return True
+
+    def _frame(self, data: bytearray | memoryview) -> bytearray:
+        if self._lease is None:
+            return bytearray(data) if isinstance(data, memoryview) else data
+        frame = _Frame(data)
+        frame.lease = self._lease
+        self._delivered += 1
+        return frame
+
+    def _has_memory(self) -> bool:
+        """Whether what the kernel holds may be taken."""
+        lease = self._lease
+        if lease is None:
+            return True
+        held = len(self._buffer) + sum(map(len, self._kernel))
+        if held <= lease.size:
+            self.network.memory.wait_no_more(self)
+            return True
+        taken = self.network.memory.take(self, held, max(held, self._needed))
+        if taken is not None:
+            self._lease = taken
+        return taken is not None
+
+    def _leave_memory(self) -> None:
+        """Leaves what was taken to the frames."""
+        if self._lease is not None and self._lease.size > SMALLEST_BYTES:
+            self._lease = self.network.memory.first_buffer()
+
+    # -- the Receiver of `receive_memory` ---------------------------------------------------------------------------
+
+    @property
+    def share(self) -> float:
+        start = self._first_bytes
+        if self._limits is None or len(start) < 4:
+            return 1.0
+        return self._limits.share(memoryview(start)[4:], int.from_bytes(start[:4], "big"))
+
+    @property
+    def _first_bytes(self) -> bytes:
+        return bytes(self._buffer[:64]) or (self._kernel[0][:64] if self._kernel else b"")
+
+    @property
+    def _needed(self) -> int:
+        """For all of the frame in progress."""
+        return 4 + int.from_bytes(self._first_bytes[:4], "big")
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        return self._delivered, 0 if self._is_paused else len(self._buffer)
+
+    def receive_on(self) -> None:
+        if self._is_paused or self._closed_reason is not None:
+            self.network.memory.wait_no_more(self)
+        else:
+            self._read()
+
+    def shrink(self) -> None:
+        if self._lease is not None and not self._buffer:
+            self._lease = self.network.memory.first_buffer()
+
+    def refuse_frame(self, reason: str) -> None:
+        self._end(reason)
+        self.outgoing.push(None)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -451,6 +593,10 @@ class SimulatedConnection:
         self._queue.clear()
         self._unsent = 0
         self._kernel.clear()
+        self._buffer = bytearray()
+        if self._lease is not None:
+            self._lease = None
+            self.network.memory.forget(self)
         self.network.fabric.endpoints.pop(self.id, None)
         self.network._connections.pop(self.id, None)
         self.network.call_soon(self._tell_closed)
@@ -488,6 +634,10 @@ class SimulatedNetwork:
         self.host = machine.host
         self.process = process
         self.context: contextvars.Context = process.context if process is not None else fabric.world.context
+        loop, context = fabric.world.loop, self.context
+        self.memory: ReceiveMemory[_Lease] = ReceiveMemory(
+            _Leases(), loop.time, lambda delay_s, callback: loop.call_later(delay_s, callback, context=context)
+        )
         self._listeners: list[SimulatedListener] = []
         self._connections: dict[int, SimulatedConnection] = {}
         if process is not None:
@@ -496,15 +646,28 @@ class SimulatedNetwork:
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.fabric.world.loop.call_soon(callback, context=self.context)
 
+    @property
+    def received_bytes(self) -> int:
+        return self.memory.used_bytes
+
     async def listen(
-        self, host: str, port: int, factory: HandlerFactory, *, max_frame_bytes: int, is_privileged: bool = False
+        self,
+        host: str,
+        port: int,
+        factory: HandlerFactory,
+        *,
+        max_frame_bytes: int,
+        is_privileged: bool = False,
+        limits: ReceiveLimits | None = None,
     ) -> SimulatedListener:
         if host not in _LOCAL_HOSTS and host != self.host:
             raise OSError(99, f"cannot bind {host}:{port}: not an address of this host")
         port = port or self.fabric.new_port()
         if (self.host, port) in self.fabric.listeners:
             raise OSError(98, f"cannot bind {host}:{port}: address already in use")
-        listener = SimulatedListener(self, self.host, port, factory, max_frame_bytes)
+        if limits is not None:
+            self.memory.limit(limits, max_frame_bytes)
+        listener = SimulatedListener(self, self.host, port, factory, max_frame_bytes, limits)
         self.fabric.listeners[(self.host, port)] = listener
         self._listeners.append(listener)
         return listener
@@ -550,7 +713,7 @@ class SimulatedNetwork:
             return
         local, peer = (self.host, fabric.new_port()), (host, port)
         client = SimulatedConnection(self, local, peer, limit)
-        server = SimulatedConnection(listener.network, peer, local, listener.max_frame_bytes)
+        server = SimulatedConnection(listener.network, peer, local, listener.max_frame_bytes, listener.limits)
         client.other, server.other = server, client
         client.incoming = server.outgoing = _Pipe(server, client)
         server.incoming = client.outgoing = _Pipe(client, server)

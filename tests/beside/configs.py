@@ -27,6 +27,8 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _INT_MAX, _LONG_MAX = 2147483647, 9223372036854775807
 SINCE_3_9 = ("cordoned.log.dirs", "transaction.two.phase.commit.enable")
 """Keys of later releases that are served here too."""
+OWN_DEFAULTS = ("queued.max.request.bytes",)
+"""Apache Kafka's default is no limit, because its heap is one; ours is a part of the memory (decision 120)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
+from functools import partial
 from typing import Any
 
 import pytest
 
-from ottla_broker.ports.network import Connection, Network
+from ottla_broker.ports.network import Connection, Network, ReceiveLimits
 
 
 class Recorder:
@@ -67,6 +68,51 @@ class BytesRange:
 
     def release(self) -> None:
         self.released += 1
+
+
+LARGEST = 1 << 20
+
+
+def limits(limit_bytes: int = 2 << 20, longest_s: float = 60.0) -> ReceiveLimits:
+    """Frames that begin with "!" may use all of it, others three quarters."""
+    return ReceiveLimits(
+        "queued.max.request.bytes",
+        limit_bytes,
+        0.75,
+        lambda start, length: 1.0 if bytes(start[:1]) == b"!" else 0.75,
+        longest_s,
+    )
+
+
+class Watch:
+    """Looks at `received_bytes` in each turn of the loop."""
+
+    def __init__(self, network: Network) -> None:
+        self.highest = 0
+        self._network = network
+        self._looked = asyncio.Event()
+        self._task = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        while True:
+            self.highest = max(self.highest, self._network.received_bytes)
+            self._looked.set()
+            await asyncio.sleep(0.001)
+
+    async def reached(self, size: int) -> None:
+        """So much is held."""
+        async with asyncio.timeout(60):
+            while self.highest < size:
+                self._looked.clear()
+                await self._looked.wait()
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+
+def _take(recorder: Recorder, frame: memoryview) -> None:
+    recorder.frames.append(bytes(frame))
+    recorder.changed.set()
 
 
 class NetworkContract:
@@ -238,6 +284,115 @@ class NetworkContract:
         await client.until(lambda c: len(c.frames) == len(payloads))
         assert client.frames == payloads
         assert server.frames == payloads
+
+    async def several(self, network: Network, count: int, given: ReceiveLimits) -> list[tuple[Recorder, Recorder]]:
+        """Clients of one listener with limits, and the server's sides of their connections."""
+        accepted: asyncio.Queue[Recorder] = asyncio.Queue()
+
+        def serve(connection: Connection) -> Recorder:
+            accepted.put_nowait(Recorder(connection))
+            return accepted._queue[-1]  # type: ignore[attr-defined,no-any-return]
+
+        listener = await network.listen(self.host, 0, serve, max_frame_bytes=LARGEST, limits=given)
+        found = []
+        for _ in range(count):
+            clients: list[Recorder] = []
+
+            def called(connection: Connection, clients: list[Recorder] = clients) -> Recorder:
+                clients.append(Recorder(connection))
+                return clients[0]
+
+            await network.connect(self.host, listener.port, called, timeout_s=60, max_frame_bytes=LARGEST)
+            found.append((clients[0], await accepted.get()))
+        return found
+
+    async def test_a_length_that_is_announced_costs_no_memory(self, network: Network) -> None:
+        """Six bytes each: more than the memory would be reserved."""
+        announced = await self.several(network, 20, limits())
+        for client, _ in announced:
+            client.connection.send([struct.pack(">i", LARGEST) + b"ab"])
+        client, server = (await self.several(network, 1, limits()))[0]
+        for number in range(5):
+            client.connection.send([framed(b"x" * 300_000)])
+            await server.until(lambda s, count=number + 1: len(s.frames) == count)
+            server.kept.clear()
+        assert network.received_bytes < LARGEST
+        assert all(one.reason is None and not one.frames for _, one in announced)
+
+    async def test_frames_in_progress_hold_as_much_as_is_allowed_and_are_all_served_in_the_end(
+        self, network: Network
+    ) -> None:
+        """Twenty half frames are five times the memory; without one that goes on all would wait for each other."""
+        pairs = await self.several(network, 20, limits())
+        watch = Watch(network)
+        body = os.urandom(LARGEST)
+        for client, server in pairs:
+            server.on_frame = partial(_take, server)  # type: ignore[method-assign]
+            client.connection.send([struct.pack(">i", LARGEST), body[: LARGEST // 2]])
+        await watch.reached(LARGEST)
+        for client, _ in pairs:
+            client.connection.send([body[LARGEST // 2 :]])
+        for _, server in pairs:
+            await server.until(lambda s: s.frames == [body])
+        watch.stop()
+        assert watch.highest <= limits().limit_bytes + 2 * LARGEST
+
+    async def test_frames_that_somebody_keeps_count_until_they_are_dropped(self, network: Network) -> None:
+        pairs = await self.several(network, 12, limits())
+        for client, _ in pairs:
+            client.connection.send([framed(b"k" * 400_000)])
+        served = [server for _, server in pairs]
+        watch = Watch(network)
+        await watch.reached(limits().limit_bytes // 2)
+        watch.stop()
+        assert network.received_bytes <= limits().limit_bytes + 2 * LARGEST
+        for one in served:
+            one.on_frame = partial(_take, one)  # type: ignore[method-assign]
+            one.kept.clear()
+        for one in served:
+            await one.until(lambda s: len(s.frames) == 1)
+
+    async def test_small_frames_and_those_of_a_larger_share_are_served_while_others_hold_the_memory(
+        self, network: Network
+    ) -> None:
+        holders = await self.several(network, 8, limits(longest_s=3600))
+        for client, _ in holders:
+            client.connection.send([struct.pack(">i", LARGEST), b"x" * (LARGEST - 10)])
+        watch = Watch(network)
+        await watch.reached(limits().limit_bytes)
+        watch.stop()
+        (small, at_small), (urgent, at_urgent) = await self.several(network, 2, limits())
+        for number in range(1, 50):
+            small.connection.send([framed(b"s" * 1000)])
+            urgent.connection.send([framed(b"!" * 3000)])
+            await at_small.until(lambda s, count=number: len(s.frames) == count)
+            await at_urgent.until(lambda s, count=number: len(s.frames) == count)
+            at_small.kept.clear()
+            at_urgent.kept.clear()
+
+    async def test_a_frame_that_does_not_come_is_closed_while_others_wait_for_its_memory(
+        self, network: Network
+    ) -> None:
+        pairs = await self.several(network, 30, limits(longest_s=0.5))
+        for client, _ in pairs:
+            client.connection.send([struct.pack(">i", LARGEST), b"x" * (LARGEST - 10)])
+        client, server = (await self.several(network, 1, limits(longest_s=0.5)))[0]
+        client.connection.send([framed(b"y" * 900_000)])
+        await server.until(lambda s: len(s.frames) == 1)
+        ends = [asyncio.ensure_future(one.until(lambda s: s.reason is not None)) for _, one in pairs]
+        _, pending = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for one in pending:
+            one.cancel()
+        reasons = [one.reason for _, one in pairs if one.reason is not None]
+        assert all("queued.max.request.bytes=2097152" in reason for reason in reasons)
+
+    async def test_a_frame_that_comes_slowly_is_taken_while_nobody_waits(self, network: Network) -> None:
+        client, server = (await self.several(network, 1, limits(longest_s=0.1)))[0]
+        client.connection.send([struct.pack(">i", LARGEST), b"x" * (LARGEST - 10)])
+        await asyncio.sleep(2.5)
+        client.connection.send([b"x" * 10])
+        await server.until(lambda s: len(s.frames) == 1)
+        assert server.frames == [b"x" * LARGEST]
 
     async def test_connecting_to_a_closed_port_is_an_os_error(self, network: Network) -> None:
         listener = await network.listen(self.host, 0, Recorder, max_frame_bytes=1000)

@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 from ottla_broker.adapters.buffers import BufferPool
 from ottla_broker.adapters.descriptors import is_for_clients
+from ottla_broker.adapters.receive_memory import ReceiveMemory
 from ottla_broker.adapters.socket_connection import SocketConnection, reason_of
-from ottla_broker.ports.network import Connection, HandlerFactory
+from ottla_broker.ports.network import Connection, HandlerFactory, ReceiveLimits
 
 _ACCEPT_PAUSE_S = 0.1
 _NOTICE_S = 10.0
@@ -134,7 +135,9 @@ class SocketNetwork:
         backlog: int = 50,
     ) -> None:
         self._loop = loop or asyncio.get_running_loop()
-        self._pool = BufferPool(_POOL_BYTES)
+        self._of_clients = ReceiveMemory(BufferPool(_POOL_BYTES), self._loop.time, self._loop.call_later)
+        self._own = ReceiveMemory(BufferPool(_POOL_BYTES), self._loop.time, self._loop.call_later)
+        """Of the connections that this broker opens."""
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
         self._backlog = backlog
@@ -142,7 +145,14 @@ class SocketNetwork:
         self._listeners: dict[SocketListener, None] = {}
 
     async def listen(
-        self, host: str, port: int, factory: HandlerFactory, *, max_frame_bytes: int, is_privileged: bool = False
+        self,
+        host: str,
+        port: int,
+        factory: HandlerFactory,
+        *,
+        max_frame_bytes: int,
+        is_privileged: bool = False,
+        limits: ReceiveLimits | None = None,
     ) -> SocketListener:
         infos = await self._loop.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE if not host else 0
@@ -159,15 +169,21 @@ class SocketNetwork:
         except OSError as error:
             sock.close()
             raise OSError(error.errno, f"cannot listen on {host or '*'}:{port}: {reason_of(error)}") from error
+        if limits is not None:
+            self._of_clients.limit(limits, max_frame_bytes)
         listener = SocketListener(
             sock,
             is_privileged,
             loop=self._loop,
-            on_accept=lambda accepted: self._add(accepted, factory, max_frame_bytes),
+            on_accept=lambda accepted: self._add(accepted, factory, max_frame_bytes, self._of_clients, limits),
             on_close=lambda closed: self._listeners.pop(closed, None),
         )
         self._listeners[listener] = None
         return listener
+
+    @property
+    def received_bytes(self) -> int:
+        return self._of_clients.used_bytes
 
     async def resolve(self, host: str) -> list[str]:
         return await self._addresses(host)
@@ -209,10 +225,17 @@ class SocketNetwork:
                 except BaseException:
                     sock.close()
                     raise
-                return self._add(sock, factory, max_frame_bytes)
+                return self._add(sock, factory, max_frame_bytes, self._own)
             raise failure
 
-    def _add(self, sock: socket.socket, factory: HandlerFactory, max_frame_bytes: int) -> SocketConnection:
+    def _add(
+        self,
+        sock: socket.socket,
+        factory: HandlerFactory,
+        max_frame_bytes: int,
+        memory: ReceiveMemory[bytearray],
+        limits: ReceiveLimits | None = None,
+    ) -> SocketConnection:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -223,7 +246,8 @@ class SocketNetwork:
             factory,
             max_frame_bytes,
             loop=self._loop,
-            pool=self._pool,
+            memory=memory,
+            share=None if limits is None else limits.share,
             on_end=lambda ended: self._connections.pop(ended, None),
         )
         self._connections[connection] = None

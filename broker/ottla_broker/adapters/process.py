@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from ottla_broker.adapters import descriptors
+from ottla_broker.adapters import descriptors, memory
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.adapters.divided_workers import DividedWorkers
@@ -108,6 +108,7 @@ def make_ports(config: BrokerConfig, coordination: Coordination, *, brokers: int
         coordination=coordination,
         workers=DividedWorkers(JOBS, PROMPT_JOBS, max_processes=_worker_processes(config)),
         open_files=None if open_files is None else open_files // brokers,
+        memory_bytes=memory.limit() // brokers,
     )
 
 

@@ -1,8 +1,9 @@
 """One connection of the Network port, on a non-blocking socket that the loop's readiness callbacks read and write.
 
 Receiving: bytes are read into a pooled buffer (`buffers.py`) and complete frames are slices of it; only the incomplete
-frame at the end of a full buffer is copied. Sending: everything that is queued in one turn of the loop is sent in one
-system call; file ranges are sent with sendfile, from the page cache.
+frame at the end of a full buffer is copied. A buffer grows with the bytes that came, not with the length that was
+announced, and while there is no memory for it the socket is not read (`receive_memory.py`). Sending: everything that is
+queued in one turn of the loop is sent in one system call; file ranges are sent with sendfile, from the page cache.
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from ottla_broker.adapters.buffers import SMALLEST_BYTES, BufferPool
+from ottla_broker.adapters.buffers import SMALLEST_BYTES, is_unshared
+from ottla_broker.adapters.receive_memory import ReceiveMemory
 from ottla_broker.ports.network import Chunk, ConnectionHandler, HandlerFactory
 
 _LENGTH = struct.Struct(">i")
 _LARGEST_IDLE_BUFFER = 256 * 1024
+_GROWTH = 8
+"""A buffer is at most so many times what came of its frame, or as large as a frame that came whole before."""
+_LARGEST_KNOWN_FRAME = 2 * 1024 * 1024
 _MAX_SENDMSG_CHUNKS = 64
+_NOTHING = memoryview(b"")
 _SENDFILE_BYTES = 4 * 1024 * 1024
 
 
@@ -30,6 +36,7 @@ class SocketConnection:
     __slots__ = (
         "_buffer",
         "_closing",
+        "_delivered",
         "_end",
         "_fd",
         "_flush_is_scheduled",
@@ -37,14 +44,17 @@ class SocketConnection:
         "_is_closed",
         "_is_delivering",
         "_is_reading",
+        "_is_waiting",
         "_is_writing",
+        "_largest_frame",
         "_loop",
         "_max_frame_bytes",
+        "_memory",
         "_on_end",
         "_paused",
-        "_pool",
         "_queue",
         "_room_hint",
+        "_share",
         "_socket",
         "_start",
         "_unsent",
@@ -60,22 +70,30 @@ class SocketConnection:
         max_frame_bytes: int,
         *,
         loop: asyncio.AbstractEventLoop,
-        pool: BufferPool,
+        memory: ReceiveMemory[bytearray],
+        share: Callable[[memoryview, int], float] | None = None,
         on_end: Callable[[SocketConnection], object],
     ) -> None:
         self._loop = loop
-        self._pool = pool
+        self._memory = memory
+        self._share = share
         self._on_end = on_end
         self._socket = sock
         self._fd = sock.fileno()
         self._max_frame_bytes = max_frame_bytes
         self.peer: tuple[str, int] = sock.getpeername()[:2]
         self.local: tuple[str, int] = sock.getsockname()[:2]
-        self._buffer = self._pool.take(SMALLEST_BYTES)
+        self._buffer = memory.join(self)
         self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
         self._room_hint = SMALLEST_BYTES
+        self._largest_frame = 0
+        """Of those that came whole, up to `_LARGEST_KNOWN_FRAME`."""
+        self._delivered = 0
+        """How often frames were delivered."""
+        self._is_waiting = False
+        """For memory: the socket is not read."""
         self._paused = False
         self._closing = False
         self._is_closed = False
@@ -107,14 +125,14 @@ class SocketConnection:
         if not self._paused or self._is_closed or self._closing:
             return
         self._paused = False
-        if self._end - self._start >= 4:
+        if self._end - self._start >= 4 or self._end == len(self._buffer):
             # Received frames come first, in another turn of the loop: resume may be called from on_frame.
             self._loop.call_soon(self._deliver_and_watch)
         else:
             self._watch_reads()
 
     def _watch_reads(self) -> None:
-        if not self._is_reading and not self._is_closed:
+        if not self._is_reading and not self._is_closed and not self._is_waiting:
             self._is_reading = True
             self._loop.add_reader(self._fd, self._on_readable)
 
@@ -126,7 +144,7 @@ class SocketConnection:
             self._watch_reads()
 
     def _on_readable(self) -> None:
-        if self._paused or self._end == len(self._buffer):
+        if self._paused or self._is_waiting or self._end == len(self._buffer):
             # Full: it was paused within the buffer, and `_deliver_and_watch` makes room and watches again.
             self._is_reading = False
             self._loop.remove_reader(self._fd)
@@ -148,6 +166,7 @@ class SocketConnection:
     def _deliver(self) -> None:
         self._is_delivering = True
         needed = 4
+        first = self._start
         while True:
             start = self._start
             available = self._end - start
@@ -162,29 +181,99 @@ class SocketConnection:
             if available < needed:
                 break
             self._start = start + needed
+            if needed > self._largest_frame:
+                self._largest_frame = min(needed, _LARGEST_KNOWN_FRAME)
             self._handler.on_frame(self._view[start + 4 : start + needed])
             if self._paused or self._is_closed:
                 break
         self._is_delivering = False
+        if self._start != first:
+            self._delivered += 1
         if not self._is_closed:
             self._make_room(needed)
 
     def _make_room(self, needed: int) -> None:
-        """Ensures that the frame in progress fits into the buffer and that there is room to receive."""
+        """Ensures that there is room to receive, or waits for memory.
+
+        A frame in progress has room for all of it where as much came before (`_GROWTH`), else for a part.
+        """
         capacity = len(self._buffer)
         pending = self._end - self._start
         if self._end == capacity and self._room_hint < _LARGEST_IDLE_BUFFER:
             self._room_hint *= 2  # a full buffer: the peer sends faster than we read
-        fits = self._start + needed <= capacity
-        if fits and (pending >= 4 or capacity - self._end >= capacity >> 2):
+        if self._memory.is_short and not pending and capacity > SMALLEST_BYTES:
+            self.shrink()
             return
-        fresh = self._pool.take(max(needed, self._room_hint))
+        if self._start + needed <= capacity and (pending >= 4 or capacity - self._end >= capacity >> 2):
+            return
+        grown = max(self._largest_frame, _GROWTH * pending)
+        size = max(needed if needed < grown else grown, self._room_hint)
+        if pending >= 4 and size <= capacity - self._start and self._end < capacity:
+            return  # the frame does not fit, but more of it does
+        fresh = self._memory.take(self, size, max(needed, size))
+        if fresh is None:
+            self._reuse_or_wait()
+            return
+        self._is_waiting = False
         view = memoryview(fresh)
         view[:pending] = self._view[self._start : self._end]
         self._buffer = fresh
         self._view = view
         self._start = 0
         self._end = pending
+
+    def _reuse_or_wait(self) -> None:
+        """There is no memory: reads on into the buffer that it has, if there is room or nobody keeps a slice of it."""
+        buffer, start, end = self._buffer, self._start, self._end
+        if start:
+            self._view = _NOTHING  # else it keeps the buffer itself
+            if is_unshared(buffer):
+                buffer[: end - start] = buffer[start:end]
+                self._start, self._end = 0, end - start
+            self._view = memoryview(buffer)
+        if self._end < len(buffer):
+            self._is_waiting = False
+            self._memory.wait_no_more(self)
+        elif not self._is_waiting:
+            self._is_waiting = True
+            if self._is_reading:
+                self._is_reading = False
+                self._loop.remove_reader(self._fd)
+
+    # The Receiver of `receive_memory`
+
+    @property
+    def share(self) -> float:
+        start = self._start
+        if self._share is None or self._end - start < 4:
+            return 1.0
+        (length,) = _LENGTH.unpack_from(self._buffer, start)
+        return self._share(self._view[start + 4 : self._end], length)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        return self._delivered, 0 if self._paused else self._end - self._start
+
+    def receive_on(self) -> None:
+        self._is_waiting = False
+        if self._is_closed:
+            return
+        if self._paused:
+            # `resume` asks again.
+            self._memory.wait_no_more(self)
+            return
+        self._deliver_and_watch()
+
+    def shrink(self) -> None:
+        if self._start == self._end and len(self._buffer) > SMALLEST_BYTES and not self._is_closed:
+            self._room_hint = SMALLEST_BYTES
+            self._view = _NOTHING
+            self._buffer = self._memory.first_buffer()
+            self._view = memoryview(self._buffer)
+            self._start = self._end = 0
+
+    def refuse_frame(self, reason: str) -> None:
+        self._end_connection(reason)
 
     # Sending
 
@@ -335,6 +424,7 @@ class SocketConnection:
         self._queue.clear()
         self._unsent = 0
         self._socket.close()
+        self._memory.forget(self)
         self._on_end(self)
         self._loop.call_soon(self._notify_closed, reason)
 

@@ -186,7 +186,7 @@ def _check_consumer_groups(values: BrokerValues) -> None:
 def _check_network(values: BrokerValues) -> None:
     queued, largest = values.by_name["queued.max.request.bytes"], values.by_name["socket.request.max.bytes"]
     if 0 < queued < largest:
-        _refuse(values, "queued.max.request.bytes", f"at least socket.request.max.bytes ({largest}), or -1")
+        _refuse(values, "queued.max.request.bytes", f"at least socket.request.max.bytes ({largest}), 0 or -1")
     for key in ("socket.send.buffer.bytes", "socket.receive.buffer.bytes"):
         if values.by_name[key] < -1:
             _refuse(values, key, "at least 0, or -1 for the system's default")

@@ -30,6 +30,8 @@ class Ports:
     workers: Workers
     open_files: int | None = None
     """The number of files and sockets that the broker may have open (its part of RLIMIT_NOFILE); None: no limit."""
+    memory_bytes: int | None = None
+    """What the broker may use (its part of the limit of the process's cgroup, else of the machine); None: unknown."""
 
 
 __all__ = ["Clock", "Coordination", "Disk", "LogDisk", "Network", "Ports", "Workers"]

@@ -7,13 +7,38 @@ Chunks leave in the order of `send`. Nothing here blocks or parses requests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from ottla_broker.ports.disk import FileRange
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Chunk: TypeAlias = Buffer | FileRange
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveLimits:
+    """The memory that frames of listeners may hold together: those in progress, and those whose slices somebody keeps.
+
+    A connection whose next bytes need more than there is is not read until there is; which one goes on meanwhile, and
+    how much beyond the limit, is the adapter's (`adapters.receive_memory`). What nobody shares is not counted: the
+    first 4 KiB of each connection.
+
+    Args:
+        key: the configuration key of the limit, for messages.
+        limit_bytes: 0 or less for no limit.
+        least_share: the smallest `share`.
+        share: of `limit_bytes`, from 0 to 1: up to so much of it may be in use when a frame gets memory. It is given
+            the frame's first bytes, a few at least, and its length.
+        longest_s: a frame that takes longer closes its connection, if others wait for memory.
+    """
+
+    key: str
+    limit_bytes: int
+    least_share: float
+    share: Callable[[memoryview, int], float]
+    longest_s: float
 
 
 class Connection(Protocol):
@@ -108,13 +133,21 @@ class Network(Protocol):
     """The network of one broker. See the module."""
 
     async def listen(
-        self, host: str, port: int, factory: HandlerFactory, *, max_frame_bytes: int, is_privileged: bool = False
+        self,
+        host: str,
+        port: int,
+        factory: HandlerFactory,
+        *,
+        max_frame_bytes: int,
+        is_privileged: bool = False,
+        limits: ReceiveLimits | None = None,
     ) -> Listener:
         """Binds an address and accepts connections.
 
         Args:
             max_frame_bytes: a longer frame, or one of negative length, closes its connection.
             is_privileged: for other brokers: accepts connections also when the process is nearly out of descriptors.
+            limits: of the memory of received frames. All listeners with limits share one sum, and have the same limit.
 
         Raises:
             OSError: the address cannot be bound.
@@ -129,6 +162,11 @@ class Network(Protocol):
         self, host: str, port: int, factory: HandlerFactory, *, timeout_s: float, max_frame_bytes: int
     ) -> Connection:
         """Opens a connection. Raises OSError, TimeoutError included, when nobody answers."""
+        ...
+
+    @property
+    def received_bytes(self) -> int:
+        """What counts against the `ReceiveLimits`."""
         ...
 
     async def own_name(self) -> str:

@@ -189,10 +189,11 @@ KEYS: tuple[ConfigKey, ...] = (
     key(
         "queued.max.request.bytes",
         LONG,
-        -1,
+        0,
         MEDIUM,
         READ_ONLY,
-        "Bytes of queued requests from which no more are read; -1 for no limit.",
+        "Bytes that requests hold while they are received and worked on; more are not read. 0 for an eighth of the "
+        "memory of the process (its cgroup's limit, else the machine's), at least 64 MiB; -1 for no limit.",
     ),
     key(
         "queued.max.requests",

@@ -66,6 +66,7 @@ def make_core(
         metrics,
         config.listeners.inter_broker,
         config.listeners.control_plane,
+        ports.memory_bytes,
     )
     log_manager = LogManager(
         ports.disks,

@@ -289,7 +289,7 @@ class ClientConnection:
         ):
             self._waiting_frame = frame
             self._pause()
-            scheduler.wait(self, len(frame))
+            scheduler.wait(self)
             return
         known = self._routes.get(route)
         if known is not None and frame[_ROUTE_BYTES : known[2]] == known[0]:

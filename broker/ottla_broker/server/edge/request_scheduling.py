@@ -11,9 +11,9 @@ Control requests are known by their API key, on every listener, because a config
 `control.plane.listener.name` they also have a connection limit and a port of their own. Not here: the order of requests
 and responses of one connection (`connection`), which scheduling does not change.
 
-A connection has one waiting request at most. Where queued.max.requests of them wait, or they have
-queued.max.request.bytes (KIP-72), no connection of a client is read until half of that is left. So do Apache Kafka's
-network threads wait while the request queue is full.
+A connection has one waiting request at most. Where queued.max.requests of them wait, no connection of a client is read
+until half of that is left. So do Apache Kafka's network threads wait while the request queue is full. The memory of
+requests is limited where they are received (`request_memory`).
 
 The price for data requests: a comparison each, and a callback once in a slice.
 """
@@ -56,22 +56,18 @@ class RequestScheduler:
 
     Args:
         max_requests: queued.max.requests.
-        max_bytes: queued.max.request.bytes; 0 or less for no limit.
     """
 
-    def __init__(self, clock: Clock, max_requests: int, max_bytes: int) -> None:
+    def __init__(self, clock: Clock, max_requests: int) -> None:
         self.slice_ends = 0.0
         self._clock = clock
         self._is_same_iteration = False
         """No iteration of the loop has begun since the slice did."""
         self._max_requests = max_requests
-        self._max_bytes = max_bytes
         self.is_full = False
         """No connection of a client is to be read."""
         self.on_full_changed: Callable[[], None] = _ignore
-        self._waiting: deque[tuple[PausedConnection, int]] = deque()
-        """With the size of the request."""
-        self._waiting_bytes = 0
+        self._waiting: deque[PausedConnection] = deque()
         self._is_scheduled = False
         """`_run_slice` is called in the next iteration."""
 
@@ -82,13 +78,10 @@ class RequestScheduler:
         self._begin_slice(now)
         return True
 
-    def wait(self, connection: PausedConnection, size: int) -> None:
-        """`dispatch_waiting` is called in a later iteration of the loop, for a request of `size` bytes."""
-        self._waiting.append((connection, size))
-        self._waiting_bytes += size
-        if not self.is_full and (
-            len(self._waiting) >= self._max_requests or 0 < self._max_bytes <= self._waiting_bytes
-        ):
+    def wait(self, connection: PausedConnection) -> None:
+        """`dispatch_waiting` is called in a later iteration of the loop."""
+        self._waiting.append(connection)
+        if not self.is_full and len(self._waiting) >= self._max_requests:
             self.is_full = True
             self.on_full_changed()
         self._schedule()
@@ -118,20 +111,14 @@ class RequestScheduler:
         self._begin_slice(monotonic())
         try:
             while waiting and monotonic() < self.slice_ends:
-                connection, size = waiting.popleft()
-                self._waiting_bytes -= size
-                connection.dispatch_waiting()
+                waiting.popleft().dispatch_waiting()
         finally:
-            if self.is_full and self._has_room():
+            # At half of it, so that connections are not stopped and read again for each request.
+            if self.is_full and len(waiting) <= self._max_requests // 2:
                 self.is_full = False
                 self.on_full_changed()
             if waiting:  # also when one failed: the loop reports it, and the others are dispatched all the same
                 self._schedule()
-
-    def _has_room(self) -> bool:
-        """At half of the limits, so that connections are not stopped and read again for each request."""
-        has_bytes = self._max_bytes <= 0 or self._waiting_bytes <= self._max_bytes // 2
-        return has_bytes and len(self._waiting) <= self._max_requests // 2
 
 
 def _ignore() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from ottla_broker.config import BrokerConfig, Endpoint
 from ottla_broker.metrics import Histogram, Metrics
 from ottla_broker.ports.clock import Clock
-from ottla_broker.ports.network import Connection, Listener, Network
+from ottla_broker.ports.network import Connection, Listener, Network, ReceiveLimits
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.quotas.shares import ThrottleTimes
 from ottla_broker.server.edge.cluster_action import ClusterActionRule
@@ -22,6 +22,7 @@ from ottla_broker.server.edge.connection import ClientConnection, ConnectionEnvi
 from ottla_broker.server.edge.connection_limits import ConnectionLimits
 from ottla_broker.server.edge.dispatch import Dispatcher
 from ottla_broker.server.edge.held_connections import HeldConnections
+from ottla_broker.server.edge.request_memory import receive_limits
 from ottla_broker.server.edge.request_scheduling import RequestScheduler
 from ottla_broker.server.edge.throttling import Throttling
 from ottla_broker.server.handler_api import RequestContext
@@ -59,7 +60,9 @@ class SocketServer:
         metrics: Metrics,
         inter_broker_listener: str,
         control_plane_listener: str | None = None,
+        memory_bytes: int | None = None,
     ) -> None:
+        """`memory_bytes` is what the broker may use, None where nobody knows."""
         self._clock = clock
         self._network = network
         self._config = config
@@ -75,7 +78,9 @@ class SocketServer:
         self._latency: dict[int, Histogram] = {}
         self._is_open = False
         self._monotonic = clock.monotonic
-        self._scheduler = RequestScheduler(clock, config.queued_max_requests, config.queued_max_request_bytes)
+        self._scheduler = RequestScheduler(clock, config.queued_max_requests)
+        self._memory_bytes = memory_bytes
+        self._request_bytes = self._receive_limits("").limit_bytes
         self._scheduler.on_full_changed = self._on_full_changed
         part = max(1, config.queued_max_requests // 2)
         self._held = HeldConnections(clock.call_soon, lambda: self._scheduler.is_full, part)
@@ -97,6 +102,16 @@ class SocketServer:
             "kafka_network_requestchannel_requestqueuesize",
             "Requests that wait to be dispatched.",
             lambda: float(self._scheduler.waiting),
+        )
+        metrics.gauge(
+            "kafka_network_socketserver_memorypoolused",
+            "Bytes that requests hold, of queued.max.request.bytes.",
+            lambda: float(network.received_bytes),
+        )
+        metrics.gauge(
+            "kafka_network_socketserver_memorypoolavailable",
+            "What is left of queued.max.request.bytes; -1 without a limit.",
+            lambda: float(max(self._request_bytes - network.received_bytes, 0)) if self._request_bytes > 0 else -1.0,
         )
         self._refused = metrics.counter(
             "kafka_server_socketservermetrics_connectionsrefused", "Connections closed for a limit on connections."
@@ -122,6 +137,7 @@ class SocketServer:
             lambda connection: self._accept(connection, endpoint.listener),
             max_frame_bytes=self._config.socket_request_max_bytes,
             is_privileged=self._limits.is_protected(endpoint.listener),
+            limits=self._receive_limits(endpoint.listener),
         )
         self._listeners[endpoint.listener] = listener
         self._regulate()
@@ -130,6 +146,14 @@ class SocketServer:
             self._is_open = True
             self._clock.call_later(self._idle_check_s(), self._close_idle)
         return listener.port
+
+    def _receive_limits(self, listener: str) -> ReceiveLimits:
+        return receive_limits(
+            self._config.queued_max_request_bytes,
+            self._memory_bytes,
+            is_protected=self._limits.is_protected(listener),
+            is_single=len(self._config.listeners.bound) == 1,
+        )
 
     def close(self) -> None:
         """Accepts no more and closes every connection."""

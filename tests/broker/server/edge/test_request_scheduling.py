@@ -31,7 +31,7 @@ class Request:
         if now < self._scheduler.slice_ends or self._scheduler.may_dispatch(now):
             self.dispatch_waiting()
         else:
-            self._scheduler.wait(self, 1)
+            self._scheduler.wait(self)
 
     def dispatch_waiting(self) -> None:
         self.dispatched += 1
@@ -42,7 +42,7 @@ class Request:
 
 async def test_a_request_that_fails_does_not_stop_the_requests_that_wait_behind_it() -> None:
     clock = Clock()
-    scheduler = RequestScheduler(clock, 500, -1)
+    scheduler = RequestScheduler(clock, 500)
     loop = asyncio.get_running_loop()
     errors: list[object] = []
     loop.set_exception_handler(lambda _, context: errors.append(context.get("exception")))
@@ -60,13 +60,13 @@ async def test_a_request_that_fails_does_not_stop_the_requests_that_wait_behind_
 
 async def test_an_iteration_of_the_loop_has_one_slice_also_when_its_request_waits_for_another() -> None:
     clock = Clock()
-    scheduler = RequestScheduler(clock, 500, -1)
+    scheduler = RequestScheduler(clock, 500)
 
     class Insatiable(Request):
         def dispatch_waiting(self) -> None:
             super().dispatch_waiting()
             if self.dispatched < 5:
-                scheduler.wait(self, 1)
+                scheduler.wait(self)
 
     Request(clock, scheduler).arrive()
     waits, behind = Insatiable(clock, scheduler), Request(clock, scheduler)
@@ -81,7 +81,7 @@ async def test_an_iteration_of_the_loop_has_one_slice_also_when_its_request_wait
 async def test_clients_are_not_read_while_too_many_requests_wait_and_read_again_at_half_of_that() -> None:
     """queued.max.requests."""
     clock = Clock()
-    scheduler = RequestScheduler(clock, 4, -1)
+    scheduler = RequestScheduler(clock, 4)
     seen: list[bool] = []
     scheduler.on_full_changed = lambda: seen.append(scheduler.is_full)
     requests = [Request(clock, scheduler) for _ in range(5)]
@@ -92,15 +92,3 @@ async def test_clients_are_not_read_while_too_many_requests_wait_and_read_again_
     assert (seen, scheduler.waiting) == ([True], 3)
     await asyncio.sleep(0)
     assert (seen, scheduler.waiting) == ([True, False], 2)
-
-
-async def test_the_bytes_of_requests_that_wait_are_limited() -> None:
-    """queued.max.request.bytes (KIP-72)."""
-    clock = Clock()
-    scheduler = RequestScheduler(clock, 500, 1000)
-    Request(clock, scheduler).arrive()
-    for size, is_full in ((600, False), (399, False), (1, True)):
-        scheduler.wait(Request(clock, scheduler), size)
-        assert scheduler.is_full is is_full
-    await asyncio.sleep(0)
-    assert not scheduler.is_full, "400 bytes are left"

@@ -106,7 +106,7 @@ class Edge:
         self.requests: list[RequestContext] = []
         self.work_s = 0.0
         self.answers: Callable[[RequestContext], Any] | None = None
-        scheduler = RequestScheduler(clock, 500, -1)
+        scheduler = RequestScheduler(clock, 500)
         self.socket = Socket()
         socket: Any = self.socket
         self.connection = ClientConnection(
