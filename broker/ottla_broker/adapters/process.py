@@ -51,14 +51,15 @@ def run(main: Coroutine[Any, Any, T], *, writes_on_loop: bool = True) -> T:
 
 
 def prepare() -> None:
-    """Raises the limit of open files to its hard limit, reserves some, and sets the interpreter's switch interval and
-    its thresholds of garbage collection."""
+    """Raises the limit of open files to its hard limit, reserves some, and sets the interpreter's switch interval, its
+    thresholds of garbage collection, and those of the C library's memory."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if hard != resource.RLIM_INFINITY and hard < MIN_OPEN_FILES:
         logger.warning("only %d files may be open; raise the limit (ulimit -n) to %d or more", hard, MIN_OPEN_FILES)
     descriptors.RESERVE.fill()
+    memory.give_large_blocks_back()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*_COLLECTIONS)
 
