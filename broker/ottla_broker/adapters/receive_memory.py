@@ -71,8 +71,11 @@ _TakenBuffer = TypeVar("_TakenBuffer", covariant=True)
 class Buffers(Protocol[_TakenBuffer]):
     """Where buffers come from: a `BufferPool`."""
 
-    total_bytes: int
-    in_use_bytes: int
+    @property
+    def total_bytes(self) -> int: ...
+
+    @property
+    def in_use_bytes(self) -> int: ...
 
     def take(self, at_least_bytes: int) -> _TakenBuffer: ...
 

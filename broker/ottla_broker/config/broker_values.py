@@ -151,6 +151,7 @@ class BrokerValues:
     ottla_log_dirs_forgotten: tuple[str, ...]
     ottla_log_write_on_loop: str
     ottla_max_partition_replicas: int
+    ottla_queued_max_response_bytes: int
     ottla_replica_recreate_max_bytes_per_second: int
     ottla_shutdown_serve_ms: int
     ottla_shutdown_timeout_ms: int

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.ports.network import Chunk
@@ -86,6 +86,22 @@ class RequestSource(Protocol):
 
     def fail(self, reason: str) -> None:
         """Closes the connection and logs why."""
+        ...
+
+
+@runtime_checkable
+class StreamedChunk(Protocol):
+    """A part of a response that is made piece by piece, as the socket takes it (KIP-283)."""
+
+    length: int
+    """Of all pieces, in bytes."""
+
+    async def next_piece_bytes(self) -> int:
+        """What the next piece holds, about; known before it is made. Does not raise."""
+        ...
+
+    async def next_piece(self) -> bytes:
+        """The next piece, b"" when there is no more. Does not raise: the length has been sent."""
         ...
 
 
@@ -200,6 +216,7 @@ class RequestContext:
         "connection",
         "correlation_id",
         "is_done",
+        "is_streamed",
         "received_at",
         "usage",
         "work",
@@ -222,6 +239,8 @@ class RequestContext:
         self.received_at = received_at
         self.chunks: Sequence[Chunk] = ()
         self.is_done = False
+        self.is_streamed = False
+        """The response may have `StreamedChunk`s."""
         self.usage: RequestUsage | None = None
         """None where nothing is counted: its client may have no quota."""
         self.work: LongWork | None = None

@@ -171,6 +171,18 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         known=_OWN,
     ),
     key(
+        "ottla.queued.max.response.bytes",
+        LONG,
+        0,
+        MEDIUM,
+        READ_ONLY,
+        "Bytes that answers hold which clients have not read; above it requests wait, and the connections that have "
+        "not read for longest are closed. 0 for a sixteenth of the memory of the process (its cgroup's limit, else the "
+        "machine's), at least 64 MiB; -1 for no limit.",
+        at_least(-1),
+        known=_OWN,
+    ),
+    key(
         "ottla.log.dirs.forgotten",
         LIST,
         (),

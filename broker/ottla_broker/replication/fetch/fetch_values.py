@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ottla_broker.protocol.generated.fetch import FetchableTopicResponse
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from ottla_broker.metrics import Metrics
     from ottla_broker.ports import Clock, Workers
     from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
+
+CONVERSIONS = 4
+"""Pieces that are read and converted at a time: each is one batch at least, which may be as large as any."""
 
 READ_COMMITTED = 1
 """Isolation level of a consumer that reads below the last stable offset (KIP-98); 0 reads below the high watermark."""
@@ -184,3 +188,5 @@ class FetchEnvironment:
     clock: Clock
     workers: Workers
     metrics: Metrics
+    conversions: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONVERSIONS))
+    """Held while records are converted for an old consumer."""

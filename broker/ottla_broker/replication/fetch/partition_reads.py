@@ -252,7 +252,8 @@ def _count_replication(partition: Partition, size: int, replica_id: int, environ
 
 
 def _file_ranges(data: PartitionData) -> Iterable[FileRange]:
-    return cast("tuple[FileRange, ...]", data.records or ())
+    """Also converted records, which are sent when they are made; b"" and small converted ones are bytes."""
+    return cast("tuple[FileRange, ...]", data.records) if isinstance(data.records, tuple) else ()
 
 
 def _aborted(found: list[IndexedTransaction]) -> list[AbortedTransaction]:

@@ -5,7 +5,8 @@ after Produces, which is dispatched at once: its offsets are assigned when the h
 its replicas are waited for. While a request waits, the connection stops reading, so that a client can never make the
 broker hold more than one undispatched frame.
 
-Back-pressure: the broker does not read from a client that does not read its responses.
+Back-pressure: the broker does not read from a client that does not read its responses, and what those hold is counted
+(`response_memory`). A response that is made piece by piece is made as the client reads it.
 
 A throttled client is answered at once, and its connection is muted: not read until the throttle time is over (KIP-219).
 
@@ -14,10 +15,11 @@ A data request may wait for a slice among those of all connections (`request_sch
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +29,9 @@ from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.server.edge.error_messages import shorten_error_messages
 from ottla_broker.server.edge.request_scheduling import CONTROL_APIS, RequestScheduler
+from ottla_broker.server.edge.response_memory import ResponseMemory
 from ottla_broker.server.edge.throttling import Throttling
-from ottla_broker.server.handler_api import RequestContext
+from ottla_broker.server.handler_api import RequestContext, StreamedChunk
 from ottla_broker.server.turns import ClientIsGone, LongWork
 
 logger = logging.getLogger("ottla.server")
@@ -52,8 +55,10 @@ class ConnectionEnvironment:
         dispatch: takes a request: its context, the frame, and where the body begins.
         scheduler: slices for data requests.
         throttling: the quotas of clients.
+        responses: what the responses hold that clients have not read.
         monotonic: Clock.monotonic.
         call_later: Clock.call_later.
+        spawn: Clock.spawn.
         on_completed: called when a request is answered.
         on_closed: called once when a connection has ended.
     """
@@ -63,6 +68,8 @@ class ConnectionEnvironment:
     throttling: Throttling
     monotonic: Callable[[], float]
     call_later: Callable[[float, Callable[[], None]], Timer]
+    responses: ResponseMemory
+    spawn: Callable[..., object]
     on_completed: Callable[[RequestContext], None]
     on_closed: Callable[[ClientConnection], None]
 
@@ -72,7 +79,9 @@ class ClientConnection:
 
     __slots__ = (
         "_connection",
+        "_drained",
         "_environment",
+        "_held_bytes",
         "_in_flight",
         "_is_held",
         "_is_paused",
@@ -126,6 +135,10 @@ class ClientConnection:
         self._unmuting: Timer | None = None
         """Pending while the connection is muted."""
         self._muted_until = 0.0
+        self._held_bytes = 0
+        """What the responses hold that the socket has not taken, at most."""
+        self._drained: asyncio.Future[None] | None = None
+        """What the next piece of a response waits for."""
 
     def on_frame(self, frame: memoryview) -> None:
         if self._in_flight and not self._is_pipelined(frame):
@@ -143,11 +156,14 @@ class ClientConnection:
             self._dispatch_frame(frame)
 
     def on_sent(self) -> None:
+        if self._held_bytes or self._drained is not None:
+            self._release_held()
         self._continue()
 
     def on_close(self, reason: str) -> None:
         self._waiting_frame = None
         self._in_flight.clear()
+        self._release_held()
         if self._unmuting is not None:
             self._unmuting.cancel()
         if reason:
@@ -171,7 +187,7 @@ class ClientConnection:
             except Exception as error:
                 self._fail_to_write(context, error)
                 return
-        self._finish(context)
+        self._send_framed(context)
 
     async def _complete_long(self, context: RequestContext, work: LongWork, response: object) -> None:
         """A response of many elements is encoded in slices."""
@@ -182,7 +198,7 @@ class ClientConnection:
         except Exception as error:
             self._fail_to_write(context, error)
         else:
-            self._finish(context)
+            self._send_framed(context)
         await work.release(response)
 
     async def _frame_in_turns(
@@ -211,8 +227,15 @@ class ClientConnection:
         self.fail(f"internal error: {error}")
         context.is_done = True
 
+    def _send_framed(self, context: RequestContext) -> None:
+        """The chunks of a response are there; those of a converted fetch are made as the socket takes them."""
+        if context.is_streamed and not self._connection.is_closed:
+            self._environment.spawn(self._send_pieces(context), name="fetch with conversion")
+        else:
+            self._finish(context)
+
     def _finish(self, context: RequestContext) -> None:
-        """Sends every response that is next in order."""
+        """The response of a request is ready, or its last piece is sent. Sends every response that is next in order."""
         usage = context.usage
         context.is_done = True
         self.last_active = self._monotonic()
@@ -225,10 +248,63 @@ class ClientConnection:
             chunks = in_flight.popleft().chunks
             if chunks:
                 self._connection.send(chunks, now=not in_flight)
+                if self._connection.unsent_bytes:
+                    self._hold(chunks)
         if usage is not None:
             self._throttling.finish(context, usage)
         if self._is_paused:
             self._continue()
+
+    async def _send_pieces(self, context: RequestContext) -> None:
+        """Sends a response whose records are made as the socket takes them. It is the only one in flight."""
+        chunks, context.chunks = context.chunks, ()
+        try:
+            context.chunks = await self._made_and_sent(chunks)
+        except Exception as error:
+            logger.exception("the response to api %d v%d cannot be made", context.api_key, context.api_version)
+            self.fail(f"internal error: {error}")
+        finally:
+            self._environment.responses.hold(self, 0)
+        self._finish(context)
+
+    async def _made_and_sent(self, chunks: Sequence[Chunk]) -> list[Chunk]:
+        """Gives what is left to be sent behind the last piece."""
+        connection, responses = self._connection, self._environment.responses
+        ready: list[Chunk] = []
+        for chunk in chunks:
+            if not isinstance(chunk, StreamedChunk):
+                ready.append(chunk)
+                continue
+            while not connection.is_closed:
+                room = responses.next_piece(self, await chunk.next_piece_bytes())
+                if room is not None:
+                    await room
+                piece = b"" if connection.is_closed else await chunk.next_piece()
+                if not piece:
+                    break
+                ready.append(piece)
+                connection.send(ready, now=True)
+                ready = []
+                if connection.unsent_bytes:
+                    self._drained = asyncio.get_running_loop().create_future()
+                    await self._drained
+                self.last_active = self._monotonic()
+        return ready
+
+    def _hold(self, chunks: Sequence[Chunk]) -> None:
+        sizes = [len(chunk) for chunk in chunks if isinstance(chunk, bytes | bytearray | memoryview)]
+        self._held_bytes = min(self._held_bytes + sum(sizes), self._connection.unsent_bytes)
+        self._environment.responses.hold(self, self._held_bytes)
+
+    def _release_held(self) -> None:
+        """The socket has taken everything, or is closed."""
+        drained, self._drained = self._drained, None
+        if drained is not None:
+            if not drained.done():  # it is cancelled when the broker stops
+                drained.set_result(None)  # `_send_pieces` holds for itself
+        else:
+            self._held_bytes = 0
+            self._environment.responses.hold(self, 0)
 
     def fail(self, reason: str) -> None:
         """Closes at once and logs one line that says why."""
@@ -255,8 +331,12 @@ class ClientConnection:
         return self._connection.is_closed
 
     @property
+    def unsent_bytes(self) -> int:
+        return self._connection.unsent_bytes
+
+    @property
     def is_idle(self) -> bool:
-        return not self._in_flight and not self._connection.unsent_bytes
+        return not self._in_flight and not self.unsent_bytes
 
     @property
     def waits_for_broker(self) -> bool:
@@ -264,7 +344,7 @@ class ClientConnection:
 
         Source: Selector.maybeCloseOldestConnection, which closes muted channels too.
         """
-        return bool(self._in_flight)
+        return bool(self._in_flight) and self._drained is None
 
     def _is_pipelined(self, frame: memoryview) -> bool:
         """A Produce after Produces: dispatched although those before it are not answered."""

@@ -68,12 +68,13 @@ class RequestScheduler:
         """No connection of a client is to be read."""
         self.on_full_changed: Callable[[], None] = _ignore
         self._waiting: deque[PausedConnection] = deque()
+        self._is_stopped = False
         self._is_scheduled = False
         """`_run_slice` is called in the next iteration."""
 
     def may_dispatch(self, now: float) -> bool:
         """Whether a data request that arrives at `now`, after the slice, begins another one; else it waits."""
-        if self._is_same_iteration or self._waiting:
+        if self._is_same_iteration or self._waiting or self._is_stopped:
             return False
         self._begin_slice(now)
         return True
@@ -85,6 +86,16 @@ class RequestScheduler:
             self.is_full = True
             self.on_full_changed()
         self._schedule()
+
+    def stop(self) -> None:
+        """Data requests wait until `go_on`, except those of the slice that has begun."""
+        self._is_stopped = True
+
+    def go_on(self) -> None:
+        """They are dispatched again."""
+        self._is_stopped = False
+        if self._waiting:
+            self._schedule()
 
     @property
     def waiting(self) -> int:
@@ -101,7 +112,7 @@ class RequestScheduler:
         self._is_same_iteration = False
 
     def _schedule(self) -> None:
-        if not self._is_scheduled:
+        if not self._is_scheduled and not self._is_stopped:
             self._is_scheduled = True
             self._clock.call_soon(self._run_slice)
 
@@ -110,7 +121,7 @@ class RequestScheduler:
         waiting, monotonic = self._waiting, self._clock.monotonic
         self._begin_slice(monotonic())
         try:
-            while waiting and monotonic() < self.slice_ends:
+            while waiting and not self._is_stopped and monotonic() < self.slice_ends:
                 waiting.popleft().dispatch_waiting()
         finally:
             # At half of it, so that connections are not stopped and read again for each request.

@@ -17,13 +17,15 @@ from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.network import Connection, Listener, Network, ReceiveLimits
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.quotas.shares import ThrottleTimes
+from ottla_broker.server.edge import response_memory
 from ottla_broker.server.edge.cluster_action import ClusterActionRule
 from ottla_broker.server.edge.connection import ClientConnection, ConnectionEnvironment
 from ottla_broker.server.edge.connection_limits import ConnectionLimits
 from ottla_broker.server.edge.dispatch import Dispatcher
 from ottla_broker.server.edge.held_connections import HeldConnections
-from ottla_broker.server.edge.request_memory import receive_limits
+from ottla_broker.server.edge.request_memory import default_bytes, receive_limits
 from ottla_broker.server.edge.request_scheduling import RequestScheduler
+from ottla_broker.server.edge.response_memory import ResponseMemory
 from ottla_broker.server.edge.throttling import Throttling
 from ottla_broker.server.handler_api import RequestContext
 
@@ -83,13 +85,16 @@ class SocketServer:
         self._request_bytes = self._receive_limits("").limit_bytes
         self._scheduler.on_full_changed = self._on_full_changed
         part = max(1, config.queued_max_requests // 2)
-        self._held = HeldConnections(clock.call_soon, lambda: self._scheduler.is_full, part)
+        self._held = HeldConnections(clock.call_soon, self._is_full, part)
+        self._responses = ResponseMemory(clock, _response_bytes(config, memory_bytes), self._on_responses_full_changed)
         self._connection_environment = ConnectionEnvironment(
             dispatcher.dispatch,
             self._scheduler,
             throttling,
             clock.monotonic,
             clock.call_later,
+            self._responses,
+            clock.spawn,
             self._observe,
             self._on_connection_closed,
         )
@@ -112,6 +117,11 @@ class SocketServer:
             "kafka_network_socketserver_memorypoolavailable",
             "What is left of queued.max.request.bytes; -1 without a limit.",
             lambda: float(max(self._request_bytes - network.received_bytes, 0)) if self._request_bytes > 0 else -1.0,
+        )
+        metrics.gauge(
+            "ottla_unread_response_bytes",
+            "Bytes that answers hold which clients have not read, of ottla.queued.max.response.bytes.",
+            lambda: float(self._responses.held_bytes),
         )
         self._refused = metrics.counter(
             "kafka_server_socketservermetrics_connectionsrefused", "Connections closed for a limit on connections."
@@ -221,15 +231,26 @@ class SocketServer:
             self._cluster_action.allows(listener, connection.peer[0]),
         )
         self._connections[handler] = None
-        if self._scheduler.is_full and not self._limits.is_protected(listener):
+        if self._is_full() and not self._limits.is_protected(listener):
             self._held.hold((handler,))
         self._limits.opened(listener, connection.peer[0], self._monotonic())
         self._regulate()
         return handler
 
+    def _is_full(self) -> bool:
+        """No connection of a client is to be read: too many requests wait, or unread answers hold too much."""
+        return self._scheduler.is_full or self._responses.is_full
+
+    def _on_responses_full_changed(self) -> None:
+        if self._responses.is_full:
+            self._scheduler.stop()
+        else:
+            self._scheduler.go_on()
+        self._on_full_changed()
+
     def _on_full_changed(self) -> None:
         """Stops reading from clients, or reads again; a listener of the brokers' own is always read (KIP-291)."""
-        if self._scheduler.is_full:
+        if self._is_full():
             self._held.hold(one for one in self._connections if not self._limits.is_protected(one.listener))
         else:
             self._held.release()
@@ -300,6 +321,11 @@ class SocketServer:
                 if not connection.waits_for_broker:
                     connection.close()
         self._clock.call_later(self._idle_check_s(), self._close_idle)
+
+
+def _response_bytes(config: BrokerConfig, memory_bytes: int | None) -> int:
+    configured: int = config.ottla_queued_max_response_bytes
+    return configured or default_bytes(memory_bytes, response_memory.OF_MEMORY)
 
 
 def _request_name(api_key: int) -> str:

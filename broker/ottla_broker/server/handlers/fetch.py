@@ -102,6 +102,8 @@ def handle(services: Services, context: RequestContext, request: FetchRequest, r
             throttle = None
         else:
             max_bytes = int(min(max_bytes, throttle.most_fetch_bytes(context)))
+    capabilities = _CAPABILITIES[context.api_version]
+    context.is_streamed = capabilities.magic is not None
     params = FetchParams(
         replica_id,
         -1 if state is None else state.replica_epoch,
@@ -113,7 +115,7 @@ def handle(services: Services, context: RequestContext, request: FetchRequest, r
         request.rack_id if engine.chooses_by_rack and replica_id < 0 else "",
         context.connection.listener,
         engine.chooses_by_rack and replica_id >= 0,
-        _CAPABILITIES[context.api_version],
+        capabilities,
         context.received_at,
     )
     engine.fetch(

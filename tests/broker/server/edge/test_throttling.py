@@ -22,6 +22,7 @@ from ottla_broker.quotas.shares import INACTIVE_S
 from ottla_broker.server.edge.connection import ClientConnection, ConnectionEnvironment
 from ottla_broker.server.edge.dispatch import LISTED
 from ottla_broker.server.edge.request_scheduling import RequestScheduler
+from ottla_broker.server.edge.response_memory import ResponseMemory
 from ottla_broker.server.edge.throttling import Throttling, measured
 from ottla_broker.server.handler_api import RequestContext, RequestUsage
 
@@ -61,6 +62,10 @@ class Clock:
             self.timers.remove(timer)
             if timer.callback is not None:
                 timer.callback()
+
+
+def _unused(*_: object, **__: object) -> None:
+    raise AssertionError("no answer here is made piece by piece")
 
 
 class Socket:
@@ -116,6 +121,8 @@ class Edge:
                 self.throttling,
                 clock.monotonic,
                 clock.call_later,
+                ResponseMemory(clock, -1, lambda: None),
+                _unused,
                 lambda context: None,
                 lambda connection: None,
             ),
