@@ -18,15 +18,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import struct
-import weakref
 import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ottla_broker.adapters.buffers import SMALLEST_BYTES, size_of
+from ottla_broker.adapters.buffers import SMALLEST_BYTES
 from ottla_broker.adapters.receive_memory import ReceiveMemory
 from ottla_broker.ports.network import Chunk, Connection, ConnectionHandler, HandlerFactory, ReceiveLimits
+from simulation.receive_leases import Lease, LeasedFrame, Leases
 from simulation.world import Machine, SimulatedProcess, World
 
 WINDOW_BYTES = 1 << 20
@@ -246,56 +246,6 @@ class _Pipe:
                 return
             fabric.world.trace.event("net", target.id, len(data), zlib.crc32(data))
             target.take(data)
-
-
-class _Lease:
-    """Receive memory that somebody keeps."""
-
-    __slots__ = ("__weakref__", "size")
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-
-class _Frame(bytearray):
-    """The bytes of one frame, which keep the memory that they were received into."""
-
-    __slots__ = ("lease",)
-
-    lease: _Lease
-
-
-class _Leases:
-    """The `Buffers` of a `ReceiveMemory`: counts what is alive."""
-
-    def __init__(self) -> None:
-        self.in_use_bytes = 0
-
-    @property
-    def total_bytes(self) -> int:
-        return self.in_use_bytes
-
-    def take(self, at_least_bytes: int) -> _Lease:
-        size = size_of(at_least_bytes)
-        self.in_use_bytes += size
-        lease = _Lease(size)
-        weakref.finalize(lease, self._give_back, size).atexit = False
-        return lease
-
-    def take_within(self, at_least_bytes: int, limit_bytes: int) -> _Lease | None:
-        return self.take(at_least_bytes) if self.in_use_bytes + size_of(at_least_bytes) <= limit_bytes else None
-
-    def count(self) -> int:
-        return self.in_use_bytes
-
-    def measure(self) -> int:
-        return self.in_use_bytes
-
-    def drop_unused(self) -> int:
-        return 0
-
-    def _give_back(self, size: int) -> None:
-        self.in_use_bytes -= size
 
 
 class SimulatedConnection:
@@ -521,7 +471,7 @@ class SimulatedConnection:
     def _frame(self, data: bytearray | memoryview) -> bytearray:
         if self._lease is None:
             return bytearray(data) if isinstance(data, memoryview) else data
-        frame = _Frame(data)
+        frame = LeasedFrame(data)
         frame.lease = self._lease
         self._delivered += 1
         return frame
@@ -635,8 +585,8 @@ class SimulatedNetwork:
         self.process = process
         self.context: contextvars.Context = process.context if process is not None else fabric.world.context
         loop, context = fabric.world.loop, self.context
-        self.memory: ReceiveMemory[_Lease] = ReceiveMemory(
-            _Leases(), loop.time, lambda delay_s, callback: loop.call_later(delay_s, callback, context=context)
+        self.memory: ReceiveMemory[Lease] = ReceiveMemory(
+            Leases(), loop.time, lambda delay_s, callback: loop.call_later(delay_s, callback, context=context)
         )
         self._listeners: list[SimulatedListener] = []
         self._connections: dict[int, SimulatedConnection] = {}
