@@ -47,9 +47,10 @@ def decide_cluster_change(running: KafkaCluster, declared: KafkaCluster) -> Clus
     pools: list[BrokerPool] = []
     for pool in running.brokers.pools:
         other = of_name.get(pool.name)
-        config = dict(pool.config)
-        for key in sorted({*pool.config, *other.config}) if other is not None else ():
-            before, after = pool.config.get(key), other.config.get(key) if other is not None else None
+        kept = dict(pool.config)
+        old_config, new_config = pool.config, pool.config if other is None else other.config
+        for key in sorted({*old_config, *new_config}):
+            before, after = old_config.get(key), new_config.get(key)
             if _is_same(key, before, after):
                 continue
             shown = f"from {before or 'its default'} to {after or 'its default'}"
@@ -61,10 +62,10 @@ def decide_cluster_change(running: KafkaCluster, declared: KafkaCluster) -> Clus
                 continue
             dynamic.append(ConfigChange(pool.name, key, text, shown))
             if after is None:
-                config.pop(key)
+                del kept[key]
             else:
-                config[key] = after
-        pools.append(replace(pool, config=config))
+                kept[key] = after
+        pools.append(replace(pool, config=kept))
     cluster = replace(running, brokers=replace(running.brokers, pools=tuple(pools)))
     return ClusterChange(tuple(dynamic), tuple(dict.fromkeys(restart)), cluster)
 

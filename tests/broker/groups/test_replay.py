@@ -187,6 +187,6 @@ def test_loading_ends_when_the_broker_stops_leading() -> None:
         await asyncio.sleep(0)
         successor.coordinator.on_resignation(0, 2)
         await clock.sleep(1.0)
-        assert successor.coordinator.list()[1] == []
+        assert list(successor.coordinator.list()[1]) == []
 
     in_virtual_time(scenario)

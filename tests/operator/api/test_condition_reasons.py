@@ -52,6 +52,7 @@ def test_every_reason_of_the_table_is_in_the_code_or_an_error_of_kafka() -> None
     sources = "".join(
         path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py") if path.name != "condition_reasons.py"
     )
+    constants = {value: name for name, value in vars(condition_reasons).items() if isinstance(value, str)}
     stale = [
         row
         for row in CONDITION_REASONS
@@ -59,6 +60,7 @@ def test_every_reason_of_the_table_is_in_the_code_or_an_error_of_kafka() -> None
         and row.reason not in FROM_TABLE_ONLY
         and condition_reasons.reason_of_kafka_error(row.reason) is None
         and f'"{row.reason}"' not in sources
+        and f"{constants.get(row.reason)}" not in sources
     ]
     assert stale == []
 

@@ -20,9 +20,9 @@ KEY = "max.connections.per.ip.overrides"
 MOST_ANNOTATIONS = ANNOTATIONS_BYTES - OWN_ANNOTATIONS_BYTES
 
 
-def _text(length: int) -> str:
-    """A value of `KEY` of this many bytes."""
-    return ("127.0.0.1:5," * (length // 12 + 1))[: length - 1] + "5"
+def _text(length: int, letter: str = "h") -> str:
+    """A value of `KEY` with a host name, of this many characters."""
+    return letter * (length - 2) + ":5"
 
 
 def _pool(**fields: Any) -> dict[str, Any]:
@@ -42,9 +42,9 @@ def _annotated(where: str, size: int) -> dict[str, Any]:
             f"spec.brokers.config.{KEY}", "has 32768 bytes; a string of Kafka has at most 32767",
         ),
         (
-            _pool(config={KEY: "ä" * 16_000}),
-            _pool(config={KEY: "ä" * 20_000}),
-            f"spec.brokers.pools[0].config.{KEY}", "has 40000 bytes",
+            _pool(config={KEY: _text(16_000, "ä")}),
+            _pool(config={KEY: _text(20_000, "ä")}),
+            f"spec.brokers.pools[0].config.{KEY}", "has 39998 bytes",
         ),
         (
             {"brokers": {"config": {f"listener.name.{n}.k": "x" * 30_000 for n in range(30)}}},
