@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla_broker.local.ports import RANGE_VARIABLE
 from tests.docs.page_blocks import REASON, blocks_of, command_of_namespaces
 from tests.docs.test_links import ROOT
 from tests.requirements import missing
@@ -100,6 +101,7 @@ def test_every_block_of_a_page_runs_as_printed_twice(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")  # the name of the machine leads to a network that is not there
+    monkeypatch.delenv(RANGE_VARIABLE, raising=False)  # the ports of the run's process; a page has a network of its own
     outputs = run_page(page, tmp_path)
     code = {block.line: block.code for block in blocks_of((ROOT / page).read_text())}
 

@@ -95,7 +95,7 @@ def test_the_java_consumer_and_tools(bootstrap: str, internal: str, name: str, m
     start = rows["4"][-1]
     assert start.isdigit() and rows["1"][-1] == "None"
     # Kafka's own tool for a transaction that nobody ends: it has the leader write the marker.
-    given = ("--bootstrap-server", bootstrap, "abort", "--topic", name, "--partition", "0", "--start-offset", start)
+    given = ("--bootstrap-server", internal, "abort", "--topic", name, "--partition", "0", "--start-offset", start)
     ended = machine.tool(TRANSACTIONS, *given)
     assert ended.status == 0, ended.err
     expected = [value for value in after if value != b"open 1"]

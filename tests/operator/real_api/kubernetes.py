@@ -69,6 +69,8 @@ class RealKubernetes(InMemoryKubernetes):
         self.refuses_pods = ""
         self.resizes = True
         self.local_volumes = False
+        self.lacks = {}
+        self.pruned = {}
         self._version = 0
         self._known: dict[str, Obj] = {}
         self._listed: dict[str, dict[str, Obj]] = {}
