@@ -15,6 +15,8 @@ import yaml
 
 READS = ("get", "list", "watch")
 LEASES = "leases"
+REVIEWS = ("selfsubjectrulesreviews", "selfsubjectaccessreviews")
+"""They are created, and nothing is stored."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -30,8 +32,8 @@ class Call:
 
     @property
     def is_write(self) -> bool:
-        """Whether the call may change something. Renewals of the Lease do not count."""
-        return self.verb not in READS and not self.is_of_lease
+        """Whether the call may change something. Renewals of the Lease do not count, nor do questions about rights."""
+        return self.verb not in READS and not self.is_of_lease and self.resource not in REVIEWS
 
     @property
     def is_of_lease(self) -> bool:
