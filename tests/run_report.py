@@ -25,6 +25,7 @@ BUDGETS_S: Mapping[str, int] = {
     "tests/broker": 900,
     "tests/compatibility": 120,
     "tests/contract": 60,
+    "tests/demo": 20,
     "tests/docs": 60,
     "tests/e2e": 30,
     "tests/fuzz": 30,

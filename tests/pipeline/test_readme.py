@@ -32,4 +32,4 @@ def test_the_manual_of_the_sink_has_every_option_and_no_other() -> None:
     manual = (ROOT / "docs" / "operating" / "spark-sink.md").read_text()
     table = manual.split("## Options")[1].split("## What is exactly once")[0].splitlines()
     told = {name for line in table if line.startswith("| `") for name in re.findall(r"`([\w.]+)`", line.split("|")[1])}
-    assert told == {*write_options._OWN, *write_options._OF_CONNECTING, *write_options._KAFKA}
+    assert told == {*write_options._OWN, *write_options._OF_CONNECTING, *write_options._KAFKA, "checkpointLocation"}

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -103,46 +101,6 @@ def test_a_task_that_fails_and_is_run_again_writes_nothing_twice(
     assert Counter(int(value) for _, _, value in read_all(fleet, name)) == Counter(range(2000))
 
 
-def test_a_write_goes_on_when_the_daemon_of_the_python_processes_is_killed(
-    spark: Any, fleet: RunningCluster, tmp_path: Path
-) -> None:
-    """As by the kernel's OOM killer, which takes all of them, when all tasks but one have ended. Spark runs the last
-    one again, with a new daemon."""
-    name = topic(fleet, "daemon")
-    seen = str(tmp_path / "seen")
-
-    def killing(batches: Iterator[Any]) -> Iterator[Any]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        yield from batches
-        if context.partitionId() == 3 and not os.path.exists(seen):
-            folder = Path(os.environ["SPARK_LOCAL_DIRS"])
-            while sum(file.stat().st_size > 600_000 for file in folder.glob("ottla-sink-*")) < 3:
-                time.sleep(0.05)
-            Path(seen).touch()
-            daemons = [
-                found for found in Path("/proc").glob("[0-9]*/cmdline") if b"pyspark.daemon" in found.read_bytes()
-            ]
-            jvm = parent(os.getppid())
-            for daemon in (int(found.parent.name) for found in daemons):
-                if daemon != os.getppid() and parent(daemon) == jvm:
-                    os.kill(daemon, signal.SIGKILL)
-            os.kill(os.getppid(), signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def parent(process: int) -> int:
-        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-
-    rows = spark.range(0, 2800, 1, 4).selectExpr("lpad(cast(id as string), 1000, '0') value")
-    write(rows.mapInArrow(killing, rows.schema), fleet, topic=name)
-    assert os.path.exists(seen)
-    assert Counter(int(value) for _, _, value in read_all(fleet, name)) == Counter(range(2800))
-    left = spark.sparkContext._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirs()
-    assert [file for folder in left for file in Path(folder.getPath()).glob("ottla-sink-*")] == []
-
-
 def test_a_job_that_fails_leaves_no_row(spark: Any, fleet: RunningCluster) -> None:
     name = topic(fleet, "failed")
     frame = spark.range(0, 2000, 1, 2).selectExpr(
@@ -157,17 +115,18 @@ def test_a_job_that_fails_leaves_no_row(spark: Any, fleet: RunningCluster) -> No
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        (["id"], {"topic": "copied-to"}, "column value is required; there are id"),
-        (["id as value"], {"topic": "copied-to"}, "column value must be binary or string, not bigint"),
+        (["id"], {"topic": "mistaken"}, "column value is required; there are id"),
+        (["id as value"], {"topic": "mistaken"}, "column value must be binary or string, not bigint"),
         (["'v' as value"], {}, "column topic is required unless the option topic"),
         (["'v' as value"], {"topic": "nowhere"}, "topic 'nowhere' does not exist at 127.0.0.1:"),
-        (["'v' as value"], {"topic": "copied-to", "guarantees": "x"}, "did you mean guarantee?"),
-        (["repeat('v', 2000000) as value"], {"topic": "copied-to"}, "kafka.max.request.size is 1048576"),
+        (["'v' as value"], {"topic": "mistaken", "guarantees": "x"}, "did you mean guarantee?"),
+        (["repeat('v', 2000000) as value"], {"topic": "mistaken"}, "kafka.max.request.size is 1048576"),
     ],
 )
 def test_a_mistake_is_told_in_one_line_that_names_it(
     spark: Any, fleet: RunningCluster, columns: list[str], options: dict[str, str], message: str
 ) -> None:
+    topic(fleet, "mistaken")
     with pytest.raises(Exception) as raised:
         write(spark.range(1).selectExpr(*columns), fleet, **options)
     assert message in str(raised.value)
