@@ -41,7 +41,6 @@ PACKAGES = (
 )
 PROSE = ("README.md", "docs/start/", "docs/operating/")
 UNMENDED = {
-    "docs/operating/kubernetes.md",
     "docs/operating/pipeline-documents.md",
     "docs/operating/pipeline-examples.md",
     "docs/operating/pipelines.md",
