@@ -41,8 +41,6 @@ PACKAGES = (
 )
 PROSE = ("README.md", "docs/start/", "docs/operating/")
 UNMENDED = {
-    "docs/operating/pipeline-documents.md",
-    "docs/operating/pipeline-examples.md",
     "docs/operating/pipelines.md",
     "docs/operating/spark-sink.md",
 }
