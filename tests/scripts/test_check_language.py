@@ -88,15 +88,5 @@ def test_code_and_the_target_of_a_link_are_no_words(script: ModuleType) -> None:
     assert list(script.hard_sentences(script.tracked([]))) == []
 
 
-def test_a_page_that_is_mended_leaves_the_list_of_those_that_are_not(script: ModuleType) -> None:
-    page = min(script.UNMENDED)
-    add(script, page, "What is it.\n")
-    assert list(script.hard_sentences(script.tracked([]))) == []
-    add(script, page, "It is here.\n")
-    assert list(script.hard_sentences(script.tracked([]))) == [
-        f"check_language.py: {page} has no hard sentence any more: remove it from UNMENDED"
-    ]
-
-
 def test_the_functions_of_the_check_do_what_their_examples_say(script: ModuleType) -> None:
     assert doctest.testmod(script).failed == 0
