@@ -31,6 +31,8 @@ zookeeper.connect=127.0.0.1:2181
 ottla.http.listener=127.0.0.1:8080
 # one broker alone: Kafka's default of 3 replicas cannot be had
 offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
 
 \b
 ottla broker run server.properties

@@ -75,7 +75,7 @@ NameOption = Annotated[str, typer.Option("--name", metavar="NAME", help="Which p
 BootstrapOption = Annotated[
     str, typer.Option("--bootstrap-servers", metavar="HOST:PORT", help="Instead of what the document names.")
 ]
-MasterOption = Annotated[str, typer.Option("--master", help="Where Spark runs its tasks.")]
+MasterOption = Annotated[str, typer.Option("--master", metavar="MASTER", help="Where Spark runs its tasks.")]
 ConfOption = Annotated[
     list[str] | None,
     typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark, such as spark.jars; may be repeated."),

@@ -134,7 +134,7 @@ def test_help_fits_into_80_columns_and_cuts_nothing_that_has_to_be_typed(
     shown = ottla(*command, "--help", status=0)
     assert all(len(line) <= 80 for line in shown)
     text = "\n".join(shown)
-    assert not re.search(r"-[a-z]*…|[A-Z_]{3,}…|[─│╭]", text)
+    assert not re.search(r"-[a-z]*…|[A-Z_]{3,}…|[─│╭]|<str>", text)
 
 
 def test_help_names_the_extras_with_their_brackets(ottla: Command) -> None:
@@ -164,3 +164,4 @@ def test_help_of_broker_has_a_file_with_which_a_broker_starts(ottla: Command) ->
     values = parse_properties("\n".join(line[2:] for line in shown[begin:end]))
     config = BrokerConfig.from_mapping(values)
     assert config.unknown_keys == () and config.http_listener == ("127.0.0.1", 8080)
+    assert values.keys() == parse_properties((MANIFESTS / "server.properties").read_text()).keys()
