@@ -15,5 +15,5 @@ COPY --from=install /opt/dependencies /opt/dependencies
 COPY --from=install /opt/ottla /opt/ottla
 ENV PYTHONPATH=/opt/ottla:/opt/dependencies PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp
 USER 10001:10001
-ENTRYPOINT ["python3", "-m", "ottla_broker.cli.main"]
+ENTRYPOINT ["python3", "-m", "ottla.cli.main"]
 CMD ["--help"]

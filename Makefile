@@ -47,7 +47,7 @@ bench: system ## side by side with Apache Kafka 3.9.1: build/bench/report.json, 
 lint: setup ## style, types, import layers, language
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
-	@.venv/bin/mypy broker/ottla_broker operator/ottla_operator pipeline/ottla_pipeline demo simulation bench e2e
+	@.venv/bin/mypy broker/ottla_broker documents/ottla_documents pipeline/ottla_pipeline operator/ottla_operator command/ottla demo simulation bench e2e
 	@.venv/bin/lint-imports
 	@$(PY) scripts/check_language.py
 
@@ -60,7 +60,7 @@ protocol: setup ## write protocol/generated from protocol/definitions
 reference: setup ## write the generated pages of docs/reference, and the CRDs into the chart
 	@$(PY) -m ottla_broker.config.reference
 	@$(PY) -m ottla_broker.server.compatibility
-	@$(PY) -m ottla_broker.testing.metrics_reference
+	@$(PY) -m ottla.testing.metrics_reference
 	@$(PY) -m ottla_operator.reference metrics docs/reference/metrics.md
 	@cp crds/*.yaml charts/ottla/files/
 	@$(PY) -m ottla_operator.reference fields crds/*.yaml > docs/reference/crd-fields.md

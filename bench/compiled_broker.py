@@ -127,7 +127,7 @@ def main() -> None:
         if missing:
             sys.exit(f"not compiled: {', '.join(missing)} (python -m bench.compiled_broker build {way})")
         sys.meta_path.insert(0, _Finder(is_typed))
-        from ottla_broker.cli.main import app
+        from ottla.cli.main import app
 
         app(["broker", "run", *filter(None, rest)])
     else:

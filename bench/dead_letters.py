@@ -32,9 +32,9 @@ from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
 
-from ottla_broker.testing import RunningCluster, cluster
-from ottla_operator.model.documents import load_documents
-from ottla_operator.model.kafka_pipeline import KafkaPipeline
+from ottla.testing import RunningCluster, cluster
+from ottla_documents.documents import load_documents
+from ottla_documents.kafka_pipeline import KafkaPipeline
 from ottla_pipeline.running.frames import build_frames
 from ottla_pipeline.running.query_options import session_settings
 from ottla_pipeline.running.session import open_session

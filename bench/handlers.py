@@ -16,6 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ottla.testing import cluster
 from ottla_broker.controller.decisions.topic_plans import NewTopic
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.generated import fetch as wire_fetch
@@ -24,7 +25,6 @@ from ottla_broker.records.record import Record, build_batch
 from ottla_broker.server.broker import Broker
 from ottla_broker.server.handler_api import RequestContext
 from ottla_broker.server.handlers import fetch, produce
-from ottla_broker.testing import cluster
 
 ROUNDS = 7
 REQUESTS = 1_000

@@ -25,10 +25,10 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from ottla.testing import cluster
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.records.record import Record, build_batch
-from ottla_broker.testing import cluster
 
 KEYS = {"queued.max.request.bytes": str(256 << 20), "ottla.queued.max.response.bytes": str(128 << 20)}
 SETTLE_S = 60.0

@@ -20,7 +20,7 @@ from typing import Any
 
 from bench import java
 from bench.usage import cpu_seconds, resident_bytes
-from ottla_broker.local.ports import free_port
+from ottla.local.ports import free_port
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ottla_broker.local.control import ask
-from ottla_broker.local.jars import MissingRequirement, find_java, zookeeper_class_path
-from ottla_operator.model.documents import load_documents
+from ottla.local.control import ask
+from ottla.local.jars import MissingRequirement, find_java, zookeeper_class_path
+from ottla_documents.documents import load_documents
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 DOCUMENTS = (CHECKOUT / "manifests" / "cluster.yaml", CHECKOUT / "manifests" / "topics.yaml")
@@ -59,7 +59,7 @@ class DemoFleet:
             self._ottla_local("down", *(["--delete-data", "--yes"] if delete_data else []))
 
     def _ottla_local(self, command: str, *arguments: str) -> str:
-        run = [sys.executable, "-m", "ottla_broker.cli.main", "local", command, *arguments, "--data", str(self.data)]
+        run = [sys.executable, "-m", "ottla.cli.main", "local", command, *arguments, "--data", str(self.data)]
         result = subprocess.run(run, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
         if result.returncode:
             raise SystemExit(f"ottla local {command} failed:\n{result.stderr or result.stdout}")

@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 
 from demo.fleet import CHECKOUT
-from ottla_broker.local.jars import MissingRequirement, find_java
+from ottla.local.jars import MissingRequirement, find_java
 
 EXAMPLE = CHECKOUT / "examples" / "flights.py"
 INSTALL_SPARK = "scripts/setup-venv.sh --spark"

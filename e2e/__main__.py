@@ -18,7 +18,7 @@ from rich.console import Console
 from e2e.binaries import CHECKOUT
 from e2e.machine import CommandFailed, NotInTime, within
 from e2e.providers import KubernetesCluster, Provider
-from ottla_broker.local.jars import cache_directory
+from ottla.local.jars import cache_directory
 
 app = typer.Typer(add_completion=False, no_args_is_help=False)
 console = Console(highlight=False)

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from e2e.machine import CommandFailed
-from ottla_broker.local.jars import cache_directory
+from ottla.local.jars import cache_directory
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SOURCES = CHECKOUT / "e2e" / "kubernetes"

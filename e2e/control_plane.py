@@ -11,7 +11,7 @@ from pathlib import Path
 
 from e2e.certificates import Certificates
 from e2e.machine import CommandFailed, Daemons, run
-from ottla_broker.local.ports import HOST, free_ports
+from ottla.local.ports import HOST, free_ports
 
 SERVICES = "10.96.0.0/16"
 FIRST_SERVICE = "10.96.0.1"

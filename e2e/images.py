@@ -19,9 +19,10 @@ from pathlib import Path
 from e2e.binaries import CHECKOUT
 from e2e.machine import CommandFailed, run
 from e2e.nodes import PAUSE_IMAGE
-from ottla_broker.local.jars import cache_directory
+from ottla.local.jars import cache_directory
 
 SUITE, SUITE_PYTHON = "bookworm", (3, 11)
+OF_OTTLA = ("broker", "documents", "operator", "command")
 PACKAGES = ("python3", "python3-pip", "python-is-python3", "bash", "procps")
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 JAVA_MODULES = (
@@ -80,7 +81,7 @@ def build_images(step: Callable[[str], object], *, with_pipelines: bool = False)
     builder = _Builder()
     pause = builder.image("pause", PAUSE_IMAGE.rpartition(":")[2], [SOURCES / "pause"], _pause, step)
     base = builder.base(step)
-    ours = [CHECKOUT / name for name in ("Dockerfile", "requirements/operator.txt", "broker", "operator")]
+    ours = [CHECKOUT / name for name in ("Dockerfile", "requirements/operator.txt", *OF_OTTLA)]
     ottla = builder.image("ottla", None, [*ours, base], lambda folder: builder.ottla(base, folder), step)
     scripts = [CHECKOUT / "scripts" / "jars" / "zookeeper-image", SOURCES / "zookeeper", base]
     zookeeper = builder.image("zookeeper", None, scripts, lambda folder: builder.zookeeper(base, folder), step)
@@ -88,7 +89,7 @@ def build_images(step: Callable[[str], object], *, with_pipelines: bool = False)
     client = builder.image("client", None, locked, lambda folder: builder.client(base, folder), step)
     pipeline = None
     if with_pipelines:
-        names = ("Dockerfile.pipeline", "requirements/pipeline.txt", "broker", "operator", "pipeline")
+        names = ("Dockerfile.pipeline", "requirements/pipeline.txt", *OF_OTTLA, "pipeline")
         spark = [*(CHECKOUT / name for name in names), base]
         pipeline = builder.image("pipeline", None, spark, lambda folder: builder.pipeline(base, folder), step)
     return ImageSet(ottla, zookeeper, client, pause, pipeline)

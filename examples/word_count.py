@@ -6,7 +6,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from table import read, show
 
-from ottla_operator.model.documents import load_documents
+from ottla_documents.documents import load_documents
 
 document = Path(__file__).with_name("word-count.yaml")
 (pipeline,) = load_documents([(document.name, document.read_text())]).pipelines

@@ -32,8 +32,10 @@ NAMED_BY_KAFKA = {"handlers", "definitions"}
 """Packages whose modules are named after Kafka's APIs and groups of keys, whatever else has such a name."""
 PACKAGES = (
     "broker/ottla_broker",
-    "operator/ottla_operator",
+    "documents/ottla_documents",
     "pipeline/ottla_pipeline",
+    "operator/ottla_operator",
+    "command/ottla",
     "simulation",
     "bench",
     "e2e",

@@ -29,16 +29,16 @@ __all__ = ["pytest_addoption", "pytest_terminal_summary"]
 settings.register_profile("any machine", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
-# `ottla_broker.testing` brings the whole broker: imported where it is needed, so that the tests of one package run
+# `ottla.testing` brings the whole broker: imported where it is needed, so that the tests of one package run
 # without all the others.
 if TYPE_CHECKING:
-    from ottla_broker.local.zookeeper_server import ZooKeeperServer
+    from ottla.local.zookeeper_server import ZooKeeperServer
 
 
 @functools.cache
 def why_java_tests_cannot_run() -> str:
     """The reason, or "" when they can."""
-    from ottla_broker.local.jars import MissingRequirement, find_java, kafka_class_path, zookeeper_class_path
+    from ottla.local.jars import MissingRequirement, find_java, kafka_class_path, zookeeper_class_path
 
     try:
         find_java()
@@ -164,7 +164,7 @@ def pytest_configure(config: pytest.Config) -> None:
     up while a broker of it restarts, no other takes."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if worker.startswith("gw"):
-        from ottla_broker.local.ports import RANGE_VARIABLE, searched
+        from ottla.local.ports import RANGE_VARIABLE, searched
 
         ports, workers = searched(), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
         if mine := ports[len(ports) * int(worker[2:]) // workers : len(ports) * (int(worker[2:]) + 1) // workers]:
@@ -187,7 +187,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
 
     Sessions may be as short as one second.
     """
-    from ottla_broker.local.zookeeper_server import ZooKeeperServer
+    from ottla.local.zookeeper_server import ZooKeeperServer
 
     server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
     server.start(timeout_s=120)  # for a JVM to start, on a machine where much else does
@@ -214,6 +214,6 @@ def whole_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture
 def free_port() -> int:
     """A TCP port of the loopback that nobody listens on now."""
-    from ottla_broker.local.ports import free_port as find_free_port
+    from ottla.local.ports import free_port as find_free_port
 
     return find_free_port()

@@ -9,9 +9,9 @@ from pathlib import Path
 import typer
 
 from bench.broker_scale.long_turns import LongTurns, WatchedPoll
+from ottla.cli.broker import run
 from ottla_broker.adapters import process
 from ottla_broker.adapters.event_loop import TakeoverLoop
-from ottla_broker.cli.broker import run
 
 
 def main() -> None:

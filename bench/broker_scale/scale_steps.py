@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.broker_scale import long_turns
 from bench.broker_scale.long_turns import LongTurn
 from bench.systems import OURS, System, SystemFailed, ask
-from ottla_broker.local.ports import free_port
+from ottla.local.ports import free_port
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 

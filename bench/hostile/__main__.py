@@ -34,7 +34,7 @@ from bench.hostile.attacks import ATTACKS, Attack
 from bench.hostile.many_elements import TOPIC, Content, Row, request, rows
 from bench.systems import APACHE_KAFKA, OURS, System, ask
 from bench.usage import resident_bytes
-from ottla_broker.local.ports import free_port
+from ottla.local.ports import free_port
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.server.edge.request_scheduling import CONTROL_APIS

@@ -8,9 +8,9 @@ from e2e.long.scaling import REMOVED, check_placement
 from e2e.long.scenario import FleetScenario, ScenarioStage
 from e2e.nodes import STORAGE_CLASS
 from e2e.providers.processes import NODES
+from ottla_documents.kafka_cluster import DEFAULT_BROKER_RESOURCES
 from ottla_operator.api import names
 from ottla_operator.api.objects import CLAIM, KAFKA_CLUSTER, NODE, Obj, dig, label
-from ottla_operator.model.kafka_cluster import DEFAULT_BROKER_RESOURCES
 
 ZONE_A, ZONE_B, ZONE_C = (node.zone for node in NODES)
 

@@ -15,7 +15,7 @@ from e2e.images import ImageSet, build_images
 from e2e.machine import CommandFailed, run
 from e2e.nodes import STORAGE_CLASS, VOLUMES
 from e2e.providers import KubernetesCluster, ReportStep
-from ottla_broker.local.jars import cache_directory
+from ottla.local.jars import cache_directory
 
 NAME = "ottla"
 ZONES = ("zone-a", "zone-b", "zone-c")

@@ -16,7 +16,7 @@ from e2e.machine import NETNS, CommandFailed, run, until
 from e2e.network import CONTROL_PLANE, CONTROL_PLANE_ADDRESS, ClusterNode
 from e2e.nodes import STORAGE_CLASS, NodeProcesses
 from e2e.providers import SYSTEM, KubernetesCluster, ReportStep
-from ottla_broker.local.jars import cache_directory
+from ottla.local.jars import cache_directory
 
 NODES = (ClusterNode(1, "zone-a"), ClusterNode(2, "zone-b"), ClusterNode(3, "zone-c"))
 SPARE = ClusterNode(4, "zone-b")

@@ -10,7 +10,7 @@ import pytest
 from bench.coordinators.members import Members, assignment
 from bench.coordinators.transactional import LOADS, PARTITIONS, drive, figures
 from bench.java import LoadFailed
-from ottla_broker.testing import cluster
+from ottla.testing import cluster
 
 GROUPS, SIZE = 3, 5
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.progress import track
 
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
+from ottla.local.zookeeper_server import ZooKeeperServer
 from tests.beside.comparison import both, difference
 from tests.beside.configs import cases, compare
 from tests.beside.requests import Requests

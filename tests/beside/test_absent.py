@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
+from ottla.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from tests.beside.absent import Case, absent, filled, internal

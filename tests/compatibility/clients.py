@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ottla_broker.local.jars import cache_directory, find_java, kafka_class_path
+from ottla.local.jars import cache_directory, find_java, kafka_class_path
 
 PROGRAMS = Path(__file__).with_name("programs")
 

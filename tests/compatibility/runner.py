@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
-from ottla_broker.testing import RunningCluster, cluster
+from ottla.local.zookeeper_server import ZooKeeperServer
+from ottla.testing import RunningCluster, cluster
 from tests.compatibility.clients import ENVIRONMENT, Client, Setup
 from tests.compatibility.protocol import ClientError, Program, Unsupported
 from tests.compatibility.scenarios import Bench, Scenario

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ottla.testing import RunningCluster
 from ottla_broker.protocol import codec as codec_of_api
 from ottla_broker.protocol.api import ApiKey
-from ottla_broker.testing import RunningCluster
 from tests.compatibility.protocol import ClientError, Program, Record
 from tests.integration.clients import driver
 from tests.integration.clients.driver import await_that

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from ottla.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.ports.coordination import (
     Check,
     Coordination,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ottla.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.ports.coordination import Coordination
 from tests.contract.coordination_contract import CoordinationContract
 

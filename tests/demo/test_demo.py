@@ -12,7 +12,7 @@ from rich.console import Console
 
 from demo import spark
 from demo.fleet import documents
-from ottla_operator.model.documents import load_documents
+from ottla_documents.documents import load_documents
 
 ROOT = Path(__file__).resolve().parents[2]
 

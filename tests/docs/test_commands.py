@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from ottla_broker.cli import broker, disk, local, pipeline
+from ottla.cli import broker, disk, local, pipeline
 from ottla_operator import command as operator
 from tests.docs.test_links import ROOT, pages
 

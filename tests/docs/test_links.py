@@ -14,13 +14,18 @@ ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 NAMED_FILE = re.compile(
-    r"`((?:broker|operator|pipeline|simulation|bench|e2e|demo|tests|scripts|crds|charts|manifests|docs|examples)/[\w./-]*[\w/])`"
+    r"`((?:broker|documents|pipeline|operator|command|simulation|bench|e2e|demo|tests|scripts|crds|charts|manifests|docs|examples)/[\w./-]*[\w/])`"
 )
 NAMED_PYTHON = re.compile(r"`([\w/-]+\.py)`")
 """A Python file by its path, or by the end of it."""
-NAMED_MODULE = re.compile(r"\b(ottla_(?:broker|operator|pipeline)(?:\.[a-z_][a-z_0-9]*)+)\b")
+NAMED_MODULE = re.compile(r"\b(ottla_(?:broker|documents|pipeline|operator)(?:\.[a-z_][a-z_0-9]*)+)\b")
 WORD = re.compile(r"\w+")
-PACKAGES = {"ottla_broker": "broker", "ottla_operator": "operator", "ottla_pipeline": "pipeline"}
+PACKAGES = {
+    "ottla_broker": "broker",
+    "ottla_documents": "documents",
+    "ottla_pipeline": "pipeline",
+    "ottla_operator": "operator",
+}
 
 
 @cache

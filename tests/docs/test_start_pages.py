@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla_broker.local.ports import RANGE_VARIABLE
+from ottla.local.ports import RANGE_VARIABLE
 from tests.docs.page_blocks import REASON, blocks_of, command_of_namespaces
 from tests.docs.test_links import ROOT
 from tests.requirements import missing

@@ -16,10 +16,10 @@ PAGES = ("docs/operating/troubleshooting.md", "docs/operating/kubernetes-failure
 
 @cache
 def strings_of_the_code() -> str:
-    """Every string of the broker, the operator and the pipelines, one a line; of a formatted one the constant parts."""
+    """Every string of the products, one a line; of a formatted one the constant parts."""
     found = []
-    for package in ("broker/ottla_broker", "operator/ottla_operator", "pipeline/ottla_pipeline"):
-        for path in (ROOT / package).rglob("*.py"):
+    for product in ("broker", "documents", "pipeline", "operator", "command"):
+        for path in (ROOT / product).rglob("*.py"):
             if "generated" not in path.parts:
                 nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
                 found += [

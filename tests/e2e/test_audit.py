@@ -15,7 +15,7 @@ import e2e
 from e2e import audit
 from e2e.audit import Call
 from e2e.figures import Figures, documents
-from ottla_operator.model.kafka_topic import parse_topic
+from ottla_documents.kafka_topic import parse_topic
 
 MODULES = sorted(
     module.name for module in pkgutil.walk_packages(e2e.__path__, "e2e.") if not module.name.startswith("e2e.tests")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from kazoo.client import KazooClient
 
-from ottla_broker.local.jars import find_java, kafka_class_path
-from ottla_broker.local.ports import free_port
+from ottla.local.jars import find_java, kafka_class_path
+from ottla.local.ports import free_port
 from tests.integration.wire import fleet_named_by
 
 _LIMIT_S = 180.0

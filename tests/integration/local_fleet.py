@@ -20,7 +20,7 @@ class Ottla:
         self.folder = folder
 
     def __call__(self, *arguments: str, status: int = 0) -> str:
-        command = [sys.executable, "-m", "ottla_broker.cli.main", "local", *arguments]
+        command = [sys.executable, "-m", "ottla.cli.main", "local", *arguments]
         result = subprocess.run(
             command,
             cwd=self.folder,

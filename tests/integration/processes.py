@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
-from ottla_broker.local.ports import free_port
+from ottla.local.ports import free_port
 
 _LIMIT_S = 120.0
 _POLL_S = 0.02
@@ -65,7 +65,7 @@ class BrokerProcess:
         properties = self.directory / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self.properties.items()))
         with (self.directory / "broker.log").open("ab") as log:
-            command = [sys.executable, "-m", "ottla_broker.cli.main", "broker", "run", str(properties)]
+            command = [sys.executable, "-m", "ottla.cli.main", "broker", "run", str(properties)]
             if self.open_files is not None:
                 command = ["/bin/sh", "-c", f'ulimit -n {self.open_files}; exec "$@"', "sh", *command]
             self.process = subprocess.Popen(

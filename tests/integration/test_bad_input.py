@@ -12,12 +12,12 @@ import crc32c
 import psutil
 import pytest
 
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.batch import HEADER_BYTES
 from ottla_broker.records.compression import Codec
-from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.wire import Wire, batch, create_topic, produce_request
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from ottla.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.coordination import znodes
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import list_offsets as offsets_api

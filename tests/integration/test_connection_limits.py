@@ -7,10 +7,10 @@ from contextlib import ExitStack
 
 import pytest
 
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.metrics import Gauge
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
-from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.broker_errors import broker_errors
 from tests.integration.clients.driver import await_that
 from tests.integration.wire import Wire

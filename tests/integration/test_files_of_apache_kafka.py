@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
+from ottla.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.records.batch import PATCH
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.control_records import ControlType, EndTransactionMarker, build_marker

@@ -13,11 +13,11 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
+from ottla.local.zookeeper_server import ZooKeeperServer
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.broker_errors import broker_errors
 from tests.integration.processes import BrokerProcess
 from tests.integration.wire import Wire, batch, create_topic, produce_request

@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource
 
+from ottla.local.ports import free_ports
 from ottla_broker.config.properties import parse_properties
-from ottla_broker.local.ports import free_ports
 from tests.integration.local_fleet import MANIFESTS, Ottla, eventually, up_arguments
 from tests.scenarios.load import read_all
 
@@ -149,7 +149,7 @@ spec: {clusterRef: {name: one}, partitions: 4, replicas: 1}
 
 def test_disk_forget_gives_up_what_only_a_dead_disk_of_a_local_fleet_held(ottla: Ottla) -> None:
     def forget(*arguments: str, status: int) -> str:
-        command = [sys.executable, "-m", "ottla_broker.cli.main", "disk", "forget", "--broker", "0", *arguments]
+        command = [sys.executable, "-m", "ottla.cli.main", "disk", "forget", "--broker", "0", *arguments]
         done = subprocess.run(
             command,
             cwd=ottla.folder,

@@ -14,10 +14,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 from kafka import KafkaAdminClient
 
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.broker_errors import BrokerErrors, broker_errors
 from tests.integration.clients.driver import LIMIT_S, await_that
 from tests.integration.clients.topics import create

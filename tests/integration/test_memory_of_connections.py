@@ -9,11 +9,11 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.metrics import Gauge
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.records import formats
-from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.broker_errors import broker_errors
 from tests.integration.clients.driver import await_that
 from tests.integration.wire import Wire, batch, create_topic, produce_request

@@ -10,6 +10,7 @@ from zlib import crc32
 
 import pytest
 
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
@@ -17,7 +18,6 @@ from ottla_broker.records import formats, legacy
 from ottla_broker.records.batch import checksum
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.record import Record, build_batch
-from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.wire import Wire, batch, create_topic, produce_request
 
 TIMESTAMP = 1_700_000_000_000

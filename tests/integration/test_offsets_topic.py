@@ -8,13 +8,13 @@ import uuid
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from ottla.testing import cluster
+from ottla.testing.cluster import RunningCluster
 from ottla_broker.config.topics import CONSUMER_OFFSETS
 from ottla_broker.coordination import znodes
 from ottla_broker.internal_topics.partitioning import partition_for
 from ottla_broker.records.batch import batches
 from ottla_broker.records.compression import Codec, codec_of
-from ottla_broker.testing import cluster
-from ottla_broker.testing.cluster import RunningCluster
 from tests.integration.clients.topics import create
 
 LIMIT_S = 120.0

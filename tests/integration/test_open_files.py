@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
+from ottla.local.zookeeper_server import ZooKeeperServer
 from tests.integration.clients.driver import LIMIT_S, await_that
 from tests.integration.clients.topics import create
 from tests.integration.processes import BrokerProcess

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.record import build_batch, build_records
-from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.clients.driver import await_that
 from tests.integration.wire import Wire, create_topic, produce_request
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
+from ottla.local.zookeeper_server import ZooKeeperServer
 from tests.integration.processes import BrokerProcess
 
 ROOT = Path(__file__).resolve().parents[2]

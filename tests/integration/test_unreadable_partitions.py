@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import confluent_kafka
 
+from ottla.testing import cluster
 from ottla_broker.coordination import znodes
 from ottla_broker.coordination.embedded import EmbeddedCoordination
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.testing import cluster
 from ottla_broker.transactions.states import TransactionState
 from tests.integration.clients.driver import LIMIT_S, await_that
 from tests.integration.clients.topics import create

@@ -17,7 +17,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla_broker.local.ports import free_port
+from ottla.local.ports import free_port
 from tests.broker.storage.agreement import disagreements_of
 from tests.kills.broker import LOG_DIR
 from tests.kills.load import PARTITIONS, Load, number_of

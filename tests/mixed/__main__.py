@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
+from ottla.local.zookeeper_server import ZooKeeperServer
 from tests.mixed.campaign import Campaign, every_role, replacement
 
 

@@ -19,9 +19,9 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import ZnodeStat
 
+from ottla.local.jars import find_java, kafka_class_path
+from ottla.local.ports import free_port
 from ottla_broker.coordination import znodes
-from ottla_broker.local.jars import find_java, kafka_class_path
-from ottla_broker.local.ports import free_port
 from tests.nemesis.fleet import knows_the_fleet, knows_the_leaders
 from tests.nemesis.load import TOPIC
 
@@ -111,7 +111,7 @@ class Slot:
         self.kind = kind
         properties = str(self.directory / "server.properties")
         if kind is Kind.OURS:
-            command = [sys.executable, "-m", "ottla_broker.cli.main", "broker", "run", properties]
+            command = [sys.executable, "-m", "ottla.cli.main", "broker", "run", properties]
         else:
             log4j = f"-Dlog4j.configuration=file:{self.directory / 'log4j.properties'}"
             command = [find_java(), *_JAVA_OPTIONS, log4j, "-cp", kafka_class_path(), "kafka.Kafka", properties]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
+from ottla.local.zookeeper_server import ZooKeeperServer
 from tests.mixed.campaign import Campaign, short
 
 pytestmark = pytest.mark.java

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
+from ottla.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from tests.beside.comparison import own_chroot

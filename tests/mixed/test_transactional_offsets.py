@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from ottla.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.config.topics import CONSUMER_OFFSETS
 from ottla_broker.internal_topics.partitioning import partition_for
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
 from tests.integration.clients.driver import LIMIT_S, await_that
 from tests.mixed.fleet import BROKERS, Kind, MixedFleet
 from tests.nemesis.load import TOPIC

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from ottla.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.config.topics import TRANSACTION_STATE
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from tests.integration.clients.committed import read_committed

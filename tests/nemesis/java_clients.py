@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ottla_broker.local.jars import find_java, kafka_class_path
+from ottla.local.jars import find_java, kafka_class_path
 from tests.nemesis.history import Acknowledged, History, Indeterminate, Placed, Polled, Subscribed, now
 from tests.nemesis.load import REQUEST_TIMEOUT_MS, TOPIC, Client
 

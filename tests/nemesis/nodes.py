@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 
-from ottla_broker.local.jars import find_java, kafka_class_path, zookeeper_class_path
-from ottla_broker.local.zookeeper_server import JVM_OPTIONS
+from ottla.local.jars import find_java, kafka_class_path, zookeeper_class_path
+from ottla.local.zookeeper_server import JVM_OPTIONS
 from tests.nemesis.network import Network
 
 TICK_MS = 1000
@@ -160,7 +160,7 @@ class Broker(Node):
     def _command(self) -> list[str]:
         properties = str(self.directory / "server.properties")
         if self.system is System.OURS:
-            return [sys.executable, "-m", "ottla_broker.cli.main", "broker", "run", properties]
+            return [sys.executable, "-m", "ottla.cli.main", "broker", "run", properties]
         log4j = f"-Dlog4j.configuration=file:{self.directory / 'log4j.properties'}"
         return [find_java(), *_KAFKA_OPTIONS, log4j, "-cp", kafka_class_path(), "kafka.Kafka", properties]
 

@@ -6,6 +6,7 @@ import copy
 import json
 from typing import Any
 
+from ottla_documents.kafka_pipeline import FAILED_FOR_GOOD
 from ottla_operator.api.objects import (
     CONFIG_MAP,
     CRON_JOB,
@@ -19,7 +20,6 @@ from ottla_operator.api.objects import (
     owned,
 )
 from ottla_operator.effects.ports import ApiError
-from ottla_operator.model.kafka_pipeline import FAILED_FOR_GOOD
 from ottla_operator.runtime.object_cache import ObjectCache, pipeline_of
 from ottla_operator.runtime.pipeline_supervisor import PIPELINE_KINDS
 from ottla_operator.runtime.pipeline_task import PipelineImage, PipelineTask

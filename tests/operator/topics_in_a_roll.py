@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ottla_broker.testing import RunningCluster, cluster
+from ottla.testing import RunningCluster, cluster
 from ottla_operator.api import names
 from ottla_operator.api.objects import KAFKA_TOPIC, POD, STATEFUL_SET, Obj, dig, new
 from ottla_operator.effects.kafka_admin import KafkaPythonAdmin

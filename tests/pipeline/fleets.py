@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from ottla_broker.testing import RunningCluster
+from ottla.testing import RunningCluster
 
 
 def until(holds: Callable[[], bool], what: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.java import jars
-from ottla_broker.local.ports import free_port
+from ottla.local.ports import free_port
 
 NOBODY = 65534
 """PostgreSQL refuses to run as root."""

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Producer
 from packaging.requirements import Requirement
 
-from ottla_broker.testing import cluster
+from ottla.testing import cluster
 from tests.pipeline.sink.test_delivery import topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]

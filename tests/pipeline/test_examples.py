@@ -19,8 +19,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
-from ottla_broker.testing import RunningCluster, cluster
-from ottla_operator.model.documents import Documents, load_documents
+from ottla.testing import RunningCluster, cluster
+from ottla_documents.documents import Documents, load_documents
 from ottla_pipeline.running.query_options import session_settings
 from ottla_pipeline.running.run_folder import RunFolder
 from tests.pipeline.fleets import create

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from ottla_broker.testing import RunningCluster, cluster
+from ottla.testing import RunningCluster, cluster
 from ottla_pipeline.sink.marker import group_of
 from tests.pipeline.sink.test_delivery import read_all, topic
 from tests.pipeline.spark_jvm import local_session, own_jvm

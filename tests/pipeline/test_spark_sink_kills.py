@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ottla_broker.testing import cluster
+from ottla.testing import cluster
 from tests.pipeline.sink.test_delivery import read_all, topic
 from tests.pipeline.spark_jvm import local_session, own_jvm
 from tests.pipeline.test_spark_sink import write

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla_broker.local.jars import find_java, kafka_class_path
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
+from ottla.local.jars import find_java, kafka_class_path
+from ottla.local.zookeeper_server import ZooKeeperServer
 from tests.integration.apache_kafka import complaints, dumped
 from tests.integration.processes import BrokerProcess
 

@@ -22,8 +22,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.adapters import disk_calls
-from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.file_systems import FuseMount, LoopMount, fuse_mount, loop_mount, why_not
 from tests.watermarks import watermarks
 
@@ -454,7 +454,7 @@ def test_what_only_a_dead_disk_held_answers_errors_until_a_person_gives_it_up(tm
 
 def _ottla(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "ottla_broker.cli.main", *arguments],
+        [sys.executable, "-m", "ottla.cli.main", *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

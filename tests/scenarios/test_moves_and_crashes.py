@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
+from ottla.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from tests.integration.local_fleet import eventually

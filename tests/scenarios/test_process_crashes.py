@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
+from ottla.local.zookeeper_server import ZooKeeperServer
 from tests.integration.processes import BrokerProcess
 from tests.scenarios.load import LIMIT_S, PARTITIONS, TOPIC, Load, create, read_all
 

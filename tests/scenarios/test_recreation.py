@@ -22,8 +22,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla_broker.local.ports import free_port
-from ottla_broker.testing import RunningCluster, cluster
+from ottla.local.ports import free_port
+from ottla.testing import RunningCluster, cluster
 from tests.broker.controller.test_with_apache_kafka import ApacheBroker
 from tests.integration.file_systems import fuse_mount, why_not
 from tests.integration.wire import fleet_named_by

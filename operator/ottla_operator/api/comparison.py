@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ottla_operator.model.quantity import quantity
+from ottla_documents.quantity import quantity
 
 LIST_KEYS: Mapping[str, Sequence[tuple[str, ...]]] = {
     "containers": (("name",),),

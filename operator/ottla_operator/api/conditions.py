@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ottla_documents.fields import Problem
 from ottla_operator.api.condition_reasons import AS_DECLARED, INVALID_SPEC, Status, require_listed
 from ottla_operator.api.objects import Obj
-from ottla_operator.model.fields import Problem
 
 MESSAGE_LENGTH = 1024
 

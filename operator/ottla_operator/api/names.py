@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla_operator.model.documents import API_VERSION
+from ottla_documents.documents import API_VERSION
 
 GROUP, VERSION = API_VERSION.split("/")
 CLUSTERS = "kafkaclusters"

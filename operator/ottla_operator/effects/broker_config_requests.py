@@ -12,8 +12,8 @@ from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, Kafka
 from kafka.errors import KafkaError as ClientError
 from kafka.errors import UnknownBrokerIdError, for_code
 
+from ottla_documents.limits import too_long_for_kafka
 from ottla_operator.api.fleet import NO_ANSWER, SECRET, BrokerValue, BrokerValues, ConfigChanges
-from ottla_operator.model.limits import too_long_for_kafka
 
 STATIC = "STATIC_BROKER_CONFIG"
 OF_ALL = "DYNAMIC_DEFAULT_BROKER_CONFIG"

@@ -13,8 +13,8 @@ from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, Kafka
 from kafka.errors import KafkaError as ClientError
 from kafka.errors import UnknownBrokerIdError, for_code
 
+from ottla_documents.limits import too_long_for_kafka
 from ottla_operator.api.fleet import LogDirContents, ReplicaInLogDir
-from ottla_operator.model.limits import too_long_for_kafka
 from ottla_operator.rebalancer.machine import MoveRequests, ReplicaId, ThrottleChange
 from ottla_operator.rebalancer.model import UNKNOWN, PartitionId
 

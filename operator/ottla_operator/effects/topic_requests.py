@@ -16,8 +16,8 @@ from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, Kafka
 from kafka.errors import BrokerResponseError, for_code
 from kafka.errors import KafkaError as ClientError
 
+from ottla_documents.limits import too_long_for_kafka
 from ottla_operator.api.condition_reasons import KAFKA_ERROR, TOPIC_ALREADY_EXISTS
-from ottla_operator.model.limits import too_long_for_kafka
 from ottla_operator.topics.decisions import (
     AlterTopicConfig,
     CreatePartitions,

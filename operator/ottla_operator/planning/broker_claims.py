@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ottla_documents.disk_spec import DiskSpec
 from ottla_operator.api import names
 from ottla_operator.api.objects import (
     CLAIM,
@@ -21,7 +22,6 @@ from ottla_operator.api.objects import (
     name_of,
     new,
 )
-from ottla_operator.model.disk_spec import DiskSpec
 from ottla_operator.planning.pod_template import claim_with_metadata
 from ottla_operator.planning.snapshot import Snapshot
 from ottla_operator.planning.volume_expansion import requested_size, size_to_request

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from ottla_documents.broker_pools import BrokerPool
+from ottla_documents.templates import OWN_LABELS
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import BROKERS_READY
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
@@ -26,8 +28,6 @@ from ottla_operator.api.objects import (
     owned,
 )
 from ottla_operator.api.ownership import is_ours
-from ottla_operator.model.broker_pools import BrokerPool
-from ottla_operator.model.templates import OWN_LABELS
 from ottla_operator.planning.broker_claims import Claim, mount_path
 from ottla_operator.planning.broker_removal import RemovalDecision
 from ottla_operator.planning.config import CLIENT_PORT, FILE, HTTP_PORT, INTERNAL_PORT, ConfigDecision

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from ottla_documents.fields import Problem
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import (
     BROKERS_READY,
@@ -29,7 +30,6 @@ from ottla_operator.api.conditions import (
 )
 from ottla_operator.api.fleet import Reconfiguration
 from ottla_operator.api.objects import CONFIG_MAP, STATEFUL_SET, Obj, name_of
-from ottla_operator.model.fields import Problem
 from ottla_operator.planning.broker_removal import RemovalDecision, decide_removal, is_stopped
 from ottla_operator.planning.brokers import (
     BrokersDecision,

@@ -15,6 +15,8 @@ from functools import lru_cache
 
 from ottla_broker.config import BrokerConfig, ConfigError
 from ottla_broker.config.properties import format_properties, parse_properties
+from ottla_documents.broker_pools import BrokerPool
+from ottla_documents.kafka_cluster import KafkaCluster, default_broker_config
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import CONFIG_VALID
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
@@ -32,8 +34,6 @@ from ottla_operator.api.objects import (
     short_hash,
     uid_of,
 )
-from ottla_operator.model.broker_pools import BrokerPool
-from ottla_operator.model.kafka_cluster import KafkaCluster, default_broker_config
 from ottla_operator.planning.broker_claims import log_dir
 from ottla_operator.planning.dynamic_config import (
     DynamicConfigDecision,

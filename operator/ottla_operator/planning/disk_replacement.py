@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from ottla_documents.disk_spec import DiskSpec
+from ottla_documents.quantity import quantity
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import DISKS_READY
 from ottla_operator.api.conditions import Condition, condition_false
@@ -40,8 +42,6 @@ from ottla_operator.api.objects import (
     name_of,
     uid_of,
 )
-from ottla_operator.model.disk_spec import DiskSpec
-from ottla_operator.model.quantity import quantity
 from ottla_operator.planning.broker_claims import (
     claims_of,
     generation_of,

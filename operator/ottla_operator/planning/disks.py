@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from ottla_documents.broker_pools import BrokerPool
+from ottla_documents.disk_spec import DiskSpec
+from ottla_documents.quantity import quantity
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import DISKS_READY
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
@@ -26,9 +29,6 @@ from ottla_operator.api.objects import (
     new,
     owned,
 )
-from ottla_operator.model.broker_pools import BrokerPool
-from ottla_operator.model.disk_spec import DiskSpec
-from ottla_operator.model.quantity import quantity
 from ottla_operator.planning.broker_claims import (
     FIRST_GENERATION,
     Claim,

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ottla_documents.disk_spec import HIGHEST_GENERATION
 from ottla_operator.api import names
 from ottla_operator.api.objects import POD, has_condition
-from ottla_operator.model.disk_spec import HIGHEST_GENERATION
 from ottla_operator.planning.broker_claims import generation_of, live_claim, read_claim, recorded_name
 from ottla_operator.planning.snapshot import Snapshot
 

@@ -21,9 +21,9 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
 
+from ottla_documents.maintenance_windows import MaintenanceWindow
 from ottla_operator.api import names
 from ottla_operator.api.objects import annotation
-from ottla_operator.model.maintenance_windows import MaintenanceWindow
 from ottla_operator.planning.annotation_values import maintenance_until
 from ottla_operator.planning.snapshot import Snapshot
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ottla_documents.executors import Executors
 from ottla_operator.api import names
 from ottla_operator.api.objects import (
     POD,
@@ -28,7 +29,6 @@ from ottla_operator.api.objects import (
     owned,
 )
 from ottla_operator.api.pipeline_report import driver_status
-from ottla_operator.model.executors import Executors
 from ottla_operator.planning import spark_sizes
 from ottla_operator.planning.pods import (
     CONTAINER_SECURITY,

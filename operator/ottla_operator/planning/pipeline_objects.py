@@ -15,6 +15,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ottla_documents.kafka_pipeline import FAILED_FOR_GOOD, KafkaPipeline
+from ottla_documents.pipeline_jdbc import PASSWORD_VARIABLE, JdbcSink
+from ottla_documents.pipeline_sink import Target
 from ottla_operator.api import names
 from ottla_operator.api.objects import (
     CLAIM,
@@ -33,9 +36,6 @@ from ottla_operator.api.objects import (
     short_hash,
 )
 from ottla_operator.api.pipeline_report import DRIVER
-from ottla_operator.model.kafka_pipeline import FAILED_FOR_GOOD, KafkaPipeline
-from ottla_operator.model.pipeline_jdbc import PASSWORD_VARIABLE, JdbcSink
-from ottla_operator.model.pipeline_sink import Target
 from ottla_operator.planning import pipeline_executors, spark_sizes
 from ottla_operator.planning.config import HTTP_PORT
 from ottla_operator.planning.pods import (

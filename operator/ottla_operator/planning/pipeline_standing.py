@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ottla_documents.executors import Executors
+from ottla_documents.kafka_pipeline import KafkaPipeline
 from ottla_operator.api.objects import CRON_JOB, JOB, Obj, dig, has_condition, is_terminating, name_of, uid_of
 from ottla_operator.api.pipeline_report import PipelineReport, driver_status, ended_report
-from ottla_operator.model.executors import Executors
-from ottla_operator.model.kafka_pipeline import KafkaPipeline
 from ottla_operator.planning.pipeline_executors import executor_trouble, running_executors
 from ottla_operator.planning.pods import trouble
 

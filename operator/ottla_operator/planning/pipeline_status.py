@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ottla_documents.fields import Problem
 from ottla_operator.api.condition_reasons import AS_DECLARED, DEGRADED, INVALID_SPEC, READY, RUNNING, VALID
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec, merged
 from ottla_operator.api.events import NORMAL, WARNING, new_event
 from ottla_operator.api.objects import Obj, dig
 from ottla_operator.api.pipeline_report import PipelineProgress
 from ottla_operator.api.times import seconds_between
-from ottla_operator.model.fields import Problem
 from ottla_operator.planning.pipeline_standing import AT_REST, Standing
 
 PROGRESS_S = 60.0

@@ -10,6 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ottla_documents.fields import Problem
+from ottla_documents.kafka_cluster import CLUSTER_NAME_LENGTH
+from ottla_documents.kafka_pipeline import KafkaPipeline
+from ottla_documents.limits import too_large_for_a_config_map
+from ottla_documents.pipeline_sink import FileSink
+from ottla_documents.pipeline_source import FileSource
+from ottla_documents.quantity import quantity
 from ottla_operator.api import names
 from ottla_operator.api.objects import (
     CLAIM,
@@ -30,13 +37,6 @@ from ottla_operator.api.objects import (
 )
 from ottla_operator.api.ownership import is_orphan_of, is_ours
 from ottla_operator.api.pipeline_report import PipelineReport
-from ottla_operator.model.fields import Problem
-from ottla_operator.model.kafka_cluster import CLUSTER_NAME_LENGTH
-from ottla_operator.model.kafka_pipeline import KafkaPipeline
-from ottla_operator.model.limits import too_large_for_a_config_map
-from ottla_operator.model.pipeline_sink import FileSink
-from ottla_operator.model.pipeline_source import FileSource
-from ottla_operator.model.quantity import quantity
 from ottla_operator.planning import pipeline_executors, pipeline_objects
 from ottla_operator.planning.config import CLIENT_PORT
 from ottla_operator.planning.pipeline_standing import Standing, standing, with_executors

@@ -14,12 +14,12 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ottla_documents.fields import Problem
+from ottla_documents.pod_spec import REPLACE
+from ottla_documents.templates import AddedMetadata, PodTemplate
 from ottla_operator.api import names
 from ottla_operator.api.comparison import LIST_KEYS, key_of
 from ottla_operator.api.objects import Obj, annotation, dig, short_hash
-from ottla_operator.model.fields import Problem
-from ottla_operator.model.pod_spec import REPLACE
-from ottla_operator.model.templates import AddedMetadata, PodTemplate
 
 SET_BY_OTHERS = {
     "restartPolicy": "a StatefulSet has pods that always restart",

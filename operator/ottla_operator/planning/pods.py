@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from ottla_documents.resources import Resources
 from ottla_operator.api.fleet import BrokerReport
 from ottla_operator.api.objects import STATEFUL_SET, Obj, dig, new, uid_of
 from ottla_operator.api.times import seconds_between
-from ottla_operator.model.resources import Resources
 
 USER = 10001
 CONTAINER_SECURITY: Obj = {

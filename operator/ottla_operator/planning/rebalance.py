@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from ottla_documents.kafka_topic import declared_topic
 from ottla_operator.api import names
 from ottla_operator.api.fleet import PartitionReport, ReplicaInLogDir
 from ottla_operator.api.objects import KAFKA_TOPIC, POD, Obj, dig, has_condition, is_terminating
-from ottla_operator.model.kafka_topic import declared_topic
 from ottla_operator.planning.broker_claims import log_dir
 from ottla_operator.planning.disk_drains import brokers_to_empty, cordoned_now, find_drains
 from ottla_operator.planning.identity import Identities

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ottla_documents.overrides import with_state
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import ROLLED
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
@@ -26,7 +27,6 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.api.times import seconds_between
-from ottla_operator.model.overrides import with_state
 from ottla_operator.planning.annotation_values import wrong_approval
 from ottla_operator.planning.broker_removal import is_stopped
 from ottla_operator.planning.brokers import (

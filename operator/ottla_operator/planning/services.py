@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ottla_documents.templates import AddedMetadata
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import SERVICES_READY
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
 from ottla_operator.api.objects import SERVICE, Obj, name_of, new, owned
-from ottla_operator.model.templates import AddedMetadata
 from ottla_operator.planning.budgets import decide_budgets
 from ottla_operator.planning.config import CLIENT_PORT, HTTP_PORT, INTERNAL_PORT
 from ottla_operator.planning.pod_template import with_metadata

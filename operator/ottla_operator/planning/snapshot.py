@@ -10,6 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ottla_documents.broker_pools import MAIN_POOL, BrokerPool, pools_of
+from ottla_documents.disk_spec import DiskSpec
+from ottla_documents.fields import Problem
+from ottla_documents.kafka_cluster import KafkaCluster
 from ottla_operator.api.conditions import Condition
 from ottla_operator.api.fleet import (
     BrokerReport,
@@ -22,10 +26,6 @@ from ottla_operator.api.fleet import (
 from ottla_operator.api.names import BROKER, BROKER_ID, POOL, REMOVED, RETIRED, SERVER_ID, broker_name
 from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, Obj, ResourceKind, dig, label, lasting_label
 from ottla_operator.api.ownership import is_ours
-from ottla_operator.model.broker_pools import MAIN_POOL, BrokerPool, pools_of
-from ottla_operator.model.disk_spec import DiskSpec
-from ottla_operator.model.fields import Problem
-from ottla_operator.model.kafka_cluster import KafkaCluster
 from ottla_operator.roller.leader_moves import LeaderMove
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ottla_operator.model.quantity import quantity
-from ottla_operator.model.resources import Resources
+from ottla_documents.quantity import quantity
+from ottla_documents.resources import Resources
 
 LEAST_HEAP_MIB = 512
 DEFAULT_MEMORY = "2Gi"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ottla_broker.config import BrokerConfig, ConfigError
+from ottla_documents.broker_pools import BrokerPool
+from ottla_documents.fields import Problem
+from ottla_documents.templates import NO_TEMPLATE
 from ottla_operator.api import names
-from ottla_operator.model.broker_pools import BrokerPool
-from ottla_operator.model.fields import Problem
-from ottla_operator.model.templates import NO_TEMPLATE
 from ottla_operator.planning.broker_claims import FIRST_GENERATION, Claim
 from ottla_operator.planning.brokers import build_stateful_set
 from ottla_operator.planning.pod_template import template_problems

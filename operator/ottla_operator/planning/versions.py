@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from ottla_broker.config import BROKER_KEYS, canonical_release, level
 from ottla_broker.config.properties import parse_properties
+from ottla_documents.kafka_version import PROTOCOL_KEY
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import CONFIG_VALID, ROLLED
 from ottla_operator.api.conditions import Condition, condition_false
@@ -37,7 +38,6 @@ from ottla_operator.api.objects import (
     has_condition,
     label,
 )
-from ottla_operator.model.kafka_version import PROTOCOL_KEY
 from ottla_operator.planning.brokers import BrokersDecision
 from ottla_operator.planning.config import FILE
 from ottla_operator.planning.snapshot import Snapshot

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ottla_documents.disk_spec import DiskSpec
+from ottla_documents.quantity import quantity
 from ottla_operator.api.condition_reasons import DISKS_READY
 from ottla_operator.api.conditions import Condition, condition_false
 from ottla_operator.api.objects import (
@@ -16,8 +18,6 @@ from ottla_operator.api.objects import (
     is_terminating,
     name_of,
 )
-from ottla_operator.model.disk_spec import DiskSpec
-from ottla_operator.model.quantity import quantity
 from ottla_operator.planning.snapshot import Snapshot
 
 RESIZE_CONDITIONS = ("Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError")

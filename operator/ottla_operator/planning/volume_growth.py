@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 
+from ottla_documents.disk_spec import DiskSpec
+from ottla_documents.quantity import quantity
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import DISK_SPACE
 from ottla_operator.api.conditions import Condition, condition_false, condition_true
 from ottla_operator.api.objects import CLAIM, Obj, dig, label, name_of
-from ottla_operator.model.disk_spec import DiskSpec
-from ottla_operator.model.quantity import quantity
 from ottla_operator.planning.broker_claims import log_dir, mounted_claim
 from ottla_operator.planning.snapshot import Snapshot
 from ottla_operator.planning.volume_expansion import allows_expansion, requested_size

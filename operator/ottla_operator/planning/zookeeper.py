@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ottla_documents.disk_spec import DiskSpec
+from ottla_documents.quantity import quantity_bytes
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import ZOOKEEPER_READY
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
@@ -24,8 +26,6 @@ from ottla_operator.api.objects import (
     has_condition,
     name_of,
 )
-from ottla_operator.model.disk_spec import DiskSpec
-from ottla_operator.model.quantity import quantity_bytes
 from ottla_operator.planning.ensemble_resize import ResizeDecision, claim_to_delete, decide_resize, is_resizing
 from ottla_operator.planning.ensemble_volumes import (
     EnsembleRecord,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ottla_documents.kafka_cluster import KafkaCluster
 from ottla_operator.api import names
-from ottla_operator.model.kafka_cluster import KafkaCluster
 
 CLIENT_PORT = 2181
 PEER_PORT = 2888
@@ -194,7 +194,7 @@ def static_config(has_log_disk: bool) -> str:
 def member(cluster: KafkaCluster, server: int) -> str:
     """A server, as ZooKeeper's dynamic configuration writes it.
 
-    >>> from ottla_operator.model.kafka_cluster import parse_cluster
+    >>> from ottla_documents.kafka_cluster import parse_cluster
     >>> cluster, _ = parse_cluster({"metadata": {"name": "c"}, "spec": {}})
     >>> member(cluster, 2)
     'server.2=c-zookeeper-2-0.c-zookeeper.default.svc:2888:3888:participant;0.0.0.0:2181'
@@ -214,7 +214,7 @@ def connect_string(cluster: KafkaCluster) -> str:
     The name of the ensemble's Service has the addresses of all servers. Clients look it up at each connection, so
     brokers need no restart when the ensemble changes its size.
 
-    >>> from ottla_operator.model.kafka_cluster import parse_cluster
+    >>> from ottla_documents.kafka_cluster import parse_cluster
     >>> cluster, _ = parse_cluster({"metadata": {"name": "c"}, "spec": {"zookeeper": {"replicas": 1}}})
     >>> connect_string(cluster)
     'c-zookeeper.default.svc:2181'

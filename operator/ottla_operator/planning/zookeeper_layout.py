@@ -6,6 +6,8 @@ cluster has left; and from the spec when nothing exists yet.
 
 from __future__ import annotations
 
+from ottla_documents.disk_spec import DiskSpec
+from ottla_documents.kafka_cluster import KafkaCluster
 from ottla_operator.api import names
 from ottla_operator.api.objects import (
     CLAIM,
@@ -16,8 +18,6 @@ from ottla_operator.api.objects import (
     label,
     name_of,
 )
-from ottla_operator.model.disk_spec import DiskSpec
-from ottla_operator.model.kafka_cluster import KafkaCluster
 from ottla_operator.planning.ensemble_volumes import (
     stored_record,
 )

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ottla_documents.disk_spec import DiskSpec
+from ottla_documents.kafka_cluster import KafkaCluster
 from ottla_operator.api import names
 from ottla_operator.api.objects import (
     CLAIM,
@@ -21,8 +23,6 @@ from ottla_operator.api.objects import (
     owned,
     short_hash,
 )
-from ottla_operator.model.disk_spec import DiskSpec
-from ottla_operator.model.kafka_cluster import KafkaCluster
 from ottla_operator.planning.ensemble_volumes import (
     FIRST_GENERATION,
     VolumesDecision,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from ottla_documents.kafka_cluster import KafkaCluster, parse_cluster
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import ZOOKEEPER_READY
 from ottla_operator.api.fleet import (
@@ -41,7 +42,6 @@ from ottla_operator.api.objects import (
 )
 from ottla_operator.api.ownership import is_ours
 from ottla_operator.effects.ports import ApiError, Environment, KafkaAdmin, KafkaUnavailable, KubernetesApi
-from ottla_operator.model.kafka_cluster import KafkaCluster, parse_cluster
 from ottla_operator.planning.config import internal_address
 from ottla_operator.planning.disk_drains import brokers_to_describe
 from ottla_operator.planning.disk_fill import FreeSpaceHistory

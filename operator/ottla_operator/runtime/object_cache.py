@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ottla_documents.kafka_topic import declared_topic
 from ottla_operator.api.names import CLUSTER, PIPELINE
 from ottla_operator.api.objects import (
     KAFKA_TOPIC,
@@ -27,7 +28,6 @@ from ottla_operator.api.objects import (
     namespace_of,
     uid_of,
 )
-from ottla_operator.model.kafka_topic import declared_topic
 
 Key = tuple[str, str]
 """(namespace, name) of a KafkaCluster."""

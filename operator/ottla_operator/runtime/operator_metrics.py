@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ottla_broker.metrics import Metrics, SourceFamily
+from ottla_documents.kafka_cluster import DEFAULT_REPLICAS
 from ottla_operator.api import metric_names as names
 from ottla_operator.api.condition_reasons import READY
 from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_TOPIC, Obj, dig, name_of
-from ottla_operator.model.kafka_cluster import DEFAULT_REPLICAS
 from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of
 
 UNKNOWN_REASON = "None"

@@ -9,14 +9,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ottla_documents.fields import Problem
+from ottla_documents.kafka_pipeline import KafkaPipeline, parse_pipeline
+from ottla_documents.pipeline_sink import TopicSink
 from ottla_operator.api.condition_reasons import READY
 from ottla_operator.api.conditions import condition_false
 from ottla_operator.api.events import WARNING, new_event
 from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_PIPELINE, Obj, dig, is_terminating, name_of
 from ottla_operator.effects.ports import ApiError, Environment, KubernetesApi
-from ottla_operator.model.fields import Problem
-from ottla_operator.model.kafka_pipeline import KafkaPipeline, parse_pipeline
-from ottla_operator.model.pipeline_sink import TopicSink
 from ottla_operator.planning.pipeline_standing import Standing
 from ottla_operator.planning.pipeline_status import pipeline_events, pipeline_status
 from ottla_operator.planning.pipelines import (

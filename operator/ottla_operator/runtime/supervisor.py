@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 
+from ottla_documents.kafka_topic import declared_topic
 from ottla_operator.api.names import BROKER_ID, CLUSTER
 from ottla_operator.api.objects import (
     KAFKA_CLUSTER,
@@ -30,7 +31,6 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
-from ottla_operator.model.kafka_topic import declared_topic
 from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.runtime.back_off import back_off_s
 from ottla_operator.runtime.cluster_observer import RESYNC_S

@@ -22,6 +22,10 @@ from functools import partial
 from typing import TypeVar
 
 from ottla_broker.protocol.number_text import whole_number
+from ottla_documents.fields import Fields
+from ottla_documents.kafka_cluster import parse_cluster
+from ottla_documents.kafka_topic import declared_topic, parse_topic
+from ottla_documents.topic_namespaces import parse_topic_namespaces
 from ottla_operator.api.condition_reasons import (
     DEFINITION_OUTDATED,
     READY,
@@ -40,10 +44,6 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.effects.ports import ApiError, Environment, KafkaAdmin, KafkaUnavailable, KubernetesApi
-from ottla_operator.model.fields import Fields
-from ottla_operator.model.kafka_cluster import parse_cluster
-from ottla_operator.model.kafka_topic import declared_topic, parse_topic
-from ottla_operator.model.topic_namespaces import parse_topic_namespaces
 from ottla_operator.planning.config import internal_address
 from ottla_operator.runtime.kafka_connection import KafkaConnection
 from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of, name_in_cluster

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from ottla_documents.kafka_topic import declared_topic
 from ottla_operator.api.events import events
 from ottla_operator.api.names import CREATED, TOPIC_FINALIZER
 from ottla_operator.api.objects import (
@@ -19,7 +20,6 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.effects.ports import ApiError, Environment, KubernetesApi
-from ottla_operator.model.kafka_topic import declared_topic
 from ottla_operator.runtime.event_writer import emit_events
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 

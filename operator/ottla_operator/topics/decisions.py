@@ -26,13 +26,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ottla_documents.fields import Problem
+from ottla_documents.kafka_topic import KafkaTopic, has_unusable_name
+from ottla_documents.topic_config import is_same_value
 from ottla_operator.api.condition_reasons import KAFKA_ERROR, READY, reason_of_kafka_error
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec, merged
 from ottla_operator.api.names import CREATED, TOPIC_FINALIZER
 from ottla_operator.api.objects import Obj, annotation, dig, is_terminating, name_of, namespace_of, uid_of
-from ottla_operator.model.fields import Problem
-from ottla_operator.model.kafka_topic import KafkaTopic, has_unusable_name
-from ottla_operator.model.topic_config import is_same_value
 from ottla_operator.topics.partition_limits import NO_LIMITS, PartitionLimits, why_refused
 
 NOT_MANAGED_KEYS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ottla_operator.model.pipeline_steps import ERROR_COLUMN
+from ottla_documents.pipeline_steps import ERROR_COLUMN
 
 PREFIX = "__ottla.errors."
 _HEADERS = "array<struct<key:string,value:binary>>"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ottla_operator.model.kafka_pipeline import KafkaPipeline
-from ottla_operator.model.pipeline_sink import TopicSink
-from ottla_operator.model.pipeline_source import TopicSource
+from ottla_documents.kafka_pipeline import KafkaPipeline
+from ottla_documents.pipeline_sink import TopicSink
+from ottla_documents.pipeline_source import TopicSource
 
 _SOURCES = re.compile(r"There are \[(\d+)\] sources in the checkpoint offsets and now there are \[(\d+)\] sources")
 _STATE = re.compile(
@@ -21,7 +21,7 @@ _OF_SOURCE = ("startingOffsets", "maxOffsetsPerTrigger", "failOnDataLoss", "incl
 def in_words_of_document(reason: str, pipeline: KafkaPipeline) -> str:
     """The reason, with the field that it is about where that is known.
 
-    >>> from ottla_operator.model.kafka_pipeline import parse_pipeline
+    >>> from ottla_documents.kafka_pipeline import parse_pipeline
     >>> spec = {"source": {"topics": ["a"]}, "sink": {"topic": {"name": "b"}}, "bootstrapServers": "h:1"}
     >>> pipeline, _ = parse_pipeline({"metadata": {"name": "p"}, "spec": spec})
     >>> in_words_of_document("option subscribe: topic 'a' does not exist at h:1", pipeline)

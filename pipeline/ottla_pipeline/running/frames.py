@@ -12,10 +12,10 @@ from typing import TypeVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ottla_operator.model.kafka_pipeline import KafkaPipeline
-from ottla_operator.model.pipeline_sink import TopicSink
-from ottla_operator.model.pipeline_source import CORRUPT_RECORD, FileSource, TopicSource
-from ottla_operator.model.pipeline_steps import ERROR_COLUMN, SOURCE_VIEW, PythonStep, SqlStep
+from ottla_documents.kafka_pipeline import KafkaPipeline
+from ottla_documents.pipeline_sink import TopicSink
+from ottla_documents.pipeline_source import CORRUPT_RECORD, FileSource, TopicSource
+from ottla_documents.pipeline_steps import ERROR_COLUMN, SOURCE_VIEW, PythonStep, SqlStep
 from ottla_pipeline.errors import PipelineError
 from ottla_pipeline.running.dead_letters import SINK_COLUMNS, dead_letters, sorted_rows
 from ottla_pipeline.running.failure_reasons import failure_reason

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ottla_operator.model.pipeline_jdbc import PASSWORD_VARIABLE, JdbcSink
+from ottla_documents.pipeline_jdbc import PASSWORD_VARIABLE, JdbcSink
 from ottla_pipeline.errors import DatabaseUnreachable, PipelineError, UnknownReplay
 from ottla_pipeline.running.failure_reasons import failure_reason
 from ottla_pipeline.running.upsert_statements import UpsertStatements

@@ -13,8 +13,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery, StreamingQueryListener
 
-from ottla_operator.model.kafka_pipeline import KafkaPipeline
-from ottla_operator.model.pipeline_sink import EXACTLY_ONCE, FileSink, TopicSink
+from ottla_documents.kafka_pipeline import KafkaPipeline
+from ottla_documents.pipeline_sink import EXACTLY_ONCE, FileSink, TopicSink
 from ottla_pipeline.running.batch_progress import query_status
 from ottla_pipeline.running.failure_reasons import failure_reason
 from ottla_pipeline.running.frames import Frames, StepError, planned

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ottla_operator.model.kafka_pipeline import KafkaPipeline, Trigger
-from ottla_operator.model.pipeline_jdbc import JdbcSink
-from ottla_operator.model.pipeline_sink import EXACTLY_ONCE, FileSink, Sink, TopicSink
-from ottla_operator.model.pipeline_source import FileSource, TopicSource
+from ottla_documents.kafka_pipeline import KafkaPipeline, Trigger
+from ottla_documents.pipeline_jdbc import JdbcSink
+from ottla_documents.pipeline_sink import EXACTLY_ONCE, FileSink, Sink, TopicSink
+from ottla_documents.pipeline_source import FileSource, TopicSource
 from ottla_pipeline.errors import OptionError
 from ottla_pipeline.sink.write_options import parse_write_options
 
@@ -157,7 +157,7 @@ def is_local(master: str) -> bool:
 def summary(pipeline: KafkaPipeline) -> str:
     """One line: from where, through which views, to where.
 
-    >>> from ottla_operator.model.kafka_pipeline import parse_pipeline
+    >>> from ottla_documents.kafka_pipeline import parse_pipeline
     >>> spec = {"source": {"topics": ["a"]}, "sink": {"topic": {"name": "b"}}, "bootstrapServers": "h:1"}
     >>> summary(parse_pipeline({"metadata": {"name": "p"}, "spec": spec})[0])
     'topics a -> source -> topic b, exactly-once; each batch at once; checkpoint .ottla/pipelines/p'

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ottla_operator.model.kafka_pipeline import KafkaPipeline
-from ottla_operator.model.pipeline_sink import FileSink
+from ottla_documents.kafka_pipeline import KafkaPipeline
+from ottla_documents.pipeline_sink import FileSink
 from ottla_pipeline.errors import PipelineError
 from ottla_pipeline.sink.checkpoint import age_of_batch
 from ottla_pipeline.sink.marker import LEAST_KEPT_MS

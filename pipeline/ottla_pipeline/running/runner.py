@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim
 from pyspark.sql import SparkSession
 
-from ottla_operator.model.kafka_pipeline import KafkaPipeline, Trigger
+from ottla_documents.kafka_pipeline import KafkaPipeline, Trigger
 from ottla_pipeline.errors import DatabaseUnreachable, PipelineError, SparkEnded, WorkerNotStarted
 from ottla_pipeline.running.batch_progress import progress_line
 from ottla_pipeline.running.document_words import in_words_of_document, is_for_good

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ottla_operator.model.pipeline_jdbc import JdbcSink
+from ottla_documents.pipeline_jdbc import JdbcSink
 
 BATCHES = "ottla_batches"
 

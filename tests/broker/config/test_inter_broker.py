@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ottla.local.jars import find_java, kafka_class_path
 from ottla_broker.config.inter_broker import inter_broker_versions
 from ottla_broker.config.releases import level
-from ottla_broker.local.jars import find_java, kafka_class_path
 
 
 def test_a_release_that_is_not_spoken_has_no_row() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from ottla.local.jars import find_java
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.properties import decode_properties_file, keys_in_utf_8, parse_properties
-from ottla_broker.local.jars import find_java
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla.local.jars import find_java, kafka_class_path
 from ottla_broker.config.releases import any_release, level, protocol_version
-from ottla_broker.local.jars import find_java, kafka_class_path
 
 _ODD = ("", "3", "0", "0.", "03.9", "+3.9", "3.9.", "3.9..", "3..9", ".3.9", "3.9-IV", "3.9-iv0", "3.9-IV00", "newest")
 _ODD += ("0.8", "0.10", "0.8.2.x", "0.8.2.", "0.10.2-IV0.4", "3.9-IV0.x", "1.0.0-IV0", "1.0.zzz", "\u0663.9", "-1.0")

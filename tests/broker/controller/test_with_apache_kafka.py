@@ -92,7 +92,7 @@ class ApacheBroker:
     """One process of Apache Kafka, killed at the end."""
 
     def __init__(self, directory, broker_id, port, connect, client_port=None, rack=None):
-        from ottla_broker.local.jars import find_java, kafka_class_path
+        from ottla.local.jars import find_java, kafka_class_path
 
         directory.mkdir(exist_ok=True)
         self._client_port = port if client_port is None else client_port
@@ -138,7 +138,7 @@ class ApacheBroker:
 @pytest.fixture
 async def apache(tmp_path, zookeeper):
     """(controller, channels, start a broker, its bootstrap addresses): brokers 1 and 2 are Apache Kafka."""
-    from ottla_broker.local.ports import free_port
+    from ottla.local.ports import free_port
 
     connect = f"{zookeeper.connect}/mixed/{uuid.uuid4()}"
     brokers, ports = {}, {}
@@ -250,11 +250,11 @@ def test_a_broker_of_apache_kafka_reads_our_features_and_cannot_join_once_one_is
 ):
     from confluent_kafka.admin import AdminClient
 
+    from ottla.local.ports import free_port
+    from ottla.testing import cluster
     from ottla_broker.config import features
-    from ottla_broker.local.ports import free_port
     from ottla_broker.protocol.api import ApiKey
     from ottla_broker.protocol.generated import api_versions, update_features
-    from ottla_broker.testing import cluster
     from tests.integration.wire import Wire
 
     monkeypatch.setattr(features, "SUPPORTED", {"x": (0, 2)})
@@ -319,8 +319,8 @@ def test_a_mixed_fleet_replicates_both_ways_and_loses_nothing_when_our_controlle
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.admin import NewTopic as ClientTopic
 
-    from ottla_broker.local.ports import free_port
-    from ottla_broker.testing import cluster
+    from ottla.local.ports import free_port
+    from ottla.testing import cluster
 
     connect = f"{zookeeper.connect}/mixed/{uuid.uuid4()}"
     with cluster(brokers=2, racks=2, config=SESSION_MS, zookeeper=connect) as fleet, contextlib.ExitStack() as cleanup:

@@ -7,10 +7,10 @@ import tempfile
 import time
 from collections.abc import Callable
 
+from ottla.local.jars import MissingRequirement
+from ottla.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
-from ottla_broker.local.jars import MissingRequirement
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.ports.coordination import Coordination, Set
 
 LONE, ROW, SHARED = 200, 5000, 50

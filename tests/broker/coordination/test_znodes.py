@@ -134,7 +134,7 @@ def test_every_golden_case_is_covered() -> None:
 
 @pytest.mark.java
 def test_the_golden_file_is_what_kafkas_classes_print() -> None:
-    from ottla_broker.local.jars import find_java, kafka_class_path
+    from ottla.local.jars import find_java, kafka_class_path
 
     if shutil.which("javac") is None and os.environ.get("OTTLA_TEST_ALL") != "1":
         pytest.skip("a JDK is missing: run scripts/install-system.sh (Debian: openjdk-17-jdk-headless)")

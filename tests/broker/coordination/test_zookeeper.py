@@ -19,10 +19,10 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.serialization import GetChildren
 
+from ottla.local.ports import free_port
+from ottla.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.coordination.kazoo_session import ReadMany
 from ottla_broker.coordination.zookeeper import WINDOW, ConnectString, ZooKeeperCoordination
-from ottla_broker.local.ports import free_port
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
 from ottla_broker.ports.coordination import (
     Check,
     ConnectionLoss,

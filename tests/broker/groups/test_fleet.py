@@ -9,8 +9,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from ottla_broker.testing import cluster
-from ottla_broker.testing.cluster import RunningCluster
+from ottla.testing import cluster
+from ottla.testing.cluster import RunningCluster
 
 DEADLINE_S = 120.0
 PARTITIONS = 4

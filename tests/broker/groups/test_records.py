@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.local.jars import find_java, kafka_class_path
 from ottla_broker.groups.decisions import GroupSnapshot, MemberSnapshot
 from ottla_broker.groups.offsets import CommittedOffset
 from ottla_broker.groups.records import (
@@ -27,7 +28,6 @@ from ottla_broker.groups.records import (
     read_key,
     read_offset_value,
 )
-from ottla_broker.local.jars import find_java, kafka_class_path
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import build_batch, build_records
 

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import Message, Producer
 
-from ottla_broker.local.jars import find_java, kafka_class_path
+from ottla.local.jars import find_java, kafka_class_path
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import batches
 from ottla_broker.replication.partition import Partition

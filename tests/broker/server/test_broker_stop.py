@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.server.broker import Broker
-from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.clients.driver import await_that
 from tests.integration.clients.librdkafka import Librdkafka
 from tests.integration.clients.topics import create, metadata

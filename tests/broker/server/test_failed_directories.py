@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.adapters.process import make_ports
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
@@ -20,7 +21,6 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.broker import Broker
 from ottla_broker.server.failed_directories import ROOT, FailedDirectories
 from ottla_broker.storage.log_dirs.states import DirectoryDecision, DirectoryState, DirectoryStates
-from ottla_broker.testing import RunningCluster, cluster
 from tests.broker.server.virtual_store import Sessions, in_virtual_time
 from tests.broker.storage.logs import batch as stored_batch
 from tests.broker.storage.logs import written

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla_broker.local.jars import find_java, kafka_class_path
+from ottla.local.jars import find_java, kafka_class_path
 from ottla_broker.protocol.codec import DecodeError, EncodeError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import build_batch, build_records

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla_broker.testing import RunningCluster, cluster
+from ottla.testing import RunningCluster, cluster
 from tests.integration.broker_errors import BrokerErrors, broker_errors
 from tests.integration.clients.aiokafka_client import Aiokafka
 from tests.integration.clients.driver import Administrator, Driver

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ottla_broker.local.jars import cache_directory, find_java, kafka_class_path
-from ottla_broker.local.ports import free_port
+from ottla.local.jars import cache_directory, find_java, kafka_class_path
+from ottla.local.ports import free_port
 from tests.integration.clients.driver import LIMIT_S, await_that
 
 JARS = cache_directory() / "kafka-connect-jars"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ottla_broker.local.jars import find_java, kafka_class_path
+from ottla.local.jars import find_java, kafka_class_path
 from tests.integration.clients.driver import (
     LIMIT_S,
     Administrator,

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from ottla_broker.local.jars import cache_directory, find_java
+from ottla.local.jars import cache_directory, find_java
 from tests.integration.clients.driver import LIMIT_S, await_that
 
 CONSUMER = "kafka.tools.ConsoleConsumer"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla_broker.testing import RunningCluster, cluster
+from ottla.testing import RunningCluster, cluster
 from tests.integration.clients.driver import QUICK_MEMBER, Gathering, GroupMember, await_that
 from tests.integration.clients.java import Java, JavaMachine
 from tests.integration.clients.topics import create

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from ottla_broker.testing import RunningCluster, cluster
+from ottla.testing import RunningCluster, cluster
 from tests.integration.clients.driver import Driver, Gathering, GroupMember, await_that
 from tests.integration.clients.java import Java
 from tests.integration.clients.librdkafka import Librdkafka

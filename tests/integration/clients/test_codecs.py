@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla_broker.testing import RunningCluster
+from ottla.testing import RunningCluster
 from tests.conftest import REASONS
 from tests.integration.clients.conftest import DRIVERS, MARKS, make_driver
 from tests.integration.clients.driver import CODECS, Driver, Record

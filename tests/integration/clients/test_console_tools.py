@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from ottla.testing import RunningCluster
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.legacy import build_message_set
 from ottla_broker.records.record import Record as RawRecord
-from ottla_broker.testing import RunningCluster
 from tests.integration.clients.driver import Gathering, GroupMember, Record, await_that
 from tests.integration.clients.java import JavaError, JavaMachine
 from tests.integration.clients.librdkafka import Librdkafka

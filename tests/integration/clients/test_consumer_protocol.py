@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.internal_topics.partitioning import partition_for
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import api_versions, consumer_group_heartbeat, update_features
-from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.clients.driver import Gathering, GroupMember, Record
 from tests.integration.clients.java import Java, JavaMachine
 from tests.integration.clients.topics import create

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient
 
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
-from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.clients.driver import await_that
 from tests.integration.clients.java import JavaMachine
 from tests.integration.clients.topics import create

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla_broker.testing import RunningCluster
+from ottla.testing import RunningCluster
 from tests.integration.clients.conftest import EVERY_ADMIN, EVERY_CLIENT
 from tests.integration.clients.driver import (
     Administrator,

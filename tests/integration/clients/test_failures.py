@@ -9,9 +9,9 @@ import threading
 
 import pytest
 
+from ottla.testing import RunningCluster
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
-from ottla_broker.testing import RunningCluster
 from tests.integration.clients.conftest import EVERY_CLIENT
 from tests.integration.clients.driver import QUICK_MEMBER, Driver, Gathering, GroupMember, Member, Record, await_that
 from tests.integration.clients.librdkafka import Librdkafka

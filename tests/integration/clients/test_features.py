@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.config import features
-from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.clients.java import JavaMachine, ToolOutput
 
 pytestmark = pytest.mark.java

@@ -11,8 +11,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
-from ottla_broker.testing import RunningCluster, cluster
+from ottla.local.zookeeper_server import ZooKeeperServer
+from ottla.testing import RunningCluster, cluster
 from tests.integration.clients.conftest import Java
 from tests.integration.clients.driver import Gathering, GroupMember, await_that
 from tests.integration.clients.java import JavaMachine

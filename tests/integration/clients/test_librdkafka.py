@@ -25,7 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 
-from ottla_broker.testing import RunningCluster
+from ottla.testing import RunningCluster
 from tests.integration.clients.driver import LIMIT_S, QUICK_MEMBER, Gathering, GroupMember, Record, await_that
 from tests.integration.clients.librdkafka import Librdkafka
 from tests.integration.clients.topics import await_groups, create, create_again, numbered

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.broker_errors import BrokerErrors
 from tests.integration.clients.driver import LIMIT_S, await_that
 from tests.integration.clients.java import JavaMachine

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ottla_broker.testing import RunningCluster, cluster
+from ottla.testing import RunningCluster, cluster
 from tests.integration.broker_errors import broker_errors
 from tests.integration.clients.driver import LIMIT_S, Gathering, GroupMember, await_that
 from tests.integration.clients.java import JavaMachine

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
+from ottla.local.zookeeper_server import ZooKeeperServer
 from tests.integration.clients.driver import LIMIT_S, await_that
 from tests.integration.clients.java import JavaMachine
 from tests.integration.clients.librdkafka import Librdkafka

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla_broker.local.jars import cache_directory, find_java, kafka_class_path
-from ottla_broker.local.zookeeper_server import ZooKeeperServer
+from ottla.local.jars import cache_directory, find_java, kafka_class_path
+from ottla.local.zookeeper_server import ZooKeeperServer
 from tests.integration.clients.topics import create
 from tests.integration.processes import BrokerProcess
 from tests.requirements import missing

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from ottla.testing import RunningCluster
 from ottla_broker.records import formats
 from ottla_broker.records.compression import Codec
-from ottla_broker.testing import RunningCluster
 from tests.integration.clients.conftest import EVERY_CLIENT
 from tests.integration.clients.driver import Driver, Record
 from tests.integration.clients.topics import create

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
 
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import api_versions, describe_transactions, end_txn, update_features
-from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.clients.committed import read_committed
 from tests.integration.clients.driver import LIMIT_S, Record, await_that
 from tests.integration.clients.java import Java, JavaMachine

@@ -12,9 +12,9 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, KafkaException, Producer
 from kafka import KafkaProducer
 
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
-from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.clients.committed import read_committed
 from tests.integration.clients.driver import LIMIT_S, await_that
 from tests.integration.clients.java import JavaMachine

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from ottla.local.jars import find_java, kafka_class_path
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.internal_topics.partitioning import partition_for
-from ottla_broker.local.jars import find_java, kafka_class_path
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.clients.committed import read_committed
 from tests.integration.clients.driver import LIMIT_S, await_that
 from tests.integration.clients.test_transaction_version import CLIENTS_4, UPGRADE, end, finalize, highest, producer_of

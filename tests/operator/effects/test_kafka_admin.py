@@ -17,7 +17,7 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaConnectionError
 from kafka.net.manager import KafkaConnectionManager
 
-from ottla_broker.testing import RunningCluster, cluster
+from ottla.testing import RunningCluster, cluster
 from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
 from ottla_operator.api.fleet import (
     NO_ANSWER,

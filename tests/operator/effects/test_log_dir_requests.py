@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from ottla_broker.testing import RunningCluster, cluster
+from ottla.testing import RunningCluster, cluster
 from ottla_operator.api.fleet import ClusterMetadata, LogDirContents
 from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
 from ottla_operator.effects.ports import KafkaUnavailable

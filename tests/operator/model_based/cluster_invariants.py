@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ottla_broker.config import text_when_absent
+from ottla_documents.broker_pools import BrokerPool, surplus
+from ottla_documents.fields import Problem, quantity_bytes
+from ottla_documents.kafka_cluster import KafkaCluster, parse_cluster
 from ottla_operator.api import names
 from ottla_operator.api.fleet import BrokerValue
 from ottla_operator.api.objects import (
@@ -21,9 +24,6 @@ from ottla_operator.api.objects import (
     label,
     name_of,
 )
-from ottla_operator.model.broker_pools import BrokerPool, surplus
-from ottla_operator.model.fields import Problem, quantity_bytes
-from ottla_operator.model.kafka_cluster import KafkaCluster, parse_cluster
 from ottla_operator.planning.config import FILE
 from ottla_operator.planning.dynamic_config import TRANSIENT, needs_no_restart
 from tests.operator.model_based.invariants import condition_of

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from ottla_documents.kafka_cluster import parse_cluster
 from ottla_operator.api.fleet import BrokerValue, ClusterMetadata
 from ottla_operator.api.objects import CONFIG_MAP, EVENT, POD, uid_of
-from ottla_operator.model.kafka_cluster import parse_cluster
 from ottla_operator.planning.dynamic_config import DynamicConfigDecision, decide_dynamic_config, needs_no_restart
 from ottla_operator.planning.snapshot import ContainerImages, Snapshot
 from ottla_operator.runtime.contested_writes import NOT_WRITTEN_S

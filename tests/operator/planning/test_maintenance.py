@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from ottla_documents.maintenance_windows import MaintenanceWindow
 from ottla_operator.api import names
 from ottla_operator.api.objects import KAFKA_CLUSTER, POD, uid_of
-from ottla_operator.model.maintenance_windows import MaintenanceWindow
 from ottla_operator.planning.maintenance import is_open, next_opening
 from tests.operator.fleet import CLUSTER, Fleet
 from tests.operator.kubernetes import NOW

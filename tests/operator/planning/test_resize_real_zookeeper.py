@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.retry import KazooRetry
 
-from ottla_broker.local.ports import free_ports
+from ottla.local.ports import free_ports
 from ottla_operator.api.fleet import MembershipReport, Reconfiguration
 from ottla_operator.api.objects import Obj
 from ottla_operator.effects import zookeeper_admin

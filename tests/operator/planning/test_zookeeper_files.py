@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from ottla_broker.local.ports import free_ports
+from ottla.local.ports import free_ports
 from ottla_operator.effects.environment import read_srvr, srvr
 from ottla_operator.planning.zookeeper_files import (
     LOGBACK,
@@ -112,7 +112,7 @@ def path(stopped: tuple[list[Server], str]) -> str:
 
 def search_path(folder: Path) -> str:
     """A PATH with a zkServer.sh as the image has it."""
-    from ottla_broker.local.jars import find_java, zookeeper_class_path
+    from ottla.local.jars import find_java, zookeeper_class_path
 
     script = folder / "bin" / "zkServer.sh"
     script.parent.mkdir()

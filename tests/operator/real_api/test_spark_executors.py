@@ -23,14 +23,15 @@ from e2e import audit, binaries
 from e2e.audit import AuditLog, Call
 from e2e.control_plane import ADMIN, ControlPlane, loopback
 from e2e.kubernetes_api import Kubernetes, Refused
+from ottla_documents.kafka_pipeline import FAILED_FOR_GOOD, parse_pipeline
 from ottla_operator.api import names
 from ottla_operator.api.objects import POD, SERVICE_ACCOUNT, Obj, dig, is_terminating, name_of, new, uid_of
 from ottla_operator.effects.kubernetes_api import path_of
-from ottla_operator.model.kafka_pipeline import FAILED_FOR_GOOD, parse_pipeline
 from ottla_operator.planning import pipeline_executors, pipeline_objects
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.spark]
-PYTHONPATH = os.pathsep.join(str(binaries.CHECKOUT / folder) for folder in ("broker", "operator", "pipeline"))
+PRODUCTS = ("broker", "documents", "pipeline", "operator", "command")
+PYTHONPATH = os.pathsep.join(str(binaries.CHECKOUT / folder) for folder in PRODUCTS)
 LIMIT_S = 300
 STEPS = """
 import os
@@ -221,7 +222,7 @@ def _driver(document: Obj, pods: Pods, plane: ControlPlane, tmp_path: Path) -> t
     of_the_token = "spark.kubernetes.authenticate"  # in a pod they are where every client looks for them
     arguments += ["--conf", f"{of_the_token}.oauthTokenFile={token}"]
     arguments += ["--conf", f"{of_the_token}.caCertFile={plane.certificates.authority}"]
-    return pod, [sys.executable, "-m", "ottla_broker.cli.main", *arguments]
+    return pod, [sys.executable, "-m", "ottla.cli.main", *arguments]
 
 
 def _write(claim: Path, file: str, words: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from e2e.kubernetes_api import Kubernetes
-from ottla_broker.local.ports import HOST, free_ports
+from ottla.local.ports import HOST, free_ports
 from ottla_operator.api.objects import KAFKA_TOPIC, LEASE, dig
 from tests.operator.real_api.kubernetes import RealKubernetes
 from tests.operator.topic_fleet import FLIGHTS

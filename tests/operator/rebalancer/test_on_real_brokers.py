@@ -11,12 +11,12 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
-from ottla_broker.testing import RunningCluster, cluster
+from ottla.testing import RunningCluster, cluster
+from ottla_documents.kafka_cluster import parse_cluster
 from ottla_operator.api.fleet import LogDirContents
 from ottla_operator.api.names import broker_name, pod_of
 from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
 from ottla_operator.effects.reassignment_requests import FOLLOWERS, LEADERS, RATES
-from ottla_operator.model.kafka_cluster import parse_cluster
 from ottla_operator.planning.identity import Identities
 from ottla_operator.planning.rebalance import decide_rebalance
 from ottla_operator.planning.snapshot import ContainerImages, Snapshot

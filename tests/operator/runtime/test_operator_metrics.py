@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from ottla.local.ports import HOST, free_ports
 from ottla_broker.exposition import Exposition
-from ottla_broker.local.ports import HOST, free_ports
 from ottla_operator import reference
 from ottla_operator.api.metric_names import METRICS
 from ottla_operator.api.objects import KAFKA_CLUSTER, LEASE

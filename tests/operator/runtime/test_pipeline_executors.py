@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ottla_documents.documents import load_documents
 from ottla_operator.api.names import PIPELINE
 from ottla_operator.api.objects import (
     CLAIM,
@@ -21,7 +22,6 @@ from ottla_operator.api.objects import (
     dig,
     uid_of,
 )
-from ottla_operator.model.documents import load_documents
 from tests.operator.pipeline_fleet import NAME, OBJECT, Pipelines, status
 
 MANY = {"accessModes": ["ReadWriteMany"]}

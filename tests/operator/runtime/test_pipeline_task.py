@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ottla_documents.documents import load_documents
 from ottla_operator.api.names import PIPELINE
 from ottla_operator.api.objects import (
     CLAIM,
@@ -23,7 +24,6 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.effects.ports import ApiError
-from ottla_operator.model.documents import load_documents
 from ottla_operator.planning.pipeline_status import PROGRESS_S
 from tests.operator.pipeline_fleet import BATCH, NAME, OBJECT, Pipelines, status
 

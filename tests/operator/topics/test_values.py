@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla_broker.config import TOPIC_KEYS, BrokerConfig, ConfigType, TopicConfig
-from ottla_operator.model.topic_config import canonical_text
+from ottla_documents.topic_config import canonical_text
 from ottla_operator.topics.decisions import TopicDescription
 from tests.operator.topic_fleet import Topics
 

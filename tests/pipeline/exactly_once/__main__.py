@@ -23,7 +23,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from ottla_broker.testing import RunningCluster, cluster
+from ottla.testing import RunningCluster, cluster
 from ottla_pipeline.sink import marker
 from ottla_pipeline.sink.write_options import parse_write_options
 from tests.pipeline.exactly_once.killing import DONE, JVM, PLAN, SPOOL, WANTED

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
-from ottla_broker.testing import RunningCluster, cluster
+from ottla.testing import RunningCluster, cluster
 from ottla_pipeline.reading.java_patterns import PatternError, compile_java
 from tests.pipeline.fleets import admin_of, create, delete, produce, until, wait_for_partitions
 

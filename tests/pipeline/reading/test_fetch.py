@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.protocol.api import ApiKey
-from ottla_broker.testing import RunningCluster, cluster
 from ottla_pipeline.errors import ClusterUnreachable, DataLoss, UnknownTopic
 from ottla_pipeline.reading.offset_range import OffsetRange
 from ottla_pipeline.reading.options import parse

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
-from ottla_broker.testing import RunningCluster, cluster
+from ottla.testing import RunningCluster, cluster
 from tests.pipeline.fleets import admin_of, create, delete, produce, wait_for_partitions
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]

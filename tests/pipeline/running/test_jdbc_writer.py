@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ottla_operator.model.pipeline_jdbc import JdbcSink
+from ottla_documents.pipeline_jdbc import JdbcSink
 from ottla_pipeline.errors import DatabaseUnreachable, PipelineError
 from tests.pipeline.postgresql import Database, driver, postgresql
 
@@ -200,7 +200,7 @@ def test_a_document_keeps_totals_in_a_table(database: Database, tmp_path: Path) 
     database.query("CREATE TABLE totals (carrier text PRIMARY KEY, flights bigint, delay bigint)")
     (tmp_path / "in").mkdir()
     (tmp_path / "p.yaml").write_text(DOCUMENT.replace("URL", database.url))
-    command = [sys.executable, "-m", "ottla_broker.cli.main", "pipeline", "run", "-f", str(tmp_path / "p.yaml")]
+    command = [sys.executable, "-m", "ottla.cli.main", "pipeline", "run", "-f", str(tmp_path / "p.yaml")]
     batches = '{"carrier":"UA","delay":5}\n{"carrier":"AA","delay":1}\n', '{"carrier":"UA","delay":7}\n'
     for name, lines in enumerate(batches):
         (tmp_path / "in" / f"{name}.json").write_text(lines)

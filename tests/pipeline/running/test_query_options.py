@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla_operator.model.pipeline_sink import FileSink, Sink, TopicSink
-from ottla_operator.model.pipeline_source import FileSource, TopicSource
+from ottla_documents.pipeline_sink import FileSink, Sink, TopicSink
+from ottla_documents.pipeline_source import FileSource, TopicSource
 from ottla_pipeline.errors import OptionError
 from ottla_pipeline.reading import options
 from ottla_pipeline.running.query_options import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla_operator.model.kafka_pipeline import KafkaPipeline, parse_pipeline
+from ottla_documents.kafka_pipeline import KafkaPipeline, parse_pipeline
 from ottla_pipeline.running.run_folder import FILE_LOG, RunFolder, RunFolderError, first_new_batch
 
 

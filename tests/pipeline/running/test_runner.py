@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from ottla_operator.model.kafka_pipeline import KafkaPipeline, Trigger, parse_pipeline
+from ottla_documents.kafka_pipeline import KafkaPipeline, Trigger, parse_pipeline
 from ottla_pipeline.errors import DatabaseUnreachable, PipelineError
 from ottla_pipeline.running.run_folder import RunFolder
 
 pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException
 
-from ottla_operator.model.pipeline_steps import PythonStep
+from ottla_documents.pipeline_steps import PythonStep
 from ottla_pipeline.running import frames, restarts, runner
 from ottla_pipeline.running.failure_reasons import failure_reason
 from ottla_pipeline.running.frames import StepError

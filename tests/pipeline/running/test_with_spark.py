@@ -20,9 +20,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from bench.java import jars
-from ottla_broker.local.ports import free_port
-from ottla_broker.testing import RunningCluster, cluster
-from ottla_operator.model.kafka_pipeline import FAILED_FOR_GOOD
+from ottla.local.ports import free_port
+from ottla.testing import RunningCluster, cluster
+from ottla_documents.kafka_pipeline import FAILED_FOR_GOOD
 from ottla_pipeline.running.run_folder import PLAN_LOG
 from ottla_pipeline.sink.marker import group_of
 from tests.pipeline.sink.test_delivery import read_all, topic
@@ -60,7 +60,7 @@ def fleet() -> Iterator[RunningCluster]:
 
 
 def command(folder: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "ottla_broker.cli.main", "pipeline", *arguments, "-f", str(folder / "p.yaml")]
+    return [sys.executable, "-m", "ottla.cli.main", "pipeline", *arguments, "-f", str(folder / "p.yaml")]
 
 
 def ottla(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -331,7 +331,7 @@ def test_the_first_commands_of_the_manual_print_what_it_says(fleet: RunningClust
         return done.stdout
 
     printed("-c", producing.replace("127.0.0.1:9092", fleet.bootstrap))
-    run = ["-m", "ottla_broker.cli.main", *running.split()[1:], "--bootstrap-servers", fleet.bootstrap]
+    run = ["-m", "ottla.cli.main", *running.split()[1:], "--bootstrap-servers", fleet.bootstrap]
     lines = printed(*run).splitlines()
     rate = re.compile(r"\d+ rows/s")
     assert [rate.sub("", line) for line in lines[1:]] == [rate.sub("", batch_line.strip())]
@@ -354,7 +354,7 @@ import json, sys
 from pathlib import Path
 from ottla_pipeline.running.query_options import session_settings
 from ottla_pipeline.running.session import open_session
-from ottla_operator.model.pipeline_sink import FileSink, Sink
+from ottla_documents.pipeline_sink import FileSink, Sink
 settings = session_settings("read", "local[1]", Path("read"), Sink("source", FileSink("delta", "table")))
 spark = open_session(settings | {"spark.jars": sys.argv[1]}, [])
 print(json.dumps([row.asDict() for row in spark.read.format("delta").load("table").select("value").collect()]))

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from ottla_broker.testing import RunningCluster, cluster
+from ottla.testing import RunningCluster, cluster
 from ottla_pipeline.errors import ProducerFenced, SpoolError, UnknownReplay
 
 pytest.importorskip("pyarrow")

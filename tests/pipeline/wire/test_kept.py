@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla_broker.testing import RunningCluster, cluster
+from ottla.testing import RunningCluster, cluster
 from ottla_pipeline.errors import ClusterUnreachable
 from ottla_pipeline.wire import cluster as wire_cluster
 from ottla_pipeline.wire import kept

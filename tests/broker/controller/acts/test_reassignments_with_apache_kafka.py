@@ -26,8 +26,8 @@ def wait_until(is_true, what):
 @pytest.fixture
 def mixed(tmp_path, zookeeper):
     """(fleet of our brokers 0 and 1, a function that starts Apache broker 7 or 8, the chroot)."""
-    from ottla_broker.local.ports import free_port
-    from ottla_broker.testing import cluster
+    from ottla.local.ports import free_port
+    from ottla.testing import cluster
 
     connect = f"{zookeeper.connect}/reassigned/{uuid.uuid4()}"
     with contextlib.ExitStack() as cleanup:

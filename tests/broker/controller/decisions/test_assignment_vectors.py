@@ -101,7 +101,7 @@ def cases() -> list[tuple[dict[int, str | None], int, int, int, int]]:
 @pytest.mark.java
 def test_every_assignment_is_the_one_of_kafka_itself() -> None:
     """New topics, and partitions added to old ones, which go on at the index of their first broker."""
-    from ottla_broker.local.jars import find_java, kafka_class_path
+    from ottla.local.jars import find_java, kafka_class_path
 
     asked = cases()
     lines = [

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.local.jars import find_java, kafka_class_path
 from ottla_broker.groups.consumer.consumer_records import (
     RecordKey,
     RecordKind,
@@ -28,7 +29,6 @@ from ottla_broker.groups.consumer.group_image import (
 )
 from ottla_broker.groups.consumer.states import MemberState
 from ottla_broker.internal_topics.topic_log import StateRecord
-from ottla_broker.local.jars import find_java, kafka_class_path
 from ottla_broker.protocol.generated import group_records as schema
 from ottla_broker.records.record import build_batch, build_records
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.metadata.operations import TOPIC_OPERATIONS
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import describe_topic_partitions as api
 from ottla_broker.server.handlers import describe_topic_partitions as handler
 from ottla_broker.server.handlers.describe_topic_partitions import PageStart, page
-from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.clients.topics import await_known, create
 from tests.integration.wire import Wire
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.config import features
 from ottla_broker.coordination.embedded import EmbeddedCoordination
 from ottla_broker.coordination.znodes import FEATURE, BrokerRegistration, Features
@@ -16,7 +17,6 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import api_versions, update_features
 from ottla_broker.server.edge import dispatch
 from ottla_broker.server.edge.dispatch import FleetListing, Listing
-from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.wire import Wire
 
 SUPPORTED = MappingProxyType({"transaction.version": (0, 2), "x": (1, 3)})

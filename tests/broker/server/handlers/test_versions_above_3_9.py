@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ottla.testing import RunningCluster, cluster
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import (
@@ -24,7 +25,6 @@ from ottla_broker.protocol.generated import (
     produce,
 )
 from ottla_broker.records.record import Record, build_batch, decode_records
-from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.wire import Wire, produce_request
 
 TOPIC = "t"

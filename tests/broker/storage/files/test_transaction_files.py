@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla_broker.local.jars import find_java, kafka_class_path
+from ottla.local.jars import find_java, kafka_class_path
 from ottla_broker.records.control_records import ControlType, EndTransactionMarker
 from ottla_broker.storage.files.transaction_index import decode_entries
 from ottla_broker.storage.log.verification import FROM_CLIENT
