@@ -6,7 +6,7 @@ PYTEST := $(PY) -m pytest -q --numprocesses=$(shell expr $$(nproc) + 1) --maxpro
 .DEFAULT_GOAL := help
 # Every broker is a process: without kept bytecode each would compile its modules anew, and start in twice the time.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup system kubernetes demo test test-all e2e simulate bench lint format protocol reference lock clean
+.PHONY: help setup system kubernetes demo test test-all test-all-long e2e simulate bench lint format protocol reference lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -31,8 +31,11 @@ test: setup ## units, properties, one real fleet, one client of each kind; what 
 kubernetes: ## the programs of a Kubernetes control plane and its nodes, from Go modules (ten minutes, once)
 	@scripts/build-kubernetes.sh > /dev/null
 
-test-all: system kubernetes ## every test, nothing skipped (ORDER=n: the modules in an order drawn from n)
-	@OTTLA_TEST_ALL=1 $(PYTEST) $(if $(ORDER),--module-order $(ORDER))
+test-all: system kubernetes ## every test but the long ones, nothing skipped (ORDER=n: the modules in an order drawn from n)
+	@OTTLA_TEST_ALL=1 $(PYTEST) -m "not long" $(if $(ORDER),--module-order $(ORDER))
+
+test-all-long: system kubernetes ## the long tests: clients that take minutes, kills, pages with Spark
+	@OTTLA_TEST_ALL=1 $(PYTEST) -m long
 
 e2e: setup ## a real Kubernetes with three nodes, and everything a person does with it (root on Debian; first run 15 minutes)
 	@$(PY) -m e2e $(E2E)

@@ -8,7 +8,6 @@ goes untested unseen.
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import importlib.util
 import os
@@ -134,7 +133,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = in_drawn_order(items, seed)
     for item in items:
         path = item.path.relative_to(item.config.rootpath).as_posix()
-        is_extended = path.startswith(EXTENDED) or item.get_closest_marker("spark") is not None
+        is_extended = path.startswith(EXTENDED) or any(map(item.get_closest_marker, ("spark", "long")))
         if is_extended and not path.startswith(FIRST_LOOK):
             item.add_marker(pytest.mark.extended)
     if os.environ.get("OTTLA_TEST_ALL") == "1":
@@ -195,20 +194,6 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
         yield server
     finally:
         server.stop()
-
-
-@pytest.fixture
-def whole_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One test at a time has it, whichever process of the run (pytest-xdist) it is in.
-
-    For tests of what takes a well-known port: `ottla local up` does.
-    """
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    with (folder / "whole-machine.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the system lets go of it when the file is closed
-        yield
 
 
 @pytest.fixture

@@ -16,8 +16,17 @@ ROOT = Path(__file__).parents[2]
 
 pytestmark = [pytest.mark.java, pytest.mark.kcat]
 
+LONG = ("java-3", "kafka-python-2", "kafkajs", "console-tools", "tools-0.8")
+"""A minute and more each: older releases of clients that are here, and what starts a program for each step."""
 
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        pytest.param(client, id=client.name, marks=[pytest.mark.long] if client.name in LONG else [])
+        for client in CLIENTS
+    ],
+)
 def test_the_page_says_what_a_client_does(client: Client, tmp_path: Path) -> None:
     subprocess.run(["scripts/setup-clients.sh"], check=True, cwd=ROOT)
     told = marks((ROOT / "docs/reference/compatibility.md").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The README and the pages of docs/start run as they are printed, twice in a row; the page of Spark once."""
+"""The README and the pages of docs/start run as they are printed, twice in a row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from tests.requirements import missing
 PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "start").glob("*.md"))]
 OTHERWISE = {"docs/start/on-kubernetes-with-kind.md": "needs Docker; `make e2e` runs its steps on another Kubernetes"}
 """Pages of which no block is run, and why."""
-NEEDS = {"README.md": [pytest.mark.kcat], "docs/start/first-spark-job.md": [pytest.mark.java, pytest.mark.spark]}
+NEEDS = {
+    "README.md": [pytest.mark.kcat],
+    "docs/start/first-spark-job.md": [pytest.mark.java, pytest.mark.spark, pytest.mark.long],
+}
 STAND_INS = {
     "make demo\n": """
 .venv/bin/python - <<'EOF'
@@ -38,9 +41,7 @@ EOF
 WRITTEN = ("build", "dist", ".ottla", ".venv", ".git")
 """What a page writes, or reads from elsewhere: its folder has all the rest of the checkout."""
 
-TIMES = {"docs/start/first-spark-job.md": 1}
-"""Pages that do not run twice: each block that starts Spark takes half a minute and more beside other tests."""
-
+TIMES = 2
 Outputs = dict[int, list[str]]
 """Of the line where a block begins: what it printed, each time."""
 
@@ -65,7 +66,7 @@ def run_page(page: str, folder: Path) -> Outputs:
         "page": page,
         "folder": str(checkout),
         "blocks": run,
-        "times": TIMES.get(page, 2),
+        "times": TIMES,
         "results": str(results),
     }
     (folder / "request.json").write_text(json.dumps(request))
@@ -77,7 +78,7 @@ def run_page(page: str, folder: Path) -> Outputs:
     outputs: Outputs = {}
     for one in found:
         outputs.setdefault(one["line"], []).append(one["output"])
-    assert [len(times) for times in outputs.values()] == [TIMES.get(page, 2)] * len(run)
+    assert [len(times) for times in outputs.values()] == [TIMES] * len(run)
     return outputs
 
 

@@ -11,7 +11,7 @@ from tests.integration.local_fleet import Ottla
 
 
 @pytest.fixture
-def ottla(tmp_path: Path, whole_machine: None) -> Iterator[Ottla]:
+def ottla(tmp_path: Path) -> Iterator[Ottla]:
     """The command in an empty folder; a fleet that runs there in the end is stopped."""
     run = Ottla(tmp_path)
     yield run

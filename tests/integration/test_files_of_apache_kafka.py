@@ -169,6 +169,7 @@ def exchange(tmp_path: Path, zookeeper: ZooKeeperServer) -> Iterator[Exchange]:
     made.close()
 
 
+@pytest.mark.long
 def test_a_directory_goes_to_and_fro_in_every_codec_after_ends_in_order_and_kills(exchange: Exchange) -> None:
     ours, theirs = exchange.ours, exchange.theirs
     ours.start()
@@ -269,6 +270,7 @@ def produce_transactions(bootstrap: str, topic: str) -> list[bytes]:
     return committed
 
 
+@pytest.mark.long
 async def test_transactions_go_to_and_fro(exchange: Exchange) -> None:
     ours, theirs = exchange.ours, exchange.theirs
     ours.start()

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from ottla.testing import cluster
 from tests.pipeline.sink.test_delivery import topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.java]
+pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "operating" / "pipelines.md"

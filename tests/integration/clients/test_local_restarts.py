@@ -74,6 +74,7 @@ def test_sigterm_stops_a_fleet_as_down_does(ottla: Ottla) -> None:
 
 @pytest.mark.java
 @pytest.mark.parametrize("mode", [[], ["--processes"]], ids=["in-one-process", "processes"])
+@pytest.mark.long
 def test_a_fleet_on_a_zookeeper_of_others_goes_down_and_up(
     ottla: Ottla, machine: JavaMachine, zookeeper: ZooKeeperServer, tmp_path: Path, mode: list[str]
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_fleet_of_processes_goes_down_and_up_with_its_zookeeper(ottla: Ottla, 
 
 
 @pytest.mark.java
+@pytest.mark.long
 def test_each_process_of_a_fleet_gets_sigterm_and_is_started_again(ottla: Ottla, machine: JavaMachine) -> None:
     ottla(*up_arguments("--processes"))
     bootstrap = str(ottla.status()["bootstrap"])

@@ -124,6 +124,7 @@ def brokers(tmp_path: Path) -> Iterator[list[BrokerProcess]]:
         yield found
 
 
+@pytest.mark.long
 def test_streams_process_each_record_exactly_once_when_a_broker_and_an_application_are_killed(
     brokers: list[BrokerProcess], tmp_path: Path
 ) -> None:

@@ -264,6 +264,7 @@ def kill_coordinator(ottla: Ottla, bootstrap: str, transactional_id: str) -> Non
 
 
 @pytest.mark.java
+@pytest.mark.long
 def test_what_the_checkpoint_says_holds_when_producers_and_coordinators_are_killed(ottla: Ottla) -> None:
     if not CLIENTS_4.exists():
         pytest.skip("kafka-clients-4.3.1.jar is missing: run scripts/fetch-jars.sh")

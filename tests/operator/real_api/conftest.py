@@ -1,4 +1,7 @@
-"""One control plane for the whole run, and the operator's tests on it."""
+"""One control plane for the tests of this folder, and the operator's tests on it.
+
+It ends with them: without work it takes a tenth of a processor.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from tests.operator.real_api.kubernetes import RealKubernetes
 CRDS = binaries.CHECKOUT / "crds"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """etcd and kube-apiserver on free ports of the loopback, with our CRDs."""
     plane = ControlPlane(tmp_path_factory.mktemp("kubernetes"), binaries.folder(), loopback(), is_tied=True)
@@ -33,7 +36,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
         plane.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def api(control_plane: ControlPlane) -> Kubernetes:
     """The API server as its administrator sees it."""
     return Kubernetes(control_plane.certificates.kubeconfig(ADMIN), str(control_plane.binaries / "kubectl"))

@@ -231,6 +231,7 @@ def _write(claim: Path, file: str, words: str) -> None:
     (claim / file).rename(claim / "in" / file)
 
 
+@pytest.mark.long
 def test_an_executor_runs_the_tasks_with_the_rights_of_the_role_and_goes_with_its_driver(
     plane: ControlPlane, pods: Pods, tmp_path: Path
 ) -> None:
@@ -252,6 +253,7 @@ def test_an_executor_runs_the_tasks_with_the_rights_of_the_role_and_goes_with_it
     assert Call("create", "pods") in used and used <= _granted()
 
 
+@pytest.mark.long
 def test_an_executor_that_is_killed_is_replaced_and_one_whose_driver_is_killed_ends(
     plane: ControlPlane, pods: Pods, tmp_path: Path
 ) -> None:
