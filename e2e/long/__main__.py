@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from e2e.kubernetes_api import Kubernetes
-from e2e.long import deletion, hardware, load, pools, quorum, report, rolls, scaling
+from e2e.long import deletion, hardware, load, pools, quorum, report, rolls, scaling, topics
 from e2e.long.fleet import NAME, OperatedFleet
 from e2e.long.load import FleetLoad, LoadEnded
 from e2e.long.report import ScenarioResult
@@ -29,6 +29,7 @@ SCENARIOS = (
     rolls.ROLL_SIX,
     rolls.OPERATOR_KILLED,
     rolls.IMAGE_ROLLED_BACK,
+    topics.TOPICS_IN_A_ROLL,
     quorum.QUORUM_LOST,
     hardware.NODE_DRAINED,
     hardware.DISK_LOST,
