@@ -386,8 +386,8 @@ def _acknowledge_what_diverges(items: Sequence[PartitionFetch], params: FetchPar
         item.diverging = diverging
 
 
-def _give_later_records(self: SessionlessContext) -> None:
-    _begin_sessionless(self)
+def _give_later_records(self: SessionlessContext, part: Any = None) -> None:
+    _begin_sessionless(self, part)
     for item in self.items:
         requested, partition = item.requested, item.partition
         if partition is None or item.error or self._params.replica_id >= 0:

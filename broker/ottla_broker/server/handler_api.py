@@ -132,6 +132,11 @@ class Throttle(Protocol):
         ...
 
 
+GoOnInTurns = Callable[["RequestContext", Callable[[LongWork], Coroutine[Any, Any, None]]], None]
+"""Runs the work for a request of an API that calls back, where that is about many elements. The connection is closed
+with what it raises."""
+
+
 @dataclass(slots=True)
 class Services:
     """The parts of a running broker, as the handlers see them. Made once by `server.assembly`."""
@@ -162,6 +167,7 @@ class Services:
     """Asks the controller to create topics with the broker's defaults; gives the error code per name."""
     auto_create_internal: Callable[[str], Awaitable[int]]
     """The same for an internal topic, with its own defaults."""
+    go_on_in_turns: GoOnInTurns
     listed_apis: Callable[[], list[tuple[int, int, int]]]
     """(api key, lowest version, highest version) of every API that is served."""
     fleet_features: FleetFeatures

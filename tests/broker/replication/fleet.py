@@ -209,6 +209,7 @@ class Node:
             resolve=absent,
             auto_create=self.fleet.auto_create,
             auto_create_internal=absent,
+            go_on_in_turns=self.dispatcher.go_on_in_turns,
             listed_apis=self.dispatcher.listed_apis,
             fleet_features=_NO_FEATURES,
             client_metrics_configs=absent,

@@ -1,4 +1,4 @@
-"""Whether the partitions of a fetch can be read, up to which offset, and whether the fetch is satisfied.
+"""Whether the partitions of a fetch can be read, up to which offset, and how much of min_bytes they have.
 
 Lives here: the order of the errors of one partition, divergence (KIP-595), the closest replica (KIP-392), the throttle
 of followers (KIP-73), and what counts towards min_bytes. Nothing here waits or changes a partition, but for
@@ -10,6 +10,7 @@ Source: ReplicaManager.readFromLog and DelayedFetch.tryComplete.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import EpochEndOffset
@@ -24,6 +25,8 @@ from ottla_broker.storage.log.reader import A_LOT
 _NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _UNKNOWN_LEADER_EPOCH = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
 _OFFSET_OUT_OF_RANGE = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+ENOUGH: Final = 1 << 62
+"""More bytes than any min_bytes."""
 _UNSUPPORTED_COMPRESSION_TYPE = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
@@ -109,17 +112,26 @@ def upper_offset(partition: Partition, params: FetchParams) -> int:
     return log.last_stable_offset if params.isolation_level == READ_COMMITTED else log.high_watermark
 
 
-def is_satisfied(items: Iterable[PartitionFetch], params: FetchParams, environment: FetchEnvironment) -> bool:
-    """Whether the fetch is answered at once: min_bytes are there, or a partition has something else to say."""
+def available_bytes(
+    items: Iterable[PartitionFetch], params: FetchParams, environment: FetchEnvironment, found: int = 0
+) -> int:
+    """What counts towards min_bytes: the fetch is answered at once when it is as much.
+
+    Args:
+        found: what the partitions before these have.
+
+    Returns:
+        ENOUGH where a partition has something else to say.
+    """
     min_bytes = params.min_bytes
-    available = 0
+    available = found
     for item in items:
         if item.error or item.diverging is not None or item.preferred >= 0:
-            return True
+            return ENOUGH
         partition = item.partition
         assert partition is not None
         if params.reports_high_watermark and _has_new_high_watermark(partition, params.replica_id):
-            return True
+            return ENOUGH
         offset = item.requested.fetch_offset
         upper = upper_offset(partition, params)
         if (
@@ -128,14 +140,14 @@ def is_satisfied(items: Iterable[PartitionFetch], params: FetchParams, environme
             and (params.replica_id < 0 or not is_throttled(partition, params, environment))
         ):
             if min_bytes <= 1:
-                return True
-            found = partition.log.bytes_between(offset, upper)
-            if found >= A_LOT:
+                return ENOUGH
+            stored = partition.log.bytes_between(offset, upper)
+            if stored >= A_LOT:
                 # A client that reads closed segments is behind, and does not wait: what a fetch may take of its
                 # partitions can stay below min_bytes for ever.
-                return True
-            available += min(found, item.requested.partition_max_bytes)
-    return available >= min_bytes
+                return ENOUGH
+            available += min(stored, item.requested.partition_max_bytes)
+    return available
 
 
 def is_throttled(partition: Partition, params: FetchParams, environment: FetchEnvironment) -> bool:

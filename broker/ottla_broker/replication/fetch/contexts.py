@@ -10,22 +10,28 @@ Source: kafka.server.FetchContext and its classes of the same names. What a sess
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import Generic, Protocol, TypeVar, cast
 
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import FetchableTopicResponse, PartitionData
 from ottla_broker.replication.fetch import checks
 from ottla_broker.replication.fetch.fetch_values import (
+    MANY,
+    SLICE,
     FetchEnvironment,
     FetchParams,
     FetchResult,
     RequestedTopic,
     TopicKey,
+    Turn,
     WaitingFetch,
 )
 from ottla_broker.replication.fetch.partition_fetch import PartitionFetch
-from ottla_broker.replication.fetch.partition_reads import release
+from ottla_broker.replication.fetch.partition_reads import check_again, release
 from ottla_broker.replication.fetch.session_cache import FetchSession, FetchSessionCache
 from ottla_broker.replication.fetch.session_fetch_state import CachedPartition, SessionFetchState, has_news, record_sent
 from ottla_broker.replication.leader_session import NO_SESSION
@@ -37,6 +43,16 @@ class FetchContext(Protocol):
     @property
     def waits_without_partitions(self) -> bool:
         """Whether a request without a partition to read waits, instead of being answered at once."""
+        ...
+
+    @property
+    def has_many(self) -> bool:
+        """Whether its partitions have become too many to be checked at once, while it waited."""
+        ...
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether another request of its session has come, or the session is closed."""
         ...
 
     @property
@@ -76,6 +92,32 @@ class FetchContext(Protocol):
         """The empty result of a request whose client is throttled (KIP-219); the session stays as it is."""
         ...
 
+    # The same in slices, for `long_fetch`.
+
+    def begin_in_slices(self) -> Iterator[Sequence[PartitionFetch]]:
+        """As `begin`; gives the items that it has found and checked."""
+        ...
+
+    def check_in_slices(self) -> Iterator[Sequence[PartitionFetch]]:
+        """As `check_again`; gives the items that it has checked. Those of a slice were found when the pass began."""
+        ...
+
+    def selected(self, items: Sequence[PartitionFetch]) -> Sequence[PartitionFetch]:
+        """As `select`: those of these items, checked just now, that are worth reading."""
+        ...
+
+    async def topics_in_turns(
+        self, items: Sequence[PartitionFetch], results: list[PartitionData], turn: Turn
+    ) -> list[FetchableTopicResponse]:
+        """As `topics`, with the items that were read."""
+        ...
+
+    async def result_in_turns(
+        self, items: Sequence[PartitionFetch], results: list[PartitionData], turn: Turn
+    ) -> FetchResult:
+        """As `result`, with the items that were read."""
+        ...
+
 
 class SessionlessContext:
     """All partitions that the request names."""
@@ -83,6 +125,8 @@ class SessionlessContext:
     __slots__ = ("_environment", "_params", "_requested", "items", "requested_topics")
 
     waits_without_partitions = False
+    has_many = False  # else `long_fetch` has it from the beginning
+    is_overtaken = False
 
     def __init__(self, requested: Sequence[RequestedTopic], params: FetchParams, environment: FetchEnvironment) -> None:
         self._requested = requested
@@ -92,11 +136,14 @@ class SessionlessContext:
         """Key, name ("" when it is unknown) and number of partitions of each topic, in the order of the request."""
         self.items: list[PartitionFetch] = []
 
-    def begin(self) -> None:
-        params, environment, items = self._params, self._environment, self.items
+    def begin(self, part: Sequence[RequestedTopic] | None = None) -> None:
+        """With `part` for these topics alone, which become the items."""
+        params, environment = self._params, self._environment
+        items: list[PartitionFetch] = []
+        self.items = items
         replicas = environment.replicas
         by_id = params.capabilities.uses_topic_ids
-        for topic in self._requested:
+        for topic in self._requested if part is None else part:
             name = replicas.topic_name(topic.topic_id) if by_id else topic.topic
             by_index = replicas.topics.get(name) if name is not None else None
             self.requested_topics.append((topic.topic_id if by_id else topic.topic, name or "", len(topic.partitions)))
@@ -158,6 +205,45 @@ class SessionlessContext:
     def throttled(self) -> FetchResult:
         return FetchResult([])
 
+    def begin_in_slices(self) -> Iterator[Sequence[PartitionFetch]]:
+        found: list[PartitionFetch] = []
+        for part in in_slices(self._requested):
+            self.begin(part)
+            found += self.items
+            yield self.items
+        self.items = found
+        self.requested_topics = [
+            (key, name, sum(count for _, _, count in parts))
+            for (key, name), parts in groupby(self.requested_topics, itemgetter(0, 1))
+        ]
+
+    def check_in_slices(self) -> Iterator[Sequence[PartitionFetch]]:
+        for start in range(0, len(self.items), SLICE):
+            items = self.items[start : start + SLICE]
+            for item in items:
+                if item.partition is not None:
+                    check_again(item, self._params, self._environment)
+            yield items
+
+    def selected(self, items: Sequence[PartitionFetch]) -> Sequence[PartitionFetch]:
+        return items
+
+    async def topics_in_turns(
+        self, items: Sequence[PartitionFetch], results: list[PartitionData], turn: Turn
+    ) -> list[FetchableTopicResponse]:
+        topics = []
+        position = 0
+        for key, _, count in self.requested_topics:
+            await turn(1)
+            topics.append(_new_topic(key, results[position : position + count]))
+            position += count
+        return topics
+
+    async def result_in_turns(
+        self, items: Sequence[PartitionFetch], results: list[PartitionData], turn: Turn
+    ) -> FetchResult:
+        return FetchResult(await self.topics_in_turns(items, results, turn))
+
 
 class FullContext:
     """A request that asks for a session. Its result names every partition; the session begins with that result."""
@@ -165,6 +251,8 @@ class FullContext:
     __slots__ = ("_cache", "_environment", "_params", "_partitions")
 
     waits_without_partitions = False
+    has_many = False
+    is_overtaken = False
 
     def __init__(
         self,
@@ -206,34 +294,79 @@ class FullContext:
 
         def new_state(session_id: int) -> SessionFetchState:
             state = SessionFetchState(session_id, params, replicas.wake, now_ms)
-            state.open_with(partitions.requested_topics, partitions.items, results)
+            state.rotate(state.open_with(self._topic_of_each(), partitions.items, results))
             return state
 
-        session = self._cache.open(
-            len(partitions.items),
-            new_state,
-            is_privileged=params.replica_id >= 0,
-            uses_topic_ids=params.capabilities.uses_topic_ids,
-            now_ms=now_ms,
-        )
         result = partitions.result(results)
-        result.session_id = NO_SESSION if session is None else session.session_id
+        result.session_id = self._open(new_state, now_ms)
         return result
 
     def throttled(self) -> FetchResult:
         return self._partitions.throttled()
 
+    def begin_in_slices(self) -> Iterator[Sequence[PartitionFetch]]:
+        return self._partitions.begin_in_slices()
+
+    def check_in_slices(self) -> Iterator[Sequence[PartitionFetch]]:
+        return self._partitions.check_in_slices()
+
+    def selected(self, items: Sequence[PartitionFetch]) -> Sequence[PartitionFetch]:
+        return items
+
+    async def topics_in_turns(
+        self, items: Sequence[PartitionFetch], results: list[PartitionData], turn: Turn
+    ) -> list[FetchableTopicResponse]:
+        return await self._partitions.topics_in_turns(items, results, turn)
+
+    async def result_in_turns(
+        self, items: Sequence[PartitionFetch], results: list[PartitionData], turn: Turn
+    ) -> FetchResult:
+        """The session is complete before it is in the cache."""
+        replicas = self._environment.replicas
+        state = SessionFetchState(NO_SESSION, self._params, replicas.wake, replicas.now_ms())
+        topics = self._topic_of_each()
+        answered: list[tuple[CachedPartition, PartitionData]] = []
+        for start in range(0, len(items), SLICE):
+            some = slice(start, start + SLICE)
+            answered += state.open_with(topics, items[some], results[some])
+            await turn(SLICE)
+        state.rotate(answered)
+        result = await self._partitions.result_in_turns(items, results, turn)
+
+        def identified(session_id: int) -> SessionFetchState:
+            state.session_id = session_id
+            return state
+
+        result.session_id = self._open(identified, replicas.now_ms())
+        return result
+
+    def _topic_of_each(self) -> Iterator[tuple[TopicKey, str]]:
+        """Key and name of the topic of each item."""
+        return ((key, name) for key, name, count in self._partitions.requested_topics for _ in range(count))
+
+    def _open(self, new_state: Callable[[int], SessionFetchState], now_ms: int) -> int:
+        """The id of the session, NO_SESSION where the cache has no room."""
+        session = self._cache.open(
+            len(self._partitions.items),
+            new_state,
+            is_privileged=self._params.replica_id >= 0,
+            uses_topic_ids=self._params.capabilities.uses_topic_ids,
+            now_ms=now_ms,
+        )
+        return NO_SESSION if session is None else session.session_id
+
 
 class IncrementalContext:
     """A request that continues a session, whose state already has what the request changes."""
 
-    __slots__ = ("_environment", "_epoch", "_params", "_session", "_state", "items")
+    __slots__ = ("_environment", "_epoch", "_now_ms", "_params", "_session", "_state", "items")
 
     waits_without_partitions = True
 
     def __init__(
-        self, session: FetchSession[SessionFetchState], params: FetchParams, environment: FetchEnvironment
+        self, session: FetchSession[SessionFetchState], params: FetchParams, environment: FetchEnvironment, now_ms: int
     ) -> None:
+        self._now_ms = now_ms
         self._session = session
         self._epoch = session.epoch
         self._state = session.content
@@ -241,21 +374,29 @@ class IncrementalContext:
         self._environment = environment
         self.items: list[CachedPartition] = []
 
+    @property
+    def has_many(self) -> bool:
+        return len(self._state.active) > MANY
+
+    @property
+    def is_overtaken(self) -> bool:
+        return self._session.epoch != self._epoch or self._state.is_closed
+
     def begin(self) -> None:
         state = self._state
-        state.displace_waiting()
-        now_ms = self._environment.replicas.now_ms()
-        state.sweep(now_ms)
+        if state.waiting is not None:
+            state.displace_waiting()
         self.check_again()
         if self._params.replica_id >= 0:
             checks.acknowledge(self.items, self._params)
-        state.on_fetch(now_ms)
+        state.on_fetch(self._now_ms)
 
-    def check_again(self) -> None:
-        """The items are the active partitions of the session."""
+    def check_again(self, part: Sequence[CachedPartition] | None = None) -> None:
+        """The items are the active partitions of the session. With `part` these alone are checked."""
         params, environment = self._params, self._environment
-        items = self.items = list(self._state.active)
-        for item in items:
+        if part is None:
+            part = self.items = list(self._state.active)
+        for item in part:
             item.error = 0
             item.diverging = None
             item.preferred = -1
@@ -284,7 +425,9 @@ class IncrementalContext:
         self.items = selected
 
     def topics(self, results: list[PartitionData]) -> list[FetchableTopicResponse]:
-        return _grouped([pair for pair in zip(self.items, results, strict=True) if has_news(*pair)])
+        topics: dict[TopicKey, FetchableTopicResponse] = {}
+        _group(((item, data) for item, data in zip(self.items, results, strict=True) if has_news(item, data)), topics)
+        return list(topics.values())
 
     def result(self, results: list[PartitionData]) -> FetchResult:
         state = self._state
@@ -297,12 +440,78 @@ class IncrementalContext:
         news = [pair for pair in answered if has_news(*pair)]
         for item, data in news:
             record_sent(item, data)
-        return FetchResult(_grouped(news), self._session.session_id)
+        topics: dict[TopicKey, FetchableTopicResponse] = {}
+        _group(news, topics)
+        return FetchResult(list(topics.values()), self._session.session_id)
 
     def throttled(self) -> FetchResult:
         if self._session.epoch != self._epoch or self._state.is_closed:
             return self._state.invalid_epoch()
         return FetchResult([], self._session.session_id)
+
+    def begin_in_slices(self) -> Iterator[Sequence[PartitionFetch]]:
+        state = self._state
+        state.displace_waiting()
+        for items in self._checked_in_slices():
+            if self._params.replica_id >= 0:
+                checks.acknowledge(items, self._params)
+            yield items
+        if not self.is_overtaken:
+            state.on_fetch(self._now_ms)
+
+    def check_in_slices(self) -> Iterator[Sequence[PartitionFetch]]:
+        return self._checked_in_slices()
+
+    def _checked_in_slices(self) -> Iterator[Sequence[CachedPartition]]:
+        items = self.items = list(self._state.active)
+        for start in range(0, len(items), SLICE):
+            if self.is_overtaken:
+                return
+            some = items[start : start + SLICE]
+            self.check_again(some)
+            yield some
+
+    def selected(self, items: Sequence[PartitionFetch]) -> Sequence[PartitionFetch]:
+        selected = []
+        for item in cast("Sequence[CachedPartition]", items):
+            if self._is_at_rest(item):
+                self._state.rest(item)
+            else:
+                selected.append(item)
+        return selected
+
+    async def topics_in_turns(
+        self, items: Sequence[PartitionFetch], results: list[PartitionData], turn: Turn
+    ) -> list[FetchableTopicResponse]:
+        topics: dict[TopicKey, FetchableTopicResponse] = {}
+        answered = list(zip(cast("Sequence[CachedPartition]", items), results, strict=True))
+        for start in range(0, len(answered), SLICE):
+            _group((pair for pair in answered[start : start + SLICE] if has_news(*pair)), topics)
+            await turn(SLICE)
+        return list(topics.values())
+
+    async def result_in_turns(
+        self, items: Sequence[PartitionFetch], results: list[PartitionData], turn: Turn
+    ) -> FetchResult:
+        """What the session has sent is recorded in slices: no other request of it is handled meanwhile without ending
+        this one."""
+        state = self._state
+        topics: dict[TopicKey, FetchableTopicResponse] = {}
+        answered = list(zip(cast("Sequence[CachedPartition]", items), results, strict=True))
+        for start in range(0, len(answered), SLICE):
+            if self.is_overtaken:
+                break
+            news = [pair for pair in answered[start : start + SLICE] if has_news(*pair)]
+            for item, data in news:
+                record_sent(item, data)
+            _group(news, topics)
+            await turn(SLICE)
+        if self.is_overtaken:
+            for data in results:
+                release(data)
+            return state.invalid_epoch()
+        state.rotate(answered)
+        return FetchResult(list(topics.values()), self._session.session_id)
 
     def _find(self, item: CachedPartition) -> None:
         """Looks for the item's replica, which is another one or none, and checks it."""
@@ -341,16 +550,54 @@ class IncrementalContext:
         return log.high_watermark == log.log_end_offset and replica_id in partition.in_sync.committed
 
 
-def _grouped(answered: Iterable[tuple[CachedPartition, PartitionData]]) -> list[FetchableTopicResponse]:
-    """By topic, in the order in which the topics come first."""
-    topics: dict[TopicKey, FetchableTopicResponse] = {}
+def in_slices(topics: Iterable[_Topic[P]]) -> Iterator[list[TopicPart[P]]]:
+    """The topics in lists of about `SLICE` partitions; one of more is divided."""
+    part: list[TopicPart[P]] = []
+    count = 0
+    for topic in topics:
+        for start in range(0, len(topic.partitions), SLICE):
+            some = topic.partitions[start : start + SLICE]
+            part.append(TopicPart(topic.topic, topic.topic_id, some))
+            count += len(some)
+            if count >= SLICE:
+                yield part
+                part, count = [], 0
+    if part:
+        yield part
+
+
+P = TypeVar("P", covariant=True)
+
+
+class _Topic(Protocol[P]):
+    """A `RequestedTopic`, or the `ForgottenPartitions` of one."""
+
+    topic: str
+    topic_id: bytes
+
+    @property
+    def partitions(self) -> Sequence[P]: ...
+
+
+@dataclass(slots=True)
+class TopicPart(Generic[P]):
+    """Some partitions of such a topic."""
+
+    topic: str
+    topic_id: bytes
+    partitions: Sequence[P]
+
+
+def _group(
+    answered: Iterable[tuple[CachedPartition, PartitionData]], topics: dict[TopicKey, FetchableTopicResponse]
+) -> None:
+    """Adds the results to their topics, in the order in which the topics come first."""
     for item, data in answered:
         key = item.key[0]
         topic = topics.get(key)
         if topic is None:
             topic = topics[key] = _new_topic(key, [])
         topic.partitions.append(data)
-    return list(topics.values())
 
 
 def _new_topic(key: TopicKey, results: list[PartitionData]) -> FetchableTopicResponse:

@@ -6,6 +6,7 @@ wheel. Each progress of a partition checks the fetch again; it is answered when 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ottla_broker.protocol.generated.fetch import PartitionData
@@ -14,6 +15,7 @@ from ottla_broker.replication.fetch import checks
 from ottla_broker.replication.fetch.contexts import FetchContext
 from ottla_broker.replication.fetch.down_conversion import convert_partitions
 from ottla_broker.replication.fetch.fetch_values import FetchEnvironment, FetchParams, FetchReply, FetchResult
+from ottla_broker.replication.fetch.long_fetch import LongFetch
 from ottla_broker.replication.fetch.partition_reads import read_partitions, release
 
 
@@ -53,7 +55,7 @@ class DelayedFetch:
         if (
             params.max_wait_ms <= 0
             or not (items or context.waits_without_partitions)
-            or checks.is_satisfied(items, params, self._environment)
+            or checks.available_bytes(items, params, self._environment) >= params.min_bytes
         ):
             self._answer()
         else:
@@ -63,16 +65,24 @@ class DelayedFetch:
         """Something happened to one of the partitions."""
         if self._is_done or not self._is_registered:
             return
-        self._context.check_again()
-        if checks.is_satisfied(self._context.items, self._params, self._environment):
+        context, params = self._context, self._params
+        if context.has_many:
+            self._go_on_in_turns(params.max_wait_ms / 1000 - (self._environment.clock.monotonic() - params.received_at))
+            return
+        context.check_again()
+        if checks.available_bytes(context.items, params, self._environment) >= params.min_bytes:
             self._answer()
 
     def on_timeout(self) -> None:
         """max_wait_ms have passed."""
-        if not self._is_done:
-            self._has_expired = True
-            self._context.check_again()
-            self._answer()
+        if self._is_done:
+            return
+        self._has_expired = True
+        if self._context.has_many:
+            self._go_on_in_turns(0.0)
+            return
+        self._context.check_again()
+        self._answer()
 
     def end_with(self, result: FetchResult) -> None:
         """Answers with this result instead, unless an answer is under way."""
@@ -91,6 +101,13 @@ class DelayedFetch:
         self._is_registered = False
         TimerWheel.disarm(self)
         self._context.unregister(self)
+
+    def _go_on_in_turns(self, left_s: float) -> None:
+        """While it waited, many partitions of its session got news."""
+        self._is_done = True
+        self._stop_waiting()
+        long = LongFetch(self._context, self._params, self._environment, self._reply)
+        self._reply.go_on_in_turns(partial(long.go_on, left_s))
 
     def _answer(self) -> None:
         self._is_done = True
@@ -126,7 +143,8 @@ class DelayedFetch:
                 # Answering would have them ask the same again at once, for ever.
                 after = self._offsets()
                 self._context.check_again()
-                if after == before or not checks.is_satisfied(self._context.items, params, self._environment):
+                available = checks.available_bytes(self._context.items, params, self._environment)
+                if after == before or available < params.min_bytes:
                     break  # offsets that stay: there is room for nothing, and a further look finds the same
             self._is_done = False
             self._wait(left_s)

@@ -25,7 +25,7 @@ from ottla_broker.records.conversion import Converted, down_convert
 from ottla_broker.records.errors import BatchTooLarge
 from ottla_broker.records.formats import batches
 from ottla_broker.replication.fetch import checks
-from ottla_broker.replication.fetch.fetch_values import FetchEnvironment, FetchParams
+from ottla_broker.replication.fetch.fetch_values import READ_COST, FetchEnvironment, FetchParams, Turn
 from ottla_broker.replication.fetch.partition_fetch import PartitionFetch
 from ottla_broker.replication.fetch.partition_reads import fail_result, new_result
 from ottla_broker.replication.partition import Partition
@@ -45,15 +45,20 @@ _FILLER = struct.Struct(">qi").pack(-1, 2**31 - 1)
 
 
 async def convert_partitions(
-    items: Sequence[PartitionFetch], params: FetchParams, environment: FetchEnvironment
+    items: Sequence[PartitionFetch], params: FetchParams, environment: FetchEnvironment, turn: Turn | None = None
 ) -> list[PartitionData]:
     """The results of the items with converted records, in their order.
 
     The offset of an item without records moves behind what it has no message for (markers of transactions).
+
+    Args:
+        turn: of a fetch of many partitions.
     """
     conversions = _Conversions(params, environment)
     results: list[PartitionData] = []
     for item in items:
+        if turn is not None:
+            await turn(READ_COST)
         data = new_result(item, params)
         results.append(data)
         partition = item.partition

@@ -8,17 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.replication.fetch.contexts import FetchContext, FullContext, IncrementalContext, SessionlessContext
+from ottla_broker.replication.fetch.contexts import (
+    FetchContext,
+    FullContext,
+    IncrementalContext,
+    SessionlessContext,
+    in_slices,
+)
 from ottla_broker.replication.fetch.delayed_fetch import DelayedFetch
 from ottla_broker.replication.fetch.fetch_values import (
+    SLICE,
     FetchEnvironment,
     FetchParams,
     FetchReply,
     FetchResult,
     ForgottenPartitions,
     RequestedTopic,
+    Turn,
 )
-from ottla_broker.replication.fetch.session_cache import FetchSessionCache
+from ottla_broker.replication.fetch.long_fetch import LongFetch
+from ottla_broker.replication.fetch.session_cache import FetchSession, FetchSessionCache
 from ottla_broker.replication.fetch.session_fetch_state import SessionFetchState
 from ottla_broker.replication.leader_session import FINAL_EPOCH, INITIAL_EPOCH
 
@@ -73,8 +82,39 @@ class FetchEngine:
             if isinstance(found, ErrorCode):
                 reply.answer(FetchResult([], error_code=int(found)))
                 return
+            if found.has_many:
+                reply.go_on_in_turns(LongFetch(found, params, environment, reply).start)
+                return
             context = found
         DelayedFetch(context, params, environment, reply).start()
+
+    async def fetch_in_turns(
+        self,
+        params: FetchParams,
+        session_id: int,
+        session_epoch: int,
+        topics: Sequence[RequestedTopic],
+        forgotten: Sequence[ForgottenPartitions],
+        reply: FetchReply,
+        turn: Turn,
+    ) -> None:
+        """As `fetch`, for a request that names many partitions, each once. Raises what `turn` raises."""
+        environment = self._environment
+        context: FetchContext
+        if session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            if session_id:
+                self.sessions.close(session_id)
+            if session_epoch == FINAL_EPOCH:
+                context = SessionlessContext(topics, params, environment)
+            else:
+                context = FullContext(topics, params, environment, self.sessions)
+        else:
+            found = await self._continue_in_turns(params, session_id, session_epoch, topics, forgotten, turn)
+            if isinstance(found, FetchResult):
+                reply.answer(found)
+                return
+            context = found
+        await LongFetch(context, params, environment, reply).start(turn)
 
     def _continue(
         self,
@@ -83,7 +123,7 @@ class FetchEngine:
         session_epoch: int,
         topics: Sequence[RequestedTopic],
         forgotten: Sequence[ForgottenPartitions],
-    ) -> FetchContext | ErrorCode:
+    ) -> SessionlessContext | IncrementalContext | ErrorCode:
         """The context of an incremental request. One that leaves no partition closes the session."""
         sessions = self.sessions
         session = sessions.find(session_id, session_epoch, uses_topic_ids=params.capabilities.uses_topic_ids)
@@ -93,8 +133,45 @@ class FetchEngine:
         if state.replica_id != params.replica_id:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND  # another client's
         state.update(topics, forgotten, params)
+        return self._continued(session, params, topics)
+
+    async def _continue_in_turns(
+        self,
+        params: FetchParams,
+        session_id: int,
+        session_epoch: int,
+        topics: Sequence[RequestedTopic],
+        forgotten: Sequence[ForgottenPartitions],
+        turn: Turn,
+    ) -> FetchContext | FetchResult:
+        """As `_continue`. Whoever goes away meanwhile may send the same request again."""
+        sessions = self.sessions
+        session = sessions.find(session_id, session_epoch, uses_topic_ids=params.capabilities.uses_topic_ids)
+        if isinstance(session, ErrorCode):
+            return FetchResult([], error_code=int(session))
+        state = session.content
+        if state.replica_id != params.replica_id:
+            return FetchResult([], error_code=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+        with sessions.taken(session):
+            for part in in_slices(topics):
+                state.update(part, (), params)
+                await turn(SLICE)
+            for removed in in_slices(forgotten):
+                state.update((), removed, params)
+                await turn(SLICE)
+        if state.is_closed:
+            return state.invalid_epoch()
+        return self._continued(session, params, topics)
+
+    def _continued(
+        self, session: FetchSession[SessionFetchState], params: FetchParams, topics: Sequence[RequestedTopic]
+    ) -> SessionlessContext | IncrementalContext:
+        """The session has what the request changes."""
+        state = session.content
         if not state.partitions:
-            sessions.close(session_id)
+            self.sessions.close(session.session_id)
             return SessionlessContext(topics, params, self._environment)
-        sessions.advance(session, self._environment.replicas.now_ms())
-        return IncrementalContext(session, params, self._environment)
+        now_ms = self._environment.replicas.now_ms()
+        self.sessions.advance(session, now_ms)
+        state.sweep(now_ms)
+        return IncrementalContext(session, params, self._environment, now_ms)

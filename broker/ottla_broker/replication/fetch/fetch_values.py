@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from ottla_broker.protocol.generated.fetch import FetchableTopicResponse
 from ottla_broker.replication.leader_session import NO_SESSION
@@ -22,6 +22,18 @@ if TYPE_CHECKING:
 
 CONVERSIONS = 4
 """Pieces that are read and converted at a time: each is one batch at least, which may be as large as any."""
+
+MANY: Final = 500
+"""More partitions than these are found, checked, read and answered in turns (`long_fetch`)."""
+
+SLICE: Final = 50
+"""Partitions that are checked or read at once then."""
+
+READ_COST: Final = 4
+"""Of reading a partition, where checking one costs 1."""
+
+Turn: TypeAlias = "Callable[[int], Awaitable[None]]"
+"""Called when so many partitions were worked at: others may go first. Raises when nobody could read the answer."""
 
 READ_COMMITTED = 1
 """Isolation level of a consumer that reads below the last stable offset (KIP-98); 0 reads below the high watermark."""
@@ -160,6 +172,14 @@ class FetchReply(Protocol):
 
     def is_throttled(self, topics: list[FetchableTopicResponse]) -> bool:
         """Counts a response of these topics; whether an empty result is sent instead. Called once at most."""
+        ...
+
+    async def is_throttled_in_turns(self, topics: list[FetchableTopicResponse], turn: Turn) -> bool:
+        """As `is_throttled`, for many partitions."""
+        ...
+
+    def go_on_in_turns(self, run: Callable[[Turn], Coroutine[Any, Any, None]]) -> None:
+        """Runs what is left to do for a request that is about many partitions. What it raises ends it."""
         ...
 
     def answer(self, result: FetchResult) -> None:

@@ -90,7 +90,7 @@ def read_partitions(
     for position in range(start, len(items)):
         item = items[position]
         if start:
-            _check_again(item, params, environment)
+            check_again(item, params, environment)
         data = new_result(item, params)
         results.append(data)
         partition = item.partition
@@ -125,7 +125,7 @@ def read_partitions(
             aborted.add_done_callback(partial(suspended.on_aborted, position, left_bytes))
             return
     if start:
-        _drop_stale(results)
+        drop_stale(results)
     finish(results)
 
 
@@ -154,7 +154,7 @@ class _SuspendedReads:
         if read.cancelled():
             return
         item = self._items[position]
-        _check_again(item, self._params, self._environment)
+        check_again(item, self._params, self._environment)
         if item.error or item.diverging is not None or item.preferred >= 0:
             if read.exception() is None:
                 for chunk in read.result().chunks:
@@ -184,14 +184,14 @@ class _SuspendedReads:
         read_partitions(self._items, self._params, self._environment, self._finish, self._results, left_bytes, start)
 
 
-def _check_again(item: PartitionFetch, params: FetchParams, environment: FetchEnvironment) -> None:
+def check_again(item: PartitionFetch, params: FetchParams, environment: FetchEnvironment) -> None:
     """After a wait: records that another leader epoch wrote must not leave as those of the requested one."""
     if item.partition is not None and not item.error:
         item.diverging, item.preferred = None, -1
         checks.check(item, params, environment)
 
 
-def _drop_stale(results: Iterable[PartitionData]) -> None:
+def drop_stale(results: Iterable[PartitionData]) -> None:
     """Drops what was read before a wait and truncated since. Sent as it is, it would end the connection."""
     for data in results:
         if any(chunk.is_stale for chunk in _file_ranges(data)):

@@ -24,12 +24,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ottla_broker.metrics import Metrics
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.replication.leader_session import INITIAL_EPOCH, LARGEST_EPOCH, NO_SESSION, next_epoch
+from ottla_broker.replication.leader_session import FINAL_EPOCH, INITIAL_EPOCH, LARGEST_EPOCH, NO_SESSION, next_epoch
 
 MIN_EVICTION_MS = 120_000
 """min.incremental.fetch.session.eviction.ms; Kafka offers no configuration for it either."""
@@ -167,6 +168,15 @@ class FetchSessionCache(Generic[C]):
             insort(self._evictable_by_all, session._rank)
         if is_old or not session.is_privileged:
             insort(self._evictable_by_followers, session._rank)
+
+    @contextmanager
+    def taken(self, session: FetchSession[C]) -> Iterator[None]:
+        """While a request changes the content in turns, no other one continues the session."""
+        epoch, session.epoch = session.epoch, FINAL_EPOCH  # no request continues a session with it
+        try:
+            yield
+        finally:
+            session.epoch = epoch
 
     def close(self, session_id: int) -> bool:
         """Removes a session; False when there is none of this id."""

@@ -129,20 +129,22 @@ class SessionFetchState:
 
     def open_with(
         self,
-        topics: Iterable[tuple[TopicKey, str, int]],
+        topics: Iterable[tuple[TopicKey, str]],
         items: Sequence[PartitionFetch],
         results: Sequence[PartitionData],
-    ) -> None:
-        """Takes the partitions of the full request over (key, name and number of each topic), and what it received."""
-        keys = ((key, name) for key, name, count in topics for _ in range(count))
-        opened = [
-            self._add((key, item.requested.partition), name, item.requested)
-            for (key, name), item in zip(keys, items, strict=True)
+    ) -> list[tuple[CachedPartition, PartitionData]]:
+        """Takes partitions of the full request over, with the key and name of the topic of each, and what it received.
+
+        Returns:
+            What `rotate` gets, when all are there.
+        """
+        answered = [
+            (self._add((key, item.requested.partition), name, item.requested), data)
+            for item, data, (key, name) in zip(items, results, topics, strict=False)  # takes no topic more than items
         ]
-        answered = list(zip(opened, results, strict=True))
         for item, data in answered:
             record_sent(item, data)
-        self.rotate(answered)
+        return answered
 
     def update(
         self, requested: Iterable[RequestedTopic], forgotten: Iterable[ForgottenPartitions], params: FetchParams

@@ -218,6 +218,7 @@ def make_serving(
         resolve=ports.network.resolve,
         auto_create=creation.create,
         auto_create_internal=creation.create_internal,
+        go_on_in_turns=core.dispatcher.go_on_in_turns,
         listed_apis=core.dispatcher.listed_apis,
         fleet_features=fleet_features,
         client_metrics_configs=client_metrics_configs,

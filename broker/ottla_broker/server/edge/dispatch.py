@@ -310,6 +310,19 @@ class Dispatcher:
         context.work = self._work(context)
         self._spawn(context, self._run(entry, services, context, request))
 
+    def go_on_in_turns(self, context: RequestContext, run: Callable[[LongWork], Coroutine[Any, Any, None]]) -> None:
+        """A `GoOnInTurns`."""
+        work = context.work = context.work or self._work(context)
+        self._spawn(context, self._go_on(context, run(work)))
+
+    async def _go_on(self, context: RequestContext, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except ClientIsGone:
+            pass
+        except Exception as error:
+            self._fail(context, error)
+
     def _work(self, context: RequestContext) -> LongWork:
         return LongWork(self._turns, context.connection, is_urgent=context.api_key in CONTROL_APIS)
 
@@ -373,12 +386,7 @@ class Dispatcher:
             context.close_connection(f"{ApiKey(context.api_key).name} of many partitions: brokers alone send it")
             return
         if entry.handle_long is not None:
-            try:
-                await entry.handle_long(services, context, request[0], context.respond)
-            except ClientIsGone:
-                pass
-            except Exception as error:
-                self._fail(context, error)
+            await self._go_on(context, entry.handle_long(services, context, request[0], context.respond))
         elif entry.listing.calls_back:
             self._call_back(entry, services, context, request[0])
         else:

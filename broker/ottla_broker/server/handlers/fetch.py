@@ -41,6 +41,9 @@ Versions
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import (
@@ -50,12 +53,14 @@ from ottla_broker.protocol.generated.fetch import (
     LeaderIdAndEpoch,
     NodeEndpoint,
     write_response,
+    write_response_in_slices,
 )
-from ottla_broker.protocol.primitives import chunk_length
-from ottla_broker.replication.fetch.fetch_values import FetchCapabilities, FetchParams, FetchResult
+from ottla_broker.protocol.primitives import Chunk, chunk_length
+from ottla_broker.replication.fetch.fetch_values import FetchCapabilities, FetchParams, FetchResult, Turn
 from ottla_broker.server.handler_api import RequestContext, Respond, Services, Throttle
 from ottla_broker.server.handlers.shared.leader_hints import NodeHints, current_leader
 from ottla_broker.server.handlers.shared.long_fetches import without_missing
+from ottla_broker.server.turns import ELEMENTS_PER_TURN
 
 logger = logging.getLogger("ottla.server")
 
@@ -78,7 +83,7 @@ _LENGTH_FIELD_BYTES = 4
 async def handle_long(
     services: Services, context: RequestContext, request: FetchRequest, respond: Respond[FetchResponse]
 ) -> None:
-    """A request of many partitions: those that are not here, or are named again, are answered in turns."""
+    """A request of many partitions is handled in turns. Those that are not here, or are named again, come first."""
     missing = await without_missing(services, context, request)
 
     def respond_with_missing(response: FetchResponse | None) -> None:
@@ -118,14 +123,13 @@ def handle(services: Services, context: RequestContext, request: FetchRequest, r
         capabilities,
         context.received_at,
     )
-    engine.fetch(
-        params,
-        request.session_id,
-        request.session_epoch,
-        request.topics,
-        request.forgotten_topics_data,
-        _Reply(services, context, respond, throttle),
-    )
+    reply = _Reply(services, context, respond, throttle)
+    epoch, topics, forgotten = request.session_epoch, request.topics, request.forgotten_topics_data
+    if context.work is None:
+        engine.fetch(params, request.session_id, epoch, topics, forgotten, reply)
+    else:
+        fetch = engine.fetch_in_turns
+        reply.go_on_in_turns(partial(fetch, params, request.session_id, epoch, topics, forgotten, reply))
 
 
 def magic_of_version(version: int) -> int | None:
@@ -144,7 +148,10 @@ def response_size(version: int, topics: list[FetchableTopicResponse]) -> int:
 
     Source: org.apache.kafka.common.requests.FetchResponse.sizeOf.
     """
-    body = write_response(version, FetchResponse(responses=topics))
+    return _size(write_response(version, FetchResponse(responses=topics)))
+
+
+def _size(body: list[Chunk]) -> int:
     return _LENGTH_FIELD_BYTES + sum([chunk_length(chunk) for chunk in body])
 
 
@@ -186,6 +193,17 @@ class _Reply:
         assert self._throttle is not None
         size = response_size(self._context.api_version, topics)
         return self._throttle.is_fetch_throttled(self._context, size)
+
+    async def is_throttled_in_turns(self, topics: list[FetchableTopicResponse], turn: Turn) -> bool:
+        assert self._throttle is not None
+        chunks: list[Chunk] = []
+        version = self._context.api_version
+        for _ in write_response_in_slices(version, FetchResponse(responses=topics), chunks):
+            await turn(ELEMENTS_PER_TURN)
+        return self._throttle.is_fetch_throttled(self._context, _size(chunks))
+
+    def go_on_in_turns(self, run: Callable[[Turn], Coroutine[Any, Any, None]]) -> None:
+        self._services.go_on_in_turns(self._context, lambda work: run(work.count))
 
     def answer(self, result: FetchResult) -> None:
         version = self._context.api_version
