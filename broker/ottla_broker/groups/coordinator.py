@@ -672,7 +672,10 @@ class GroupCoordinator:
     def _store_group(self, live: LiveGroup, write: GroupWrite) -> None:
         if write.purpose is WritePurpose.ASSIGNMENT:
             self._metrics.completed_rebalances.inc()
+        size = sum(len(member.subscription) + len(member.assignment) for member in write.snapshot.members)
         try:
+            if size > self._log.most_bytes(self.partition_for(live.group_id)):
+                raise EncodeError(f"subscriptions and assignments have {size} bytes")  # it would take time to make it
             appended = self._append(live.group_id, [*live.owed, group_record(write.snapshot)])
         except EncodeError as error:
             logger.error("group %s does not fit a record: %s", live.group_id, error)

@@ -74,8 +74,7 @@ class JoinMember(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class JoinAnswer:
+class JoinAnswer(NamedTuple):
     error: ErrorCode
     member_id: str
     generation_id: int = NO_GENERATION
@@ -98,8 +97,7 @@ class SyncRequest:
     """By member id; only the leader's is read."""
 
 
-@dataclass(frozen=True, slots=True)
-class SyncAnswer:
+class SyncAnswer(NamedTuple):
     error: ErrorCode
     assignment: bytes = b""
     protocol_type: str | None = None
@@ -114,8 +112,7 @@ class LeavingMember(NamedTuple):
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MemberSnapshot:
+class MemberSnapshot(NamedTuple):
     """A member as `__consumer_offsets` and DescribeGroups know it."""
 
     member_id: str
@@ -190,28 +187,24 @@ class StaticReplacement:
     supports_skipping_assignment: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerJoin:
+class AnswerJoin(NamedTuple):
     ticket: int
     answer: JoinAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerSync:
+class AnswerSync(NamedTuple):
     ticket: int
     answer: SyncAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class ArmTimer:
+class ArmTimer(NamedTuple):
     """Starts the timer anew, `delay_ms` from now, replacing an armed one of that key."""
 
     key: TimerKey
     delay_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class CancelTimer:
+class CancelTimer(NamedTuple):
     key: TimerKey
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from ottla_broker.config import BrokerConfig
+from ottla_broker.groups.answer_queue import AnswerQueue
 from ottla_broker.groups.consumer.assignors.offered import offered_assignors
 from ottla_broker.groups.consumer.consumer_group import ConsumerGroup
 from ottla_broker.groups.consumer.group_image import ConsumerGroupImage, TopicView
@@ -55,6 +56,7 @@ class GroupFactory:
         self.config = GroupConfig.from_config(config)
         self.consumer_config = consumer_group_config(config)
         self._clock = clock
+        self._answers = AnswerQueue(clock)
         self._topics = topics
         self._store_group = store_group
         self._append = append
@@ -111,4 +113,4 @@ class GroupFactory:
         return self._live(group, live.offsets), [*live.own_tombstones(), group_record(found.snapshot)]
 
     def _live(self, group: Group, offsets: GroupOffsets) -> LiveGroup:
-        return LiveGroup(group, offsets, self._clock, self._store_group)
+        return LiveGroup(group, offsets, self._clock, self._store_group, self._answers)

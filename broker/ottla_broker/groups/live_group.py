@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
 
+from ottla_broker.groups.answer_queue import AnswerQueue
 from ottla_broker.groups.decisions import (
     AnswerJoin,
     AnswerSync,
@@ -26,6 +29,7 @@ from ottla_broker.groups.decisions import (
     SyncAnswer,
     SyncRequest,
     TimerKey,
+    TimerKind,
 )
 from ottla_broker.groups.group_overview import GroupOverview
 from ottla_broker.groups.group_timers import GroupTimers
@@ -40,9 +44,15 @@ from ottla_broker.records.ids import TopicPartition
 
 logger = logging.getLogger("ottla.groups")
 
+_Answer = TypeVar("_Answer")
+
+MANY_EFFECTS: Final = 100
+"""Of a decision: the answers of one that has more are given in several iterations of the loop."""
+
 
 class LiveGroup:
-    """`store` appends a group record and reports to `stored` later, never during the call."""
+    """`store` appends a group record and reports to `stored` later, never during the call; `answers` takes the answers
+    of a decision that has many."""
 
     def __init__(
         self,
@@ -50,6 +60,7 @@ class LiveGroup:
         offsets: GroupOffsets,
         clock: Clock,
         store: Callable[[LiveGroup, GroupWrite], None],
+        answers: AnswerQueue,
     ) -> None:
         self.group = group
         self.offsets = offsets
@@ -57,6 +68,7 @@ class LiveGroup:
         """To append with the group's next record: what made it a classic group could not be stored."""
         self._clock = clock
         self._store = store
+        self._answers = answers
         self._timers: GroupTimers[TimerKey] = GroupTimers(clock, self._expire)
         self._joins: dict[int, asyncio.Future[JoinAnswer]] = {}
         self._syncs: dict[int, asyncio.Future[SyncAnswer]] = {}
@@ -158,19 +170,27 @@ class LiveGroup:
         self.carry_out(self.group.delete(self._clock.now_ms()))
 
     def carry_out(self, effects: Sequence[Effect]) -> None:
+        has_many = len(effects) > MANY_EFFECTS
         for effect in effects:
             if isinstance(effect, ArmTimer):
-                self._timers.arm(effect.key, effect.delay_ms / 1000)
+                if has_many and effect.key.kind is TimerKind.SESSION:
+                    self._answers.put(partial(self._timers.arm, effect.key, effect.delay_ms / 1000))
+                else:
+                    self._timers.arm(effect.key, effect.delay_ms / 1000)
             elif isinstance(effect, CancelTimer):
                 self._timers.cancel(effect.key)
             elif isinstance(effect, AnswerJoin):
                 join = self._joins.pop(effect.ticket)
-                if not join.done():  # cancelled: the broker is halting
-                    join.set_result(effect.answer)
+                if has_many:
+                    self._answers.put(partial(_complete, join, effect.answer))
+                else:
+                    _complete(join, effect.answer)
             elif isinstance(effect, AnswerSync):
                 sync = self._syncs.pop(effect.ticket)
-                if not sync.done():
-                    sync.set_result(effect.answer)
+                if has_many:
+                    self._answers.put(partial(_complete, sync, effect.answer))
+                else:
+                    _complete(sync, effect.answer)
             elif isinstance(effect, Store):
                 self._store(self, effect.write)
             elif isinstance(effect, CancelAllTimers):
@@ -184,3 +204,8 @@ class LiveGroup:
 
     def _expire(self, key: TimerKey) -> None:
         self.carry_out(self.group.expire(key, self._clock.now_ms()))
+
+
+def _complete(future: asyncio.Future[_Answer], answer: _Answer) -> None:
+    if not future.done():  # cancelled: the broker is halting
+        future.set_result(answer)

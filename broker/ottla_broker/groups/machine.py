@@ -27,7 +27,6 @@ Example: two members, initial rebalance delay 3 s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from ottla_broker.groups.decisions import (
     NO_MEMBER_ID,
@@ -426,8 +425,8 @@ class Group:
         if self.state is not GroupState.STABLE or member is None or member.join_ticket != done.ticket:
             return
         if error is not ErrorCode.NONE:
-            answer = replace(self._generation_for(member, with_members=False), error=error)
-            self._answer_join(member, replace(answer, member_id=NO_MEMBER_ID, leader=done.old_leader))
+            answer = self._generation_for(member, with_members=False)._replace(error=error)
+            self._answer_join(member, answer._replace(member_id=NO_MEMBER_ID, leader=done.old_leader))
             self.membership.update(
                 member, done.old_protocols, done.old_session_timeout_ms, done.old_rebalance_timeout_ms
             )
@@ -436,10 +435,10 @@ class Group:
             is_leader = self.membership.is_leader(member.member_id)
             if done.supports_skipping_assignment:
                 # KIP-814: the leader watches the topics again, but a stable group would ignore its assignment.
-                answer = replace(self._generation_for(member, with_members=is_leader), skip_assignment=is_leader)
+                answer = self._generation_for(member, with_members=is_leader)._replace(skip_assignment=is_leader)
             else:
                 # An older leader gets the member id from before, which is not its own: it does not assign.
-                answer = replace(self._generation_for(member, with_members=False), leader=done.old_leader)
+                answer = self._generation_for(member, with_members=False)._replace(leader=done.old_leader)
             self._answer_join(member, answer)
         self._await_heartbeat(member)
 
@@ -520,7 +519,7 @@ class Group:
         for member in self.membership.all():
             answer = self._generation_for(member, with_members=False)
             if self.membership.is_leader(member.member_id):
-                answer = replace(answer, members=leader_members)
+                answer = answer._replace(members=leader_members)
             self._answer_join(member, answer)
             self._await_heartbeat(member)
             member.is_new = False

@@ -24,7 +24,7 @@ def subscribed_topics(metadata: Iterable[bytes]) -> dict[str, None] | None:
     >>> subscribed_topics([b"custom"])
     """
     topics: dict[str, None] = {}
-    for blob in metadata:
+    for blob in dict.fromkeys(metadata):  # most members have the same
         try:
             version, count = _HEAD.unpack_from(blob)
             if version < 0 or not 0 <= count <= len(blob):

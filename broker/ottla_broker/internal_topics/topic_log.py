@@ -107,6 +107,10 @@ class CommittedTopicLog(InternalTopicLog, Protocol):
 class TransactionalTopicLog(InternalTopicLog, Protocol):
     """The log of `__consumer_offsets`, in which producers commit offsets as part of their transactions."""
 
+    def most_bytes(self, partition: int) -> int:
+        """An append of more bytes is refused for its size, whatever is in it."""
+        ...
+
     def verify_transaction(
         self, partition: int, leader_epoch: int, producer: TransactionalProducer, *, adds_partition: bool
     ) -> asyncio.Future[VerifiedTransaction]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any
 
@@ -67,6 +68,9 @@ class MemoryLog:
         self, partition: int, leader_epoch: int, records: Sequence[StateRecord], *, required_acks: int, timeout_ms: int
     ) -> asyncio.Future[AppendOutcome]:
         return self._append(partition, leader_epoch, records, required_acks, timeout_ms).outcome
+
+    def most_bytes(self, partition: int) -> int:
+        return sys.maxsize
 
     def verify_transaction(
         self, partition: int, leader_epoch: int, producer: TransactionalProducer, *, adds_partition: bool

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from itertools import islice
@@ -112,6 +113,13 @@ class ReplicatedTopicLog:
         queue.add(info.last_offset + 1, waiting, acknowledgement)
         self._replicas.wheel.arm(waiting, timeout_ms / 1000)
         return PlacedAppend(info.first_offset, future)
+
+    def most_bytes(self, partition: int) -> int:
+        """max.message.bytes of the topic. Unknown where records are compressed first."""
+        replica = self._replicas.topics.get(self._topic, {}).get(partition)
+        if replica is None or self._codec is not Codec.NONE:
+            return sys.maxsize
+        return replica.log.config.max_message_bytes
 
     async def read(self, partition: int, leader_epoch: int) -> AsyncGenerator[LoadedBatch, None]:
         """Reads a partition's batches from its start to its end; one of many records comes in several parts.

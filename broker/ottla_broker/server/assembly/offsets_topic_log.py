@@ -49,6 +49,7 @@ class ReplicatedOffsetsLog:
         self._verifier = verifier
         self._codec = codec
         self.append = self._log.append
+        self.most_bytes = self._log.most_bytes
         self.read = self._log.read
         self.await_committed = self._log.await_committed
 

@@ -63,7 +63,7 @@ async def handle(services: Services, context: RequestContext, request: JoinGroup
             JoinGroupResponseMember(
                 member_id=member.member_id, group_instance_id=member.group_instance_id, metadata=member.metadata
             )
-            for member in result.members
+            async for member in context.each(result.members)
         ],
     )
 

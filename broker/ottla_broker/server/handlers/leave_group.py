@@ -12,6 +12,8 @@ Versions
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla_broker.groups.decisions import LeavingMember
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.leave_group import (
@@ -20,6 +22,11 @@ from ottla_broker.protocol.generated.leave_group import (
     MemberResponse,
 )
 from ottla_broker.server.handler_api import RequestContext, Services
+
+MEMBERS_AT_ONCE: Final = 50
+"""As if the others came in the next request: each leaves by itself."""
+
+_COST: Final = 2
 
 
 async def handle(services: Services, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
@@ -30,7 +37,16 @@ async def handle(services: Services, context: RequestContext, request: LeaveGrou
             LeavingMember(each.member_id, each.group_instance_id, each.reason)
             async for each in context.each(request.members)
         ]
-    error, errors = await services.group_coordinator.leave(request.group_id, leaving)
+    error = ErrorCode.NONE
+    errors: list[ErrorCode] = []
+    cost = min(MEMBERS_AT_ONCE, len(leaving)) * _COST
+    async for start in context.each(range(0, len(leaving) or 1, MEMBERS_AT_ONCE), cost):
+        some = leaving[start : start + MEMBERS_AT_ONCE]
+        error, more = await services.group_coordinator.leave(request.group_id, some)
+        if error is not ErrorCode.NONE:
+            errors = []  # no member errors beside one of the request
+            break
+        errors += more
     if context.api_version < 3:
         return LeaveGroupResponse(error_code=int(errors[0] if error is ErrorCode.NONE else error))
     return LeaveGroupResponse(
@@ -39,7 +55,6 @@ async def handle(services: Services, context: RequestContext, request: LeaveGrou
             MemberResponse(
                 member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=int(member_error)
             )
-            # No member errors beside one of the request.
             async for member, member_error in context.each(zip(leaving, errors, strict=False))
         ],
     )

@@ -14,6 +14,8 @@ Versions
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla_broker.groups.decisions import SyncRequest
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.sync_group import (
@@ -21,6 +23,9 @@ from ottla_broker.protocol.generated.sync_group import (
     SyncGroupResponse,
 )
 from ottla_broker.server.handler_api import RequestContext, Services
+
+COPY_COST: Final = 4
+"""Assignments may have 20 KB and more."""
 
 
 async def handle(services: Services, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
@@ -35,7 +40,9 @@ async def handle(services: Services, context: RequestContext, request: SyncGroup
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
             # A copy: the frame is reused.
-            assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
+            assignments={
+                each.member_id: bytes(each.assignment) async for each in context.each(request.assignments, COPY_COST)
+            },
         ),
     )
     return SyncGroupResponse(
