@@ -7,10 +7,10 @@ replicas of this broker (`replication`). No port is used; everything happens on 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
@@ -26,6 +26,10 @@ LEADER_DURING_DELETE = -2
 """A leader of this id in UpdateMetadata means that the partition's topic is being deleted."""
 FULL = 2
 """`Type` of an UpdateMetadata v8 that names every topic."""
+
+_APPLIED_AT_ONCE: Final = 100
+_COPIED_AT_ONCE: Final = 10
+"""So many partitions are copied, looked at or freed in the time in which one is applied."""
 
 
 class BrokerEndpoint(NamedTuple):
@@ -84,7 +88,8 @@ class MetadataCache:
         self.topics_version = 0
         self.brokers: dict[int, BrokerMetadata] = {}
         self.topics: dict[str, TopicMetadata] = {}
-        self._names: dict[bytes, str] = {}
+        self.names: dict[bytes, str] = {}
+        """By topic id."""
         self._listeners: list[Callable[[], None]] = []
         self._is_updated = asyncio.Event()
 
@@ -110,82 +115,76 @@ class MetadataCache:
         """
         if request.controller_epoch < self.controller_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH, []
-        self.controller_epoch = request.controller_epoch
-        self.controller_id = request.controller_id
-        self.brokers = {broker.id: _broker(broker, api_version) for broker in _by_id(request.live_brokers)}
         deleted: list[TopicPartition] = []
         # Apache Kafka's controllers send type 0 in ZooKeeper mode, also where they name everything.
         if api_version >= 8 and request.type == FULL and not request.is_kraft_controller:
-            self._forget_all_but({topic.topic_name for topic in request.topic_states}, deleted)
+            _forget_all_but(self, {topic.topic_name for topic in request.topic_states}, deleted)
         if api_version >= 5:
             for topic in request.topic_states:
                 for state in topic.partition_states:
-                    self._apply(topic.topic_name, topic.topic_id, state, deleted)
-                self._sort(topic.topic_name)
+                    _apply(self, topic.topic_name, topic.topic_id, state, deleted)
+                _sort(self, topic.topic_name)
         else:
             for state in request.ungrouped_partition_states:
-                self._apply(state.topic_name, ZERO_UUID, state, deleted)
+                _apply(self, state.topic_name, ZERO_UUID, state, deleted)
             for name in dict.fromkeys(state.topic_name for state in request.ungrouped_partition_states):
-                self._sort(name)
+                _sort(self, name)
+        self._take_over(request, api_version)
+        return ErrorCode.NONE, deleted
+
+    async def update_in_turns(
+        self,
+        request: UpdateMetadataRequest,
+        api_version: int,
+        turn: Callable[[int], Awaitable[None]],
+        is_current: Callable[[], bool],
+    ) -> tuple[ErrorCode, list[TopicPartition], list[PartitionMetadata]]:
+        """As `update`, for a request of many partitions: it is applied to a copy, which everybody sees at once.
+
+        Gives what has been replaced as well: to free it takes time.
+
+        Args:
+            turn: called when so many partitions were worked at: others may go first.
+            is_current: whether no other controller, and no later request, has come meanwhile.
+        """
+        copy = _TopicsCopy(self)
+        deleted: list[TopicPartition] = []
+        if api_version >= 5:
+            grouped = ((topic.topic_name, topic.topic_id, topic.partition_states) for topic in request.topic_states)
+        else:
+            grouped = ((state.topic_name, ZERO_UUID, [state]) for state in request.ungrouped_partition_states)
+        named: dict[str, None] = {}
+        for name, topic_id, states in grouped:
+            named[name] = None
+            await turn(copy.own(name) // _COPIED_AT_ONCE)
+            for start in range(0, len(states), _APPLIED_AT_ONCE):
+                some = states[start : start + _APPLIED_AT_ONCE]
+                for state in some:
+                    _apply(copy, name, topic_id, state, deleted)
+                await turn(len(some))
+        for name in named:
+            _sort(copy, name)
+            await turn(1 + len(copy.partitions_of(name)) // _COPIED_AT_ONCE)
+        if api_version >= 8 and request.type == FULL and not request.is_kraft_controller:
+            _forget_all_but(copy, named.keys(), deleted)
+        if request.controller_epoch < self.controller_epoch or not is_current():
+            return ErrorCode.STALE_CONTROLLER_EPOCH, [], []
+        self.topics, self.names, self.topics_version = copy.topics, copy.names, copy.topics_version
+        self._take_over(request, api_version)
+        return ErrorCode.NONE, deleted, copy.replaced
+
+    def _take_over(self, request: UpdateMetadataRequest, api_version: int) -> None:
+        """The topics are those of the request; now its brokers as well, and whoever listens is told."""
+        self.controller_epoch = request.controller_epoch
+        self.controller_id = request.controller_id
+        self.brokers = {broker.id: _broker(broker, api_version) for broker in _by_id(request.live_brokers)}
         self.version += 1
         self._is_updated.set()
         for listener in self._listeners:
             listener()
-        return ErrorCode.NONE, deleted
-
-    def _apply(
-        self, name: str, topic_id: bytes, state: UpdateMetadataPartitionState, deleted: list[TopicPartition]
-    ) -> None:
-        topic = self.topics.get(name)
-        index = state.partition_index
-        if state.leader == LEADER_DURING_DELETE:
-            if topic is not None and topic.partitions.pop(index, None) is not None:
-                deleted.append(TopicPartition(name, index))
-                self.topics_version += 1
-                if not topic.partitions:
-                    del self.topics[name]
-                    self._names.pop(topic.topic_id, None)
-            return
-        if topic is not None and topic_id != ZERO_UUID and topic.topic_id not in (ZERO_UUID, topic_id):
-            # A topic of this name was deleted and created again: nothing of the old one is valid.
-            deleted.extend(TopicPartition(name, old) for old in topic.partitions)
-            self._names.pop(topic.topic_id, None)
-            topic = None
-        if topic is None:
-            topic = self.topics[name] = TopicMetadata(name)
-            self.topics_version += 1
-        if topic_id != ZERO_UUID:
-            if topic.topic_id != topic_id:
-                self.topics_version += 1
-            topic.topic_id = topic_id
-            self._names[topic_id] = name
-        if index not in topic.partitions:
-            self.topics_version += 1
-        topic.partitions[index] = PartitionMetadata(
-            state.leader,
-            state.leader_epoch,
-            tuple(state.isr),
-            tuple(state.replicas),
-            tuple(state.offline_replicas or ()),
-            state.zk_version,
-            state.controller_epoch,
-        )
-
-    def _forget_all_but(self, names: Set[str], deleted: list[TopicPartition]) -> None:
-        for name in [name for name in self.topics if name not in names]:
-            topic = self.topics.pop(name)
-            self._names.pop(topic.topic_id, None)
-            deleted.extend(TopicPartition(name, index) for index in topic.partitions)
-            self.topics_version += 1
-
-    def _sort(self, name: str) -> None:
-        """Sorts a topic's partitions, once for all that a request has added: it may name thousands."""
-        topic = self.topics.get(name)
-        if topic is not None and any(after < before for before, after in pairwise(topic.partitions)):
-            topic.partitions = dict(sorted(topic.partitions.items()))
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        return self._names.get(topic_id)
+        return self.names.get(topic_id)
 
     def topic_id(self, name: str) -> bytes:
         """The zero UUID when the topic is unknown or has none."""
@@ -216,6 +215,96 @@ class MetadataCache:
             endpoint = broker.endpoints.get(listener)
             if endpoint is not None:
                 yield broker, endpoint
+
+
+class _Table(Protocol):
+    """Topics by name, and names by id."""
+
+    topics: dict[str, TopicMetadata]
+    names: dict[bytes, str]
+    topics_version: int
+
+
+class _TopicsCopy:
+    """The topics of a cache, to be changed while it stays as it is: a `_Table`."""
+
+    def __init__(self, cache: MetadataCache) -> None:
+        self.topics = dict(cache.topics)
+        self.names = dict(cache.names)
+        self.topics_version = cache.topics_version
+        self.replaced: list[PartitionMetadata] = []
+        """What the topics that change had."""
+        self._owned: set[str] = set()
+
+    def own(self, name: str) -> int:
+        """From now on the topic of this name is the copy's own. Gives how many partitions were copied."""
+        topic = self.topics.get(name)
+        if topic is None or name in self._owned:
+            self._owned.add(name)
+            return 0
+        self._owned.add(name)
+        self.topics[name] = TopicMetadata(name, topic.topic_id, dict(topic.partitions))
+        self.replaced += topic.partitions.values()
+        return len(topic.partitions)
+
+    def partitions_of(self, name: str) -> Mapping[int, PartitionMetadata]:
+        topic = self.topics.get(name)
+        return {} if topic is None else topic.partitions
+
+
+def _apply(
+    table: _Table, name: str, topic_id: bytes, state: UpdateMetadataPartitionState, deleted: list[TopicPartition]
+) -> None:
+    """What an UpdateMetadata says of one partition."""
+    topic = table.topics.get(name)
+    index = state.partition_index
+    if state.leader == LEADER_DURING_DELETE:
+        if topic is not None and topic.partitions.pop(index, None) is not None:
+            deleted.append(TopicPartition(name, index))
+            table.topics_version += 1
+            if not topic.partitions:
+                del table.topics[name]
+                table.names.pop(topic.topic_id, None)
+        return
+    if topic is not None and topic_id != ZERO_UUID and topic.topic_id not in (ZERO_UUID, topic_id):
+        # A topic of this name was deleted and created again: nothing of the old one is valid.
+        deleted.extend(TopicPartition(name, old) for old in topic.partitions)
+        table.names.pop(topic.topic_id, None)
+        topic = None
+    if topic is None:
+        topic = table.topics[name] = TopicMetadata(name)
+        table.topics_version += 1
+    if topic_id != ZERO_UUID:
+        if topic.topic_id != topic_id:
+            table.topics_version += 1
+        topic.topic_id = topic_id
+        table.names[topic_id] = name
+    if index not in topic.partitions:
+        table.topics_version += 1
+    topic.partitions[index] = PartitionMetadata(
+        state.leader,
+        state.leader_epoch,
+        tuple(state.isr),
+        tuple(state.replicas),
+        tuple(state.offline_replicas or ()),
+        state.zk_version,
+        state.controller_epoch,
+    )
+
+
+def _forget_all_but(table: _Table, names: Set[str], deleted: list[TopicPartition]) -> None:
+    for name in [name for name in table.topics if name not in names]:
+        topic = table.topics.pop(name)
+        table.names.pop(topic.topic_id, None)
+        deleted.extend(TopicPartition(name, index) for index in topic.partitions)
+        table.topics_version += 1
+
+
+def _sort(table: _Table, name: str) -> None:
+    """Sorts a topic's partitions, once for all that a request has added: it may name thousands."""
+    topic = table.topics.get(name)
+    if topic is not None and any(after < before for before, after in pairwise(topic.partitions)):
+        topic.partitions = dict(sorted(topic.partitions.items()))
 
 
 def _by_id(brokers: Iterable[UpdateMetadataBroker]) -> list[UpdateMetadataBroker]:

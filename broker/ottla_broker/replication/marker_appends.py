@@ -11,16 +11,23 @@ Source: KafkaApis.handleWriteTxnMarkersRequest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from ottla_broker.config.topics import CONSUMER_OFFSETS
+from ottla_broker.ports import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.control_records import ControlType, EndTransactionMarker
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.delayed import DelayedProduce
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
+
+logger = logging.getLogger("ottla.replication")
+
+MARKERS_AT_ONCE: Final = 50
+"""At 20 µs each. A transaction of many partitions has one in each of them."""
 
 
 class MarkerToAppend(NamedTuple):
@@ -67,6 +74,19 @@ class _GroupMarker(NamedTuple):
     written: AppendedMarker
 
 
+_Place = tuple[MarkerToAppend, TopicPartition, dict[TopicPartition, AppendedMarker]]
+"""A marker, a partition of it, and where the result goes."""
+
+
+def _one_by_one(
+    markers: Iterable[MarkerToAppend], results: dict[int, dict[TopicPartition, AppendedMarker]]
+) -> Iterator[_Place]:
+    for marker in markers:
+        partitions = results.setdefault(marker.producer_id, {})
+        for topic_partition in marker.partitions:
+            yield marker, topic_partition, partitions
+
+
 class MarkerAppends:
     """Made once per broker.
 
@@ -75,15 +95,20 @@ class MarkerAppends:
     """
 
     def __init__(
-        self, replica_manager: ReplicaManager, timeout_s: float, end_group_transaction: EndGroupTransaction
+        self,
+        replica_manager: ReplicaManager,
+        clock: Clock,
+        timeout_s: float,
+        end_group_transaction: EndGroupTransaction,
     ) -> None:
+        self._clock = clock
         self._replicas = replica_manager
         self._timeout_s = timeout_s
         self._end_group_transaction = end_group_transaction
 
     def append(self, markers: Iterable[MarkerToAppend], on_written: Callable[[MarkerResults], None]) -> None:
-        """Appends every marker before it returns. `on_written` is called once, when all are committed or have failed,
-        or after the timeout; before this returns when all have failed.
+        """Appends the markers, `MARKERS_AT_ONCE` of them before it returns. `on_written` is called once, when all are
+        committed or have failed, or after the timeout; possibly before this returns.
 
         Errors, in this order, per partition: KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION,
         NOT_ENOUGH_REPLICAS, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; later REQUEST_TIMED_OUT,
@@ -92,31 +117,39 @@ class MarkerAppends:
         results: dict[int, dict[TopicPartition, AppendedMarker]] = {}
         group_markers: list[_GroupMarker] = []
         waiting = DelayedProduce(partial(self._finish, results, group_markers, on_written))
-        for marker in markers:
-            kind = ControlType.COMMIT if marker.is_commit else ControlType.ABORT
-            end = EndTransactionMarker(kind, marker.coordinator_epoch)
-            partitions = results.setdefault(marker.producer_id, {})
-            for topic_partition in marker.partitions:
-                written = partitions[topic_partition] = AppendedMarker()
-                try:
-                    leader_epoch, offset = self._append(topic_partition, end, marker, waiting, written)
-                except KafkaError as error:
-                    written.error_code = int(error.code)
-                    continue
-                if topic_partition.topic == CONSUMER_OFFSETS:
-                    index, producer_id = topic_partition.partition, marker.producer_id
-                    group_markers.append(
-                        _GroupMarker(index, leader_epoch, producer_id, offset, marker.is_commit, written)
-                    )
-        if waiting.pending:
+        waiting.pending = 1  # until all are appended
+        self._append_some(list(_one_by_one(markers, results)), 0, group_markers, waiting)
+
+    def _append_some(
+        self, places: Sequence[_Place], start: int, group_markers: list[_GroupMarker], waiting: DelayedProduce
+    ) -> None:
+        """Appends some, and the others in later iterations of the loop."""
+        for marker, topic_partition, partitions in places[start : start + MARKERS_AT_ONCE]:
+            written = partitions[topic_partition] = AppendedMarker()
+            try:
+                leader_epoch, offset = self._append(topic_partition, marker, waiting, written)
+            except KafkaError as error:
+                written.error_code = int(error.code)
+                continue
+            except Exception:
+                logger.exception(
+                    "the marker of producer %d in %s cannot be appended", marker.producer_id, topic_partition
+                )
+                written.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+                continue
+            if topic_partition.topic == CONSUMER_OFFSETS:
+                index, producer_id = topic_partition.partition, marker.producer_id
+                group_markers.append(_GroupMarker(index, leader_epoch, producer_id, offset, marker.is_commit, written))
+        if start + MARKERS_AT_ONCE < len(places):
+            self._clock.call_soon(self._append_some, places, start + MARKERS_AT_ONCE, group_markers, waiting)
+            return
+        if waiting.pending > 1:
             self._replicas.wheel.arm(waiting, self._timeout_s)
-        else:
-            self._finish(results, group_markers, on_written)
+        waiting.one_done()
 
     def _append(
         self,
         topic_partition: TopicPartition,
-        end: EndTransactionMarker,
         marker: MarkerToAppend,
         waiting: DelayedProduce,
         written: AppendedMarker,
@@ -125,6 +158,8 @@ class MarkerAppends:
         partition = self._replicas.partition_or_error(*topic_partition)
         if isinstance(partition, ErrorCode):
             raise KafkaError(partition)
+        kind = ControlType.COMMIT if marker.is_commit else ControlType.ABORT
+        end = EndTransactionMarker(kind, marker.coordinator_epoch)
         info = partition.append_marker(end, marker.producer_id, marker.producer_epoch, marker.transaction_version)
         if partition.log.high_watermark <= info.last_offset:
             partition.acks_all.add(info.last_offset + 1, waiting, written)

@@ -57,7 +57,7 @@ class MarkersHere(Protocol):
     broker_id: int
 
     def write(self, marker: Marker, on_written: Callable[[Mapping[TopicPartition, ErrorCode]], None]) -> None:
-        """Appends the marker before it returns.
+        """Appends the marker, in the first of its partitions before it returns.
 
         `on_written` is called once with the error of each partition, when the marker is committed or has failed,
         possibly before this returns.

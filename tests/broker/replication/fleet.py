@@ -191,7 +191,7 @@ class Node:
             append_queues=AppendQueues(self.workers, self.clock, self.metrics),
             transaction_verification=TransactionVerification(self.fleet.coordinator),
             marker_appends=MarkerAppends(
-                self.manager, self.config.request_timeout_ms / 1000, self._end_group_transaction
+                self.manager, self.clock, self.config.request_timeout_ms / 1000, self._end_group_transaction
             ),
             fetch_engine=FetchEngine(
                 FetchEnvironment(self.manager, self.metadata, self.clock, self.workers, self.metrics),

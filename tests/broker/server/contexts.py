@@ -28,4 +28,4 @@ def handler_context(**fields: Any) -> Any:
     """A context with these attributes, whose long loops take turns."""
     client: Any = SimpleNamespace(is_closed=False)
     work = LongWork(turns_of_loop(), client, is_urgent=False)
-    return SimpleNamespace(**fields, each=work.each, distinct=work.distinct, sorted=work.sorted)
+    return SimpleNamespace(**fields, work=work, each=work.each, distinct=work.distinct, sorted=work.sorted)

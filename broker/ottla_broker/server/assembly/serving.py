@@ -146,7 +146,9 @@ def make_serving(
     )
     group_coordinator.start()
     producer_ids = ProducerIds(broker_id, coordination)
-    marker_appends = MarkerAppends(replica_manager, config.request_timeout_ms / 1000, group_coordinator.end_transaction)
+    marker_appends = MarkerAppends(
+        replica_manager, clock, config.request_timeout_ms / 1000, group_coordinator.end_transaction
+    )
     transactions = make_transactions(
         broker_id,
         config,

@@ -16,16 +16,23 @@ Versions
 from __future__ import annotations
 
 import logging
+from functools import partial
+from itertools import chain
+from typing import Final
 
+from ottla_broker.metadata.cache import PartitionMetadata
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
 from ottla_broker.server.handler_api import RequestContext, Services
+from ottla_broker.server.turns import RELEASED_PER_ELEMENT
 from ottla_broker.storage.files.names import is_topic_name
 
 logger = logging.getLogger("ottla.server")
+
+_FREED_AT_ONCE: Final = 100
 
 
 async def handle(services: Services, context: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
@@ -35,8 +42,18 @@ async def handle(services: Services, context: RequestContext, request: UpdateMet
         return UpdateMetadataResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
     if not manager.fence.accepts(request.controller_epoch, context.connection_number):
         return UpdateMetadataResponse(error_code=int(ErrorCode.STALE_CONTROLLER_EPOCH))
-    _leave_out_invalid_names(request)
-    error, deleted = services.metadata.update(request, context.api_version)
+    await _leave_out_invalid_names(context, request)
+    work = context.work
+    replaced: list[PartitionMetadata] = []
+    if work is None or not work.is_long:
+        error, deleted = services.metadata.update(request, context.api_version)
+    else:
+        error, deleted, replaced = await services.metadata.update_in_turns(
+            request,
+            context.api_version,
+            work.count,
+            partial(manager.fence.accepts, request.controller_epoch, context.connection_number),
+        )
     if error is ErrorCode.NONE:
         manager.on_metadata_changed()
         if deleted:
@@ -44,14 +61,24 @@ async def handle(services: Services, context: RequestContext, request: UpdateMet
             for topic in dict.fromkeys(partition.topic for partition in deleted):
                 if topic not in services.metadata.topics:
                     services.dynamic_config.forget_topic(topic)
+    while replaced:
+        del replaced[-_FREED_AT_ONCE:]
+        assert work is not None
+        await work.count(_FREED_AT_ONCE // RELEASED_PER_ELEMENT)
     return UpdateMetadataResponse(error_code=int(error))
 
 
-def _leave_out_invalid_names(request: UpdateMetadataRequest) -> None:
+async def _leave_out_invalid_names(context: RequestContext, request: UpdateMetadataRequest) -> None:
     """Changes the request in place. No controller creates such a topic; who sends one is none."""
-    named = {state.topic_name for state in request.topic_states}
-    named.update(state.topic_name for state in request.ungrouped_partition_states)
-    invalid = {name for name in named if not is_topic_name(name)}
+    invalid: set[str] = set()
+    last = ""
+    grouped = (state.topic_name for state in request.topic_states)
+    ungrouped = (state.topic_name for state in request.ungrouped_partition_states)
+    async for name in context.each(chain(grouped, ungrouped)):
+        if name != last or not last:
+            last = name
+            if not is_topic_name(name):
+                invalid.add(name)
     if not invalid:
         return
     logger.warning("UpdateMetadata of controller %d names no topics: %.200r", request.controller_id, sorted(invalid))
