@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import struct
+from collections import Counter
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
@@ -84,6 +85,35 @@ class TestSocketNetwork(NetworkContract):
         assert "part" in outcomes and ("part", "call") not in pairwise(outcomes)
         await client.until(lambda c: c.sent == 1)
         assert client.connection.unsent_bytes == 0
+
+    async def test_many_small_ranges_are_sent_in_several_turns(
+        self, network: SocketNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The answer to a fetch of thousands of partitions; a socket of this machine takes all of it at once."""
+        sendfile, loop = os.sendfile, asyncio.get_running_loop()
+        turn, calls = 0, Counter[int]()
+
+        def tick() -> None:
+            nonlocal turn
+            turn += 1
+            loop.call_soon(tick)
+
+        def send(*arguments: int) -> int:
+            calls[turn] += 1
+            return sendfile(*arguments)
+
+        monkeypatch.setattr(os, "sendfile", send)
+        file = await DirectDisk(str(tmp_path)).open("a", create=True)
+        await file.append([b"0123456789"])
+        client, server = await self.pair(network)
+        tick()
+        ranges = [file.range(0, 10) for _ in range(1000)]
+        client.connection.send([struct.pack(">i", 10_000), *ranges])
+        await server.until(lambda s: len(s.frames) == 1)
+        assert server.frames[0] == b"0123456789" * 1000
+        assert sum(calls.values()) == 1000
+        assert max(calls.values()) <= 256
+        await client.until(lambda c: c.sent == 1)
 
     async def test_a_range_that_is_truncated_before_it_is_sent_closes_the_connection(
         self, network: SocketNetwork, tmp_path: Path

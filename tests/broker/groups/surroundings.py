@@ -58,6 +58,8 @@ class MemoryLog:
         self.verification_error = ErrorCode.NONE
         """What the transaction coordinator answers from now on."""
         self.verified: list[tuple[int, TransactionalProducer]] = []
+        self.most = sys.maxsize
+        """What `most_bytes` gives."""
         self.failing_reads = 0
         self.read_delay_s = 0.0
 
@@ -70,7 +72,7 @@ class MemoryLog:
         return self._append(partition, leader_epoch, records, required_acks, timeout_ms).outcome
 
     def most_bytes(self, partition: int) -> int:
-        return sys.maxsize
+        return self.most
 
     def verify_transaction(
         self, partition: int, leader_epoch: int, producer: TransactionalProducer, *, adds_partition: bool

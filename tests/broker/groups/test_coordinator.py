@@ -52,6 +52,44 @@ def test_members_join_and_get_their_assignment_once_it_is_stored() -> None:
     in_virtual_time(scenario)
 
 
+def test_all_members_of_a_large_group_are_answered_and_may_leave_together() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        members = await broker.stable_group("g", 300)
+        assert len(set(members)) == 300
+        assert {broker.coordinator.heartbeat("g", member, None, 1) for member in members} == {NONE}
+        error, errors = await broker.coordinator.leave("g", [LeavingMember(member) for member in members])
+        assert (error, errors) == (NONE, [NONE] * 300)
+        assert broker.coordinator.describe("g").state == "Empty"
+
+    in_virtual_time(scenario)
+
+
+def test_the_members_of_a_large_group_that_do_not_come_back_are_removed_after_their_timeout() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        await broker.stable_group("g", 200)
+        await clock.sleep(600)
+        assert broker.coordinator.describe("g").state == "Empty"
+
+    in_virtual_time(scenario)
+
+
+def test_an_assignment_that_no_record_of_the_topic_may_hold_is_refused_before_it_is_made() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        broker.log.most = 1000
+        join = await broker.join("g")
+        answer = await broker.sync("g", join.member_id, join.generation_id, {join.member_id: b"x" * 1001})
+        assert answer.error is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert broker.log.batches == {}
+
+    in_virtual_time(scenario)
+
+
 def test_a_commit_is_answered_only_when_the_log_has_it() -> None:
     async def scenario(clock: Clock) -> None:
         broker = Broker(clock)

@@ -152,3 +152,63 @@ def test_listeners_are_called_after_every_update_that_is_accepted() -> None:
     cache.update(update(epoch=2))
     cache.update(update(epoch=1))
     assert heard == [1]
+
+
+def many_topics(leader: int, *names: str, epoch: int = 1) -> UpdateMetadataRequest:
+    ids = {name: uuid.uuid5(uuid.NAMESPACE_URL, name).bytes for name in names}
+    states = [topic(name, ids[name], *((index, leader) for index in (2, 1, 0))) for name in names]
+    return update(*states, epoch=epoch)
+
+
+async def test_an_update_in_turns_does_what_one_at_once_does() -> None:
+    at_once, in_turns = MetadataCache(1), MetadataCache(1)
+    requests = [
+        many_topics(1, "a", "b", "c"),
+        update(topic("b", uuid.UUID(int=9).bytes, (0, 2)), topic("d", ORDERS, (1, 1)), brokers=(1,)),
+        many_topics(LEADER_DURING_DELETE, "a"),
+        many_topics(2, "c"),
+    ]
+    for request in requests:
+        error, deleted, _ = await in_turns.update_in_turns(request, 7, pause, lambda: True)
+        assert (error, deleted) == at_once.update(request, 7)
+        assert in_turns.topics == at_once.topics
+        assert in_turns.names == at_once.names
+        assert in_turns.topics_version == at_once.topics_version
+        assert in_turns.brokers == at_once.brokers
+    full = update(topic("d", ORDERS, (1, 1)))
+    full.type = FULL
+    _, deleted, _ = await in_turns.update_in_turns(full, 8, pause, lambda: True)
+    assert (sorted(deleted), list(in_turns.topics)) == (sorted(at_once.update(full, 8)[1]), ["d"])
+
+
+async def test_an_update_in_turns_is_seen_at_once() -> None:
+    cache = MetadataCache(1)
+    cache.update(many_topics(1, "a", "b"))
+    seen = []
+
+    async def look(count: int) -> None:
+        seen.append({part.leader for each in cache.topics.values() for part in each.partitions.values()})
+
+    await cache.update_in_turns(many_topics(2, "a", "b"), 7, look, lambda: True)
+    assert seen and all(leaders == {1} for leaders in seen)
+    await look(0)
+    assert seen[-1] == {2}
+
+
+async def test_an_update_in_turns_that_another_controller_overtakes_changes_nothing() -> None:
+    cache = MetadataCache(1)
+    cache.update(many_topics(1, "a"))
+
+    async def another(count: int) -> None:
+        cache.update(many_topics(3, "a", epoch=2))
+
+    error, _, _ = await cache.update_in_turns(many_topics(2, "a"), 7, another, lambda: True)
+    assert error is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert cache.topics["a"].partitions[0].leader == 3
+    error, _, _ = await cache.update_in_turns(many_topics(2, "a", epoch=2), 7, pause, lambda: False)
+    assert error is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert cache.topics["a"].partitions[0].leader == 3
+
+
+async def pause(count: int) -> None:
+    """Nobody else is there."""

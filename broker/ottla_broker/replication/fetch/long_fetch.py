@@ -172,7 +172,7 @@ class LongFetch:
             read += items
             self._results += results
             left_bytes -= sum([records_length(data.records) for data in results if data.records])
-            await turn(len(items) * READ_COST)
+            await turn(len(checked) + len(items) * READ_COST)
         drop_stale(self._results)
         return read
 

@@ -272,7 +272,7 @@ class ClientConnection:
         connection, responses = self._connection, self._environment.responses
         ready: list[Chunk] = []
         for chunk in chunks:
-            if not isinstance(chunk, StreamedChunk):
+            if isinstance(chunk, bytes | bytearray | memoryview) or not isinstance(chunk, StreamedChunk):
                 ready.append(chunk)
                 continue
             while not connection.is_closed:

@@ -8,31 +8,21 @@ Kafka.
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from types import FrameType
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from bench.hostile.many_elements import TOPIC, Content, Row, request, rows
+from bench.hostile.many_elements import TOPIC, Content, Row, rows
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
-from ottla_broker.records.record import Record, build_batch
 from ottla_broker.server.edge.dispatch import served
-from simulation.client import Client, Unavailable
-from simulation.cluster import SimulatedFleet
-from simulation.loop import VirtualTimeLoop
+from simulation.client import Unavailable
 from simulation.world import World
+from tests.broker.server.edge.line_counting import MOST_LINES, Broker, CountingLoop, answered, produced
 
 SIZE = 24_000
 """Of a request, in bytes: far more than a slice, and small enough for a run of thousands of them."""
-
-MOST_LINES = 20_000
-"""Of Python in one callback. A line takes a tenth of a microsecond to half of one, so this is 2 to 8 ms; the largest
-slice that is meant has 10 000. What grows with the request has 25 000 and more at this size."""
 
 LARGER = {"Fetch": (100_000, 60_000), "Produce": (100_000, 60_000)}
 """(size, most lines) of the APIs that handle 500 elements at once: hot ones, whose short requests take no turns."""
@@ -48,96 +38,6 @@ NOT_SLICED = {
     "AlterClientQuotas": "element_limits bounds it",
 }
 """APIs whose handler is not interrupted, and why."""
-
-
-class CountingLoop(VirtualTimeLoop):
-    """Counts the lines of Python of each callback while `is_counting`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_counting = False
-        self.most_lines = 0
-        self._lines = 0
-
-    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:
-        return super().call_soon(partial(self._counted, callback), *args, context=context)
-
-    def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:
-        return super().call_at(when, partial(self._counted, callback), *args, context=context)
-
-    def _counted(self, callback: Callable[..., Any], *args: Any) -> None:
-        if not self.is_counting:
-            callback(*args)
-            return
-        self._lines = 0
-        sys.settrace(self._trace)
-        try:
-            callback(*args)
-        finally:
-            sys.settrace(None)
-            self.most_lines = max(self.most_lines, self._lines)
-
-    def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
-        self._lines += 1
-        return self._trace
-
-
-class Broker:
-    """One broker of the simulator with a topic, and connections that send raw frames."""
-
-    def __init__(self, world: World, loop: CountingLoop) -> None:
-        self._world = world
-        self._loop = loop
-        one = ("offsets.topic", "transaction.state.log")
-        self._fleet = SimulatedFleet(
-            world,
-            1,
-            {f"{prefix}.{key}": "1" for prefix in one for key in ("num.partitions", "replication.factor")}
-            | {"transaction.state.log.min.isr": "1", "auto.create.topics.enable": "false"},
-        )
-        self._connections = 0
-
-    async def start(self) -> None:
-        await self._fleet.start()
-        topics = codec.module(ApiKey.CREATE_TOPICS)
-        topic = topics.CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
-        client = self.client()
-        await client.request(
-            self._fleet.bootstrap[0],
-            ApiKey.CREATE_TOPICS,
-            5,
-            topics.CreateTopicsRequest(topics=[topic], timeout_ms=5000),
-        )
-        client.close()
-
-    async def send(self, row: Row, content: Content) -> tuple[int, int | str]:
-        """The most lines of a callback until the answer, and its size, or how the connection ended."""
-        api_key = row.definition.api_key or 0
-        client = self.client()
-        link: Any = await client._link(self._fleet.bootstrap[0])
-        answer = self._loop.create_future()
-        link.on_frame = lambda frame: answer.done() or answer.set_result(len(frame))
-        link.on_close = lambda reason: answer.done() or answer.set_result("closed")
-        size, _ = LARGER.get(row.definition.name, (SIZE, MOST_LINES))
-        chunks = codec.frame_request(api_key, row.version, 1, "hostile", request(row, content, size))
-        await asyncio.sleep(0)
-        self._loop.most_lines, self._loop.is_counting = 0, True
-        link.connection.send(chunks)
-        try:
-            found = await asyncio.wait_for(answer, 600)
-        finally:
-            self._loop.is_counting = False
-            client.close()
-        return self._loop.most_lines, found
-
-    @property
-    def address(self) -> tuple[str, int]:
-        return self._fleet.bootstrap[0]
-
-    def client(self) -> Client:
-        self._connections += 1
-        host = f"10.1.0.{self._connections % 250 + 1}"
-        return Client(self._world, self._fleet.fabric, f"c{self._connections}", host, self._fleet.bootstrap)
 
 
 def the_rows() -> Iterator[Row]:
@@ -158,8 +58,9 @@ def measured(wanted: list[Row]) -> dict[str, tuple[int, int | str]]:
         broker = Broker(world, loop)
         await broker.start()
         for row in wanted:
+            size, _ = LARGER.get(row.definition.name, (SIZE, MOST_LINES))
             for content in Content:
-                found[f"{row.name} {content.value}"] = await broker.send(row, content)
+                found[f"{row.name} {content.value}"] = await broker.send(row, content, size)
 
     loop = CountingLoop()
     world = World(1, loop=loop)
@@ -173,33 +74,6 @@ def test_no_callback_of_the_loop_grows_with_what_a_request_holds(api: str) -> No
     _, most_lines = LARGER.get(api, (SIZE, MOST_LINES))
     found = measured(BY_API[api])
     assert {name: lines for name, (lines, _) in found.items() if lines > most_lines} == {}
-
-
-def answered(scenario: Callable[[Broker], Any]) -> Any:
-    """What a scenario with one broker gives."""
-
-    async def run(world: World, loop: CountingLoop) -> Any:
-        broker = Broker(world, loop)
-        await broker.start()
-        return await scenario(broker)
-
-    loop = CountingLoop()
-    world = World(2, loop=loop)
-    found = world.run(run(world, loop))
-    assert world.problems == []
-    return found
-
-
-def produced(partitions: Iterable[int]) -> Any:
-    """A Produce request of one record for each of these partitions of the topic."""
-    produce = codec.module(ApiKey.PRODUCE)
-    data = [
-        produce.PartitionProduceData(index=index, records=memoryview(build_batch([Record(0, 1_000, None, b"x")])))
-        for index in partitions
-    ]
-    return produce.ProduceRequest(
-        acks=-1, timeout_ms=5_000, topic_data=[produce.TopicProduceData(name=TOPIC, partition_data=data)]
-    )
 
 
 def test_the_partitions_of_a_long_produce_are_answered_in_their_order() -> None:

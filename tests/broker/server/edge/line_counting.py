@@ -1,0 +1,161 @@
+"""A broker of the simulator whose callbacks are measured: not in time, but in lines of Python that each runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from types import FrameType
+from typing import Any
+
+from bench.hostile.many_elements import TOPIC, Content, Row, request
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.records.record import Record, build_batch
+from simulation.client import Client
+from simulation.cluster import SimulatedFleet
+from simulation.loop import PROCESS, VirtualTimeLoop
+from simulation.world import World
+
+MOST_LINES = 20_000
+"""Of Python in one callback. A line takes a tenth of a microsecond to half of one, so this is 2 to 8 ms; the largest
+slice that is meant has 10 000. What grows with the request has 25 000 and more at this size."""
+
+
+class CountingLoop(VirtualTimeLoop):
+    """Counts the lines of Python of each callback of a broker while `is_counting`, without those of the simulator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_counting = False
+        self.most_lines = 0
+        self.longest = ""
+        """The callback of `most_lines`."""
+        self._lines = 0
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:
+        return super().call_soon(partial(self._counted, callback), *args, context=context)
+
+    def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:
+        return super().call_at(when, partial(self._counted, callback), *args, context=context)
+
+    def _counted(self, callback: Callable[..., Any], *args: Any) -> None:
+        if not self.is_counting or PROCESS.get() is None:
+            callback(*args)
+            return
+        self._lines = 0
+        sys.settrace(self._trace)
+        try:
+            callback(*args)
+        finally:
+            sys.settrace(None)
+            if self._lines > self.most_lines:
+                self.most_lines, self.longest = self._lines, repr(getattr(callback, "__self__", callback))
+
+    def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if "/simulation/" in frame.f_code.co_filename:
+            return None
+        self._lines += 1
+        return self._trace
+
+
+class Broker:
+    """One broker of the simulator with a topic, and connections that send raw frames."""
+
+    def __init__(self, world: World, loop: CountingLoop, brokers: int = 1) -> None:
+        self._world = world
+        self._loop = loop
+        one = ("offsets.topic", "transaction.state.log")
+        self._fleet = SimulatedFleet(
+            world,
+            brokers,
+            {f"{prefix}.{key}": "1" for prefix in one for key in ("num.partitions", "replication.factor")}
+            | {"transaction.state.log.min.isr": "1", "auto.create.topics.enable": "false"},
+        )
+        self._connections = 0
+
+    async def start(self, partitions: int = 1, replication_factor: int = 1) -> None:
+        await self._fleet.start()
+        topics = codec.module(ApiKey.CREATE_TOPICS)
+        topic = topics.CreatableTopic(name=TOPIC, num_partitions=partitions, replication_factor=replication_factor)
+        client = self.client()
+        request = topics.CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
+        response = await client.request(self._fleet.bootstrap[0], ApiKey.CREATE_TOPICS, 5, request, timeout_s=60)
+        assert response.topics[0].error_code == 0, response.topics[0].error_message
+        client.close()
+
+    async def send(self, row: Row, content: Content, size: int) -> tuple[int, int | str]:
+        """The most lines of a callback until the answer, and its size, or how the connection ended."""
+        api_key = row.definition.api_key or 0
+        client = self.client()
+        link: Any = await client._link(self._fleet.bootstrap[0])
+        answer = self._loop.create_future()
+        link.on_frame = lambda frame: answer.done() or answer.set_result(len(frame))
+        link.on_close = lambda reason: answer.done() or answer.set_result("closed")
+        chunks = codec.frame_request(api_key, row.version, 1, "hostile", request(row, content, size))
+        await asyncio.sleep(0)
+        self._loop.most_lines, self._loop.is_counting = 0, True
+        link.connection.send(chunks)
+        try:
+            found = await asyncio.wait_for(answer, 600)
+        finally:
+            self._loop.is_counting = False
+            client.close()
+        return self._loop.most_lines, found
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[None]:
+        """Afterwards `most_lines` is that of the longest callback meanwhile."""
+        self._loop.most_lines, self._loop.is_counting = 0, True
+        try:
+            yield
+        finally:
+            self._loop.is_counting = False
+
+    @property
+    def most_lines(self) -> int:
+        return self._loop.most_lines
+
+    @property
+    def longest(self) -> str:
+        return self._loop.longest
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self._fleet.bootstrap[0]
+
+    def client(self) -> Client:
+        self._connections += 1
+        host = f"10.1.0.{self._connections % 250 + 1}"
+        return Client(self._world, self._fleet.fabric, f"c{self._connections}", host, self._fleet.bootstrap)
+
+
+def answered(
+    scenario: Callable[[Broker], Any], *, brokers: int = 1, partitions: int = 1, replication_factor: int = 1
+) -> Any:
+    """What a scenario gives, with one broker by default."""
+
+    async def run(world: World, loop: CountingLoop) -> Any:
+        broker = Broker(world, loop, brokers)
+        await broker.start(partitions, replication_factor)
+        return await scenario(broker)
+
+    loop = CountingLoop()
+    world = World(2, loop=loop)
+    found = world.run(run(world, loop))
+    assert world.problems == []
+    return found
+
+
+def produced(partitions: Iterable[int]) -> Any:
+    """A Produce request of one record for each of these partitions of the topic."""
+    produce = codec.module(ApiKey.PRODUCE)
+    data = [
+        produce.PartitionProduceData(index=index, records=memoryview(build_batch([Record(0, 1_000, None, b"x")])))
+        for index in partitions
+    ]
+    return produce.ProduceRequest(
+        acks=-1, timeout_ms=5_000, topic_data=[produce.TopicProduceData(name=TOPIC, partition_data=data)]
+    )
