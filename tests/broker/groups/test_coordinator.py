@@ -72,7 +72,7 @@ def test_the_members_of_a_large_group_that_do_not_come_back_are_removed_after_th
         await broker.loaded()
         await broker.stable_group("g", 200)
         await clock.sleep(600)
-        assert broker.coordinator.describe("g").state == "Empty"
+        assert broker.coordinator.describe("g").state == "Dead"  # it is gone with its last member
 
     in_virtual_time(scenario)
 
