@@ -24,6 +24,10 @@ _LOOKED_UP_RECORDS = 120_000
 _HALF_HTTP = 300
 _HOLD_S = 3.0
 
+MANY_PARTITIONS = tuple(f"many-{number}" for number in range(5))
+"""Topics that the broker leads from the start."""
+PARTITIONS_OF_EACH = 1000
+
 Attack = Callable[[int, int], None]
 """By the ports of the broker and of its HTTP endpoints."""
 
@@ -73,6 +77,51 @@ def lookups_in_compressed_batches(port: int, http_port: int) -> None:
             ask(connection, ApiKey.LIST_OFFSETS, 5, lookup)
 
 
+def fetches_of_many_partitions(port: int, http_port: int) -> None:
+    """Fetches of 5 000 partitions with a record each: without a session, the first of one, and all of it again."""
+    fetch = codec.module(ApiKey.FETCH)
+    topics = [
+        fetch.FetchTopic(
+            topic=topic,
+            partitions=[
+                fetch.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1_000_000)
+                for index in range(PARTITIONS_OF_EACH)
+            ],
+        )
+        for topic in MANY_PARTITIONS
+    ]
+
+    def request(session_id: int, session_epoch: int) -> object:
+        return fetch.FetchRequest(
+            max_wait_ms=500,
+            min_bytes=1,
+            max_bytes=50_000_000,
+            session_id=session_id,
+            session_epoch=session_epoch,
+            topics=topics if session_epoch <= 0 else [],
+        )
+
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        ask(connection, ApiKey.FETCH, 12, request(0, -1))
+        opened = ask(connection, ApiKey.FETCH, 12, request(0, 0))
+        ask(connection, ApiKey.FETCH, 12, request(opened.session_id, 1 if opened.session_id else -1))
+
+
+def produce_to_many(port: int) -> None:
+    """A record for each of `MANY_PARTITIONS`, before anything is measured."""
+    produce = codec.module(ApiKey.PRODUCE)
+    batch = memoryview(build_batch([Record(0, 1_000, None, b"x" * 100)]))
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        for topic in MANY_PARTITIONS:
+            data = [produce.PartitionProduceData(index=index, records=batch) for index in range(PARTITIONS_OF_EACH)]
+            topic_data = [produce.TopicProduceData(name=topic, partition_data=data)]
+            request = produce.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topic_data)
+            answer = ask(connection, ApiKey.PRODUCE, 8, request)
+            errors = {entry.error_code for each in answer.responses for entry in each.partition_responses}
+            if errors != {0}:
+                raise RuntimeError(f"Produce to {topic}: errors {errors}")
+
+
 def half_http_requests(port: int, http_port: int) -> None:
     """300 connections to /metrics that send half a request. Apache Kafka has no HTTP: nothing is done to it."""
     if not http_port:
@@ -91,6 +140,7 @@ def _joined(api_key: ApiKey, version: int, request: object) -> bytes:
 
 
 ATTACKS: dict[str, Attack] = {
+    "Fetch of 5 000 different partitions": fetches_of_many_partitions,
     "16 announced lengths of 100 MiB": announced_lengths,
     "2 000 unread answers to DescribeConfigs": unread_answers,
     "10 lookups by time in a batch of 120 000 records": lookups_in_compressed_batches,

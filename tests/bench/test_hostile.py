@@ -1,0 +1,59 @@
+"""What `python -m bench.hostile` keeps and writes, without a broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.hostile.__main__ import left_out
+from bench.hostile.page import lag_buckets, meets, most_lag_ms, page_of
+from bench.hostile.results import Harm, Results
+from bench.systems import APACHE_KAFKA, OURS
+
+GOOD = {OURS: Harm(12.0, 3.0, 40.0, 5.0, "10 bytes"), APACHE_KAFKA: Harm(80.0, 20.0, 90.0, None, "10 bytes")}
+
+
+def test_a_run_that_ended_early_goes_on_with_the_rows_that_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "build" / "page.jsonl"
+    first = Results(path, goes_on=False)
+    first.add("a", GOOD)
+    first.add("b", {OURS: GOOD[OURS]})
+    path.write_text(path.read_text() + '{"name": "c", "sys')  # it was killed while it wrote
+    second = Results(path, goes_on=True)
+    systems = [OURS, APACHE_KAFKA]
+    assert [second.has(name, systems) for name in ("a", "b", "c")] == [True, False, False]
+    second.add("c", GOOD)
+    assert Results(path, goes_on=True).table == {"a": GOOD, "b": {OURS: GOOD[OURS]}, "c": GOOD}
+    assert Results(path, goes_on=False).table == {}
+
+
+def test_the_page_has_the_waits_the_lag_of_the_loop_and_the_memory() -> None:
+    text = page_of([OURS, APACHE_KAFKA], {"Fetch": GOOD}, "python -m bench.hostile --page", "A machine.", ["this."])
+    heading, _, row = [line for line in text.splitlines() if line.startswith("|")]
+    assert heading.count("|") == row.count("|")
+    assert "loop lag (ms)" in heading
+    assert row == "| Fetch | 12, 3 | 5 | 40 | 10 bytes | 80, 20 | 90 | 10 bytes | yes |"
+    assert "Not measured here: this." in text
+
+
+def test_what_a_run_leaves_out_is_said() -> None:
+    assert any("24 MB" in sentence for sentence in left_out(quick=False, all_versions=False))
+    assert any("older versions" in sentence for sentence in left_out(quick=False, all_versions=False))
+    assert not any("older versions" in sentence for sentence in left_out(quick=False, all_versions=True))
+
+
+def test_the_goal_is_apache_kafkas_wait_or_a_tenth_of_a_second() -> None:
+    slow = GOOD[OURS]._replace(longest_ms=150.0)
+    assert meets(GOOD)
+    assert not meets({OURS: slow, APACHE_KAFKA: GOOD[APACHE_KAFKA]})
+    assert meets({OURS: slow, APACHE_KAFKA: GOOD[APACHE_KAFKA]._replace(longest_ms=200.0)})
+
+
+def test_the_lag_is_that_of_the_seconds_in_between() -> None:
+    before = lag_buckets(
+        'ottla_loop_lag_seconds_bucket{le="0.01"} 3\n'
+        'ottla_loop_lag_seconds_bucket{le="0.5"} 4\n'
+        'ottla_loop_lag_seconds_bucket{le="+Inf"} 5\n'
+    )
+    after = {0.01: 5, 0.5: 6, float("inf"): 7}
+    assert most_lag_ms(before, after) == 10.0
+    assert most_lag_ms(before, before) == 0.0
