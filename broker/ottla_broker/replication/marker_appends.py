@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from ottla_broker.config.topics import CONSUMER_OFFSETS
@@ -118,13 +119,14 @@ class MarkerAppends:
         group_markers: list[_GroupMarker] = []
         waiting = DelayedProduce(partial(self._finish, results, group_markers, on_written))
         waiting.pending = 1  # until all are appended
-        self._append_some(list(_one_by_one(markers, results)), 0, group_markers, waiting)
+        self._append_some(_one_by_one(markers, results), group_markers, waiting)
 
     def _append_some(
-        self, places: Sequence[_Place], start: int, group_markers: list[_GroupMarker], waiting: DelayedProduce
+        self, places: Iterator[_Place], group_markers: list[_GroupMarker], waiting: DelayedProduce
     ) -> None:
         """Appends some, and the others in later iterations of the loop."""
-        for marker, topic_partition, partitions in places[start : start + MARKERS_AT_ONCE]:
+        some = list(islice(places, MARKERS_AT_ONCE))
+        for marker, topic_partition, partitions in some:
             written = partitions[topic_partition] = AppendedMarker()
             try:
                 leader_epoch, offset = self._append(topic_partition, marker, waiting, written)
@@ -140,8 +142,8 @@ class MarkerAppends:
             if topic_partition.topic == CONSUMER_OFFSETS:
                 index, producer_id = topic_partition.partition, marker.producer_id
                 group_markers.append(_GroupMarker(index, leader_epoch, producer_id, offset, marker.is_commit, written))
-        if start + MARKERS_AT_ONCE < len(places):
-            self._clock.call_soon(self._append_some, places, start + MARKERS_AT_ONCE, group_markers, waiting)
+        if len(some) == MARKERS_AT_ONCE:
+            self._clock.call_soon(self._append_some, places, group_markers, waiting)
             return
         if waiting.pending > 1:
             self._replicas.wheel.arm(waiting, self._timeout_s)

@@ -16,9 +16,11 @@ Versions
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 from ottla_broker.protocol.generated.write_txn_markers import (
+    WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
@@ -38,17 +40,63 @@ def handle(
 ) -> None:
     """Responds once, possibly later."""
     markers = [
-        MarkerToAppend(
-            marker.producer_id,
-            marker.producer_epoch,
-            marker.coordinator_epoch,
-            marker.transaction_result,
-            marker.transaction_version,
-            [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes],
+        _marker(
+            marker, [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
         )
         for marker in request.markers
     ]
     services.marker_appends.append(markers, partial(_respond, respond))
+
+
+async def handle_long(
+    services: Services,
+    context: RequestContext,
+    request: WriteTxnMarkersRequest,
+    respond: Respond[WriteTxnMarkersResponse],
+) -> None:
+    """A request of many partitions is read and answered in turns; its markers are appended so in any case."""
+    markers = [
+        _marker(
+            marker,
+            [
+                TopicPartition(topic.name, index)
+                async for topic in context.each(marker.topics)
+                async for index in context.each(topic.partition_indexes)
+            ],
+        )
+        async for marker in context.each(request.markers)
+    ]
+    written: asyncio.Future[MarkerResults] = services.clock.create_future()
+    services.marker_appends.append(markers, partial(_complete, written))
+    results = await written
+    answered = []
+    async for producer_id in context.each(results):
+        topics: dict[str, WritableTxnMarkerTopicResult] = {}
+        async for (name, index), marker in context.each(results[producer_id].items()):
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = WritableTxnMarkerTopicResult(name=name, partitions=[])
+            topic.partitions.append(
+                WritableTxnMarkerPartitionResult(partition_index=index, error_code=marker.error_code)
+            )
+        answered.append(WritableTxnMarkerResult(producer_id=producer_id, topics=list(topics.values())))
+    respond(WriteTxnMarkersResponse(markers=answered))
+
+
+def _complete(written: asyncio.Future[MarkerResults], results: MarkerResults) -> None:
+    if not written.done():  # cancelled: the broker stops
+        written.set_result(results)
+
+
+def _marker(marker: WritableTxnMarker, partitions: list[TopicPartition]) -> MarkerToAppend:
+    return MarkerToAppend(
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.coordinator_epoch,
+        marker.transaction_result,
+        marker.transaction_version,
+        partitions,
+    )
 
 
 def _respond(respond: Respond[WriteTxnMarkersResponse], results: MarkerResults) -> None:

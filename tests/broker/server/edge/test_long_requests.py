@@ -30,8 +30,6 @@ LARGER = {"Fetch": (100_000, 60_000), "Produce": (100_000, 60_000)}
 SERVED = {int(listing.api_key): (listing.lowest, listing.highest) for listing in served({})}
 
 NOT_SLICED = {
-    "WriteTxnMarkers": "of brokers alone",
-    "UpdateMetadata": "of the controller alone, and seen as one change",
     "LeaderAndIsr": "of the controller alone, 100 partitions in a turn",
     "StopReplica": "of the controller alone, 100 partitions in a turn",
     "AlterPartition": "of brokers alone, one event of the controller",
