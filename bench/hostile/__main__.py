@@ -32,9 +32,9 @@ from rich.progress import track
 
 from bench import machine
 from bench.hostile.attacks import ATTACKS, MANY_PARTITIONS, PARTITIONS_OF_EACH, Attack, produce_to_many
+from bench.hostile.harm_page import lag_buckets, meets, most_lag_ms, page_of
 from bench.hostile.many_elements import TOPIC, Content, Row, request, rows
-from bench.hostile.page import lag_buckets, meets, most_lag_ms, page_of
-from bench.hostile.results import Harm, Results
+from bench.hostile.measured_rows import Harm, MeasuredRows
 from bench.systems import APACHE_KAFKA, OURS, System, ask
 from bench.usage import resident_bytes
 from ottla.local.ports import free_port
@@ -168,7 +168,7 @@ def main(
 ) -> None:
     console = Console()
     kind = "quick" if quick else "all-versions" if all_versions else "page"
-    results = Results(RESULTS / f"{kind}.jsonl", goes_on=goes_on)
+    results = MeasuredRows(RESULTS / f"{kind}.jsonl", goes_on=goes_on)
     with tempfile.TemporaryDirectory(prefix="ottla-hostile-") as work:
         measured = [Attacked(name, Path(work)) for name in system or (OURS, APACHE_KAFKA)]
         names = [one.name for one in measured]

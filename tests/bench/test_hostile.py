@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.hostile.__main__ import left_out
-from bench.hostile.page import lag_buckets, meets, most_lag_ms, page_of
-from bench.hostile.results import Harm, Results
+from bench.hostile.harm_page import lag_buckets, meets, most_lag_ms, page_of
+from bench.hostile.measured_rows import Harm, MeasuredRows
 from bench.systems import APACHE_KAFKA, OURS
 
 GOOD = {OURS: Harm(12.0, 3.0, 40.0, 5.0, "10 bytes"), APACHE_KAFKA: Harm(80.0, 20.0, 90.0, None, "10 bytes")}
@@ -14,16 +14,16 @@ GOOD = {OURS: Harm(12.0, 3.0, 40.0, 5.0, "10 bytes"), APACHE_KAFKA: Harm(80.0, 2
 
 def test_a_run_that_ended_early_goes_on_with_the_rows_that_it_has(tmp_path: Path) -> None:
     path = tmp_path / "build" / "page.jsonl"
-    first = Results(path, goes_on=False)
+    first = MeasuredRows(path, goes_on=False)
     first.add("a", GOOD)
     first.add("b", {OURS: GOOD[OURS]})
     path.write_text(path.read_text() + '{"name": "c", "sys')  # it was killed while it wrote
-    second = Results(path, goes_on=True)
+    second = MeasuredRows(path, goes_on=True)
     systems = [OURS, APACHE_KAFKA]
     assert [second.has(name, systems) for name in ("a", "b", "c")] == [True, False, False]
     second.add("c", GOOD)
-    assert Results(path, goes_on=True).table == {"a": GOOD, "b": {OURS: GOOD[OURS]}, "c": GOOD}
-    assert Results(path, goes_on=False).table == {}
+    assert MeasuredRows(path, goes_on=True).table == {"a": GOOD, "b": {OURS: GOOD[OURS]}, "c": GOOD}
+    assert MeasuredRows(path, goes_on=False).table == {}
 
 
 def test_the_page_has_the_waits_the_lag_of_the_loop_and_the_memory() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from bench.hostile.results import Harm
+from bench.hostile.measured_rows import Harm
 from bench.systems import APACHE_KAFKA, OURS
 
 GOAL_MS = 100.0

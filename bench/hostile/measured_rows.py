@@ -19,11 +19,11 @@ class Harm(NamedTuple):
     answer: str
 
 
-class Results:
+class MeasuredRows:
     """The rows in a file of JSON lines, by name.
 
     Args:
-        goes_on: keeps what is in the file; else it begins anew.
+        goes_on: keeps what is in the file; else the file is empty first.
     """
 
     def __init__(self, path: Path, *, goes_on: bool) -> None:
