@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -126,6 +127,24 @@ def test_a_second_request_of_a_session_ends_the_first_one() -> None:
             error = (await other.request(broker.address, ApiKey.FETCH, _VERSION, later)).error_code
         assert error == 0
         assert (await first).error_code == 71
+
+    answered(scenario, partitions=PARTITIONS)
+
+
+@pytest.mark.parametrize(("rate", "is_throttled"), [(1e12, False), (1.0, True)])
+def test_the_quota_of_a_client_counts_all_partitions(rate: float, is_throttled: bool) -> None:
+    async def scenario(broker: Broker) -> None:
+        quotas = codec.module(ApiKey.ALTER_CLIENT_QUOTAS)
+        client = broker.client()
+        entity = quotas.EntityData(entity_type="client-id", entity_name=client.name)
+        entry = quotas.EntryData(entity=[entity], ops=[quotas.OpData(key="consumer_byte_rate", value=rate)])
+        request = quotas.AlterClientQuotasRequest(entries=[entry], validate_only=False)
+        response = await client.request(broker.address, ApiKey.ALTER_CLIENT_QUOTAS, 1, request)
+        assert [each.error_code for each in response.entries] == [0]
+        await asyncio.sleep(2)
+        found = await fetch(broker, client, fetch_request(0, max_wait_ms=0))
+        assert indexes_of(found) == ([] if is_throttled else [*range(PARTITIONS)])
+        assert (found.throttle_time_ms > 0) == is_throttled
 
     answered(scenario, partitions=PARTITIONS)
 
