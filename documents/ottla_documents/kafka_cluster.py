@@ -125,13 +125,13 @@ class KafkaCluster:
     rolling: RollingSpec = DEFAULT_ROLLING
     """`ottla local` ignores it."""
     image: str = ""
-    """Of the brokers; "": `planning.images` decides. `ottla local` ignores the images."""
+    """Of the brokers; "": `facts.images` decides. `ottla local` ignores the images."""
     image_pull_policy: str = ""
     image_update_policy: str = IMAGE_UPDATE_POLICIES[0]
     rebalance: RebalanceSpec = DEFAULT_REBALANCE
     """`ottla local` ignores it."""
     version: str = ""
-    """The release of Apache Kafka whose protocol brokers speak with each other; "": `planning.versions` decides."""
+    """The release of Apache Kafka whose protocol brokers speak with each other; "": `concerns.upgrades` decides."""
     maintenance_windows: tuple[MaintenanceWindow, ...] = ()
     """`ottla local` ignores them."""
 

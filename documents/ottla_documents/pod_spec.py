@@ -1,7 +1,7 @@
 """Reads a pod's spec that a user adds to ours: only fields that Kubernetes has, each of its type.
 
 Fields and types are in `pod_fields`. Values, such as whether a priority class exists, are the API server's to
-check; what collides with the operator's own fields is checked in `planning.pod_template`.
+check; what collides with the operator's own fields is checked in `objects.pod_template`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a user adds to the pods, Services and claims of a cluster: `spec.brokers.template`, `spec.zookeeper.template`.
 
-Here the documents are read. `planning.pod_template` adds them to the operator's own objects, and refuses what would
+Here the documents are read. `objects.pod_template` adds them to the operator's own objects, and refuses what would
 replace a field that the operator sets. `ottla local` checks and ignores them.
 """
 

@@ -117,7 +117,7 @@ def run(
             "outside of a cluster: KUBECONFIG=~/.kube/config ottla operator run --broker-image ottla:0.1"
         )
     from ottla_operator.effects.environment import ProductionEnvironment
-    from ottla_operator.planning.snapshot import ContainerImages
+    from ottla_operator.facts.snapshot import ContainerImages
     from ottla_operator.runtime.operator import Operator, OperatorSettings
     from ottla_operator.runtime.pipeline_task import PipelineImage
 

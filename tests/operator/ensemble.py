@@ -1,6 +1,6 @@
 """A ZooKeeper ensemble in memory below the pods of tests/operator/kubernetes.py: what its volumes hold, who serves.
 
-It follows the rules of the start script (`planning/zookeeper.py`) and of ZooKeeper's elections: the servers that may
+It follows the rules of the start script (`concerns/ensemble`) and of ZooKeeper's elections: the servers that may
 vote and are a majority elect the one with the newest data, and the others copy it. An election that leaves behind what
 was acknowledged is noted in `overwritten`.
 """

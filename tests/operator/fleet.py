@@ -43,15 +43,10 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.api.pipeline_report import PipelineReport, read_pipeline_report
-from ottla_operator.effects.ports import ApiError, KafkaAdmin, KafkaUnavailable
-from ottla_operator.planning.broker_claims import log_dir
-from ottla_operator.planning.config import FILE
-from ottla_operator.planning.ensemble_volumes import parse_ensemble_record
-from ottla_operator.planning.snapshot import ContainerImages
-from ottla_operator.rebalancer.machine import MoveRequests
-from ottla_operator.runtime.cluster_task import ClusterTask
-from ottla_operator.runtime.object_cache import ObjectCache
-from ottla_operator.topics.decisions import (
+from ottla_operator.concerns.config.config import FILE
+from ottla_operator.concerns.ensemble.ensemble_volumes import parse_ensemble_record
+from ottla_operator.concerns.rebalance.machine import MoveRequests
+from ottla_operator.concerns.topics.decisions import (
     AlterTopicConfig,
     CreatePartitions,
     CreateTopic,
@@ -59,6 +54,11 @@ from ottla_operator.topics.decisions import (
     TopicChange,
     TopicDescription,
 )
+from ottla_operator.effects.ports import ApiError, KafkaAdmin, KafkaUnavailable
+from ottla_operator.facts.broker_claims import log_dir
+from ottla_operator.facts.snapshot import ContainerImages
+from ottla_operator.runtime.cluster_task import ClusterTask
+from ottla_operator.runtime.object_cache import ObjectCache
 from tests.operator.kubernetes import NOW, InMemoryKubernetes, node
 from tests.operator.membership import Membership
 

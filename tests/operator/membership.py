@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from ottla_operator.api import names
 from ottla_operator.api.fleet import MembershipReport, Reconfiguration
 from ottla_operator.api.objects import CLAIM, CONFIG_MAP, label
+from ottla_operator.concerns.ensemble.ensemble_volumes import parse_ensemble_record
 from ottla_operator.effects.zookeeper_admin import read_config
-from ottla_operator.planning.ensemble_volumes import parse_ensemble_record
 from tests.operator.kubernetes import InMemoryKubernetes
 
 

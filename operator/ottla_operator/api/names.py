@@ -8,6 +8,11 @@ GROUP, VERSION = API_VERSION.split("/")
 CLUSTERS = "kafkaclusters"
 TOPICS = "kafkatopics"
 
+INTERNAL_PORT = 9091
+CLIENT_PORT = 9092
+HTTP_PORT = 8080
+"""Ports of a broker, by listener, and that of its status and metrics."""
+
 CLUSTER = f"{GROUP}/cluster"
 POOL = f"{GROUP}/pool"
 """Label of a claim: the pool of its broker, which is its record. Other objects have it for people who select by it."""
@@ -50,7 +55,7 @@ REMOVED = f"{GROUP}/removed"
 REPLACED_BY = f"{GROUP}/replaced-by"
 """Annotation of a claim: the claim that takes its place. It is written before that claim is created."""
 REPLACED_BECAUSE = f"{GROUP}/replaced-because"
-"""Annotation of a claim: why it is replaced, a `planning.disk_replacement.Cause` and a text."""
+"""Annotation of a claim: why it is replaced, a `concerns.disks.disk_replacement.Cause` and a text."""
 ACCEPTED_LOSS = f"{GROUP}/accepted-loss"
 """Annotation of a claim that is replaced: partitions that only it had, and whose loss spec accepts."""
 RETIRED = f"{GROUP}/retired"

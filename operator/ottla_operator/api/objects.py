@@ -1,6 +1,6 @@
 """Kubernetes objects as mappings, and functions that read them.
 
-Objects are built in `planning`, read and written in `effects`.
+Objects are built in `concerns`, read and written in `effects`.
 """
 
 from __future__ import annotations

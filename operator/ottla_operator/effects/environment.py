@@ -18,13 +18,13 @@ from ottla_operator.api.fleet import (
     RecreationReport,
     ServerReport,
 )
+from ottla_operator.api.names import HTTP_PORT
 from ottla_operator.api.objects import Obj, dig, uid_of
 from ottla_operator.api.pipeline_report import PipelineReport, read_pipeline_report
+from ottla_operator.concerns.ensemble.zookeeper_files import CLIENT_PORT
 from ottla_operator.effects import zookeeper_admin
 from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
 from ottla_operator.effects.ports import KafkaAdmin
-from ottla_operator.planning.config import HTTP_PORT
-from ottla_operator.planning.zookeeper_files import CLIENT_PORT
 
 STATUS_TIMEOUT_S = 3.0
 PASSWORD_BYTES = 24

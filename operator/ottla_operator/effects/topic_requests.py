@@ -18,7 +18,7 @@ from kafka.errors import KafkaError as ClientError
 
 from ottla_documents.limits import too_long_for_kafka
 from ottla_operator.api.condition_reasons import KAFKA_ERROR, TOPIC_ALREADY_EXISTS
-from ottla_operator.topics.decisions import (
+from ottla_operator.concerns.topics.decisions import (
     AlterTopicConfig,
     CreatePartitions,
     CreateTopic,

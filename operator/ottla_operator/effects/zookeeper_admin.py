@@ -17,7 +17,7 @@ from kazoo.protocol.serialization import int_struct, read_string
 
 from ottla_operator.api.fleet import MembershipReport, Reconfiguration
 from ottla_operator.api.objects import Obj, dig
-from ottla_operator.planning.zookeeper_files import CLIENT_PORT
+from ottla_operator.concerns.ensemble.zookeeper_files import CLIENT_PORT
 
 CONFIG_NODE = "/zookeeper/config"
 TIMEOUT_S = 10.0

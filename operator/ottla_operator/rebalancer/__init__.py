@@ -1,4 +1,5 @@
 """Decides where replicas should be, and which step moves them there.
 
-Pure. `model` has the values, `planner` makes a plan of a fleet. Reading a fleet and carrying out a plan is not here.
+Pure. `facts.fleet_values` has the values,
+`planner` makes a plan of a fleet. Reading a fleet and carrying out a plan is not here.
 """

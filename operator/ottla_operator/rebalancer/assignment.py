@@ -13,7 +13,7 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Sequence
 from math import ceil, floor
 
-from ottla_operator.rebalancer.model import UNKNOWN, FleetBroker, FleetPartition, FleetPlacement, LogDir, Policy
+from ottla_operator.facts.fleet_values import UNKNOWN, FleetBroker, FleetPartition, FleetPlacement, LogDir, Policy
 
 SIMILAR = 1.2
 """Brokers whose capacities differ by less than this factor get equal shares."""

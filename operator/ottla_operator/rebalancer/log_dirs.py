@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ottla_operator.facts.fleet_values import UNKNOWN, FleetBroker, LogDirMove, PlacementRefusal, Policy
 from ottla_operator.rebalancer.assignment import Assignment, open_dirs, room_of
-from ottla_operator.rebalancer.model import UNKNOWN, FleetBroker, LogDirMove, PlacementRefusal, Policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
+from ottla_operator.facts.fleet_values import PlacementRefusal
 from ottla_operator.rebalancer.assignment import Assignment, by_load, factor_of
-from ottla_operator.rebalancer.model import PlacementRefusal
 
 MOST_TRIES = 4_000
 """How many placements are tried for one partition before it counts as impossible."""

@@ -6,7 +6,7 @@ because a broker is outside of the tolerance (`balance`).
 
 Worked example: broker 3 is new.
 
-    >>> from ottla_operator.rebalancer.model import FleetBroker, FleetPlacement, FleetPartition, Policy, FleetReplica
+    >>> from ottla_operator.facts.fleet_values import FleetBroker, FleetPlacement, FleetPartition, Policy, FleetReplica
     >>> brokers = tuple(FleetBroker(number, rack="abc"[number % 3], node=f"n{number}") for number in range(4))
     >>> partitions = tuple(
     ...     FleetPartition("t", index, tuple(FleetReplica((index + n) % 3) for n in range(2))) for index in range(6)
@@ -19,11 +19,11 @@ Worked example: broker 3 is new.
 
 from __future__ import annotations
 
+from ottla_operator.facts.fleet_values import FleetPlacement, Plan, Policy, Reassignment
 from ottla_operator.rebalancer.assignment import Assignment
 from ottla_operator.rebalancer.balance import balance
 from ottla_operator.rebalancer.leaders import balance_leaders
 from ottla_operator.rebalancer.log_dirs import plan_log_dirs, without_room
-from ottla_operator.rebalancer.model import FleetPlacement, Plan, Policy, Reassignment
 from ottla_operator.rebalancer.placement import place
 
 

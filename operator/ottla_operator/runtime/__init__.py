@@ -14,5 +14,5 @@
     release           before an uninstallation: no KafkaTopic waits for an operator that is gone
     operator          all of it put together
 
-Everything runs in one event loop. A task never runs twice at a time, and `planning`, `roller` and `topics` decide.
+Everything runs in one event loop. A task never runs twice at a time, and `concerns` decide.
 """

@@ -9,10 +9,10 @@ import logging
 from collections.abc import Callable
 
 from ottla_operator.api.fleet import NO_ANSWER
+from ottla_operator.concerns.config.config import decide_dynamic
+from ottla_operator.concerns.config.dynamic_config import allowed
 from ottla_operator.effects.ports import KafkaUnavailable
-from ottla_operator.planning.config import decide_dynamic
-from ottla_operator.planning.dynamic_config import allowed
-from ottla_operator.planning.snapshot import ConfigKey, ConfigWrites, Snapshot
+from ottla_operator.facts.snapshot import ConfigKey, ConfigWrites, Snapshot
 from ottla_operator.runtime.contested_writes import MOST_WRITES, NOT_WRITTEN_S
 from ottla_operator.runtime.kafka_connection import KafkaConnection
 from ottla_operator.runtime.refusals import Refusals

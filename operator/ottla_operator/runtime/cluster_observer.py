@@ -2,7 +2,7 @@
 
 Objects come from the cache; storage classes, the Secret, missing pods and new nodes from the API server; reports and
 metadata from brokers and ZooKeeper servers. Everything is read before the first decision. Brokers report first: the
-metadata is from one that has a session with ZooKeeper (`planning.metadata_source`).
+metadata is from one that has a session with ZooKeeper (`facts.metadata_source`).
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.api.ownership import is_ours
+from ottla_operator.concerns.brokers.node_drains import volumes_on_cordoned_nodes
+from ottla_operator.concerns.config.config import internal_address
+from ottla_operator.concerns.disks.disk_drains import brokers_to_describe
+from ottla_operator.concerns.disks.disk_fill import FreeSpaceHistory
+from ottla_operator.concerns.disks.disk_replacement import needs_all_volumes
+from ottla_operator.concerns.disks.volume_growth import reported_space
+from ottla_operator.concerns.ensemble.zookeeper import needs_membership, needs_reports
+from ottla_operator.concerns.fleet.identity import adds_brokers, brokers_to_remove, find_count_problems
+from ottla_operator.concerns.upgrades.versions import is_too_low
 from ottla_operator.effects.ports import ApiError, Environment, KafkaAdmin, KafkaUnavailable, KubernetesApi
-from ottla_operator.planning.config import internal_address
-from ottla_operator.planning.disk_drains import brokers_to_describe
-from ottla_operator.planning.disk_fill import FreeSpaceHistory
-from ottla_operator.planning.disk_replacement import needs_all_volumes
-from ottla_operator.planning.identity import adds_brokers, brokers_to_remove, find_count_problems
-from ottla_operator.planning.lost_nodes import volumes_to_read, why_out_of_reach
-from ottla_operator.planning.metadata_source import MetadataSource, decide_metadata_source
-from ottla_operator.planning.node_drains import volumes_on_cordoned_nodes
-from ottla_operator.planning.snapshot import ContainerImages, ContestedFields, Snapshot
-from ottla_operator.planning.versions import is_too_low
-from ottla_operator.planning.volume_growth import reported_space
-from ottla_operator.planning.zookeeper import needs_membership, needs_reports
+from ottla_operator.facts.lost_nodes import volumes_to_read, why_out_of_reach
+from ottla_operator.facts.metadata_source import MetadataSource, decide_metadata_source
+from ottla_operator.facts.snapshot import ContainerImages, ContestedFields, Snapshot
 from ottla_operator.runtime.kafka_connection import KafkaConnection
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.super_user_answers import SuperUserAnswers

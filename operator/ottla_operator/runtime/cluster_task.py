@@ -1,7 +1,7 @@
 """The reconciliation of one KafkaCluster: snapshot, decide, write what differs, at most one deletion, status.
 
-`planning` decides, `cluster_observer` reads, `object_writer` writes; this module does the steps in order. One task runs
-for each cluster, one reconciliation at a time.
+`cluster_decision` decides, `cluster_observer` reads, `object_writer` writes; this module does the steps in order. One
+task runs for each cluster, one reconciliation at a time.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ottla_operator.api.events import WARNING, events, new_event, obstacle_event
 from ottla_operator.api.fleet import Reconfiguration
 from ottla_operator.api.objects import KAFKA_CLUSTER, SECRET, Obj, dig, is_terminating, name_of
 from ottla_operator.api.ownership import is_ours
+from ottla_operator.cluster_decision import ClusterDecision, decide_cluster
+from ottla_operator.concerns.ensemble.zookeeper_objects import super_secret
+from ottla_operator.concerns.roll.batches import blockers, exposed
+from ottla_operator.concerns.roll.turns import wants_turn
 from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
-from ottla_operator.planning.concerns import ClusterDecision, decide_cluster
-from ottla_operator.planning.snapshot import BatchProof, ContainerImages, LeaderMigration, Snapshot
-from ottla_operator.planning.turns import wants_turn
-from ottla_operator.planning.zookeeper_objects import super_secret
+from ottla_operator.facts.fleet_values import PartitionId
+from ottla_operator.facts.leader_move import LeaderMove
+from ottla_operator.facts.snapshot import BatchProof, ContainerImages, LeaderMigration, Snapshot
 from ottla_operator.rebalancer.planner import plan
-from ottla_operator.roller.batches import blockers, exposed
-from ottla_operator.roller.leader_elections import PartitionId
-from ottla_operator.roller.leader_moves import LeaderMove
 from ottla_operator.runtime.adoption import may_adopt
 from ottla_operator.runtime.broker_config_writer import BrokerConfigWriter
 from ottla_operator.runtime.cluster_observer import REQUEUE_AFTER_S, ClusterObserver, leader_pod

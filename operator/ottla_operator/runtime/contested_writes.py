@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from ottla_operator.api.comparison import differences
 from ottla_operator.api.objects import Obj, name_of, uid_of
-from ottla_operator.planning.difference import stamp, stamped
-from ottla_operator.planning.snapshot import ContestedFields
+from ottla_operator.facts.difference import stamp, stamped
+from ottla_operator.facts.snapshot import ContestedFields
 
 NOT_WRITTEN_S = 600.0
 MOST_WRITES = 3

@@ -1,4 +1,4 @@
-"""Carries out leader moves (`roller.leader_moves`, steps 2 to 4) through Kafka's own requests.
+"""Carries out leader moves (`concerns.roll.leader_moves`, steps 2 to 4) through Kafka's own requests.
 
 It may be interrupted between any two requests and done again.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from ottla_operator.concerns.roll.leader_moves import ours
 from ottla_operator.effects.ports import KafkaAdmin
-from ottla_operator.roller.leader_elections import PartitionId
-from ottla_operator.roller.leader_moves import LeaderMove, ours
+from ottla_operator.facts.fleet_values import PartitionId
+from ottla_operator.facts.leader_move import LeaderMove
 
 NOT_OURS_ANY_MORE = ("ReassignmentInProgress", "UnknownTopicOrPartition")
 """Errors of step 4 that end a move: somebody reassigns the partition, or it is deleted."""

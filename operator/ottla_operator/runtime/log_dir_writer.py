@@ -9,9 +9,9 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 
+from ottla_operator.concerns.disks.disk_drains import CORDONED_LOG_DIRS, DrainDecision
+from ottla_operator.concerns.rebalance.machine import ReplicaId
 from ottla_operator.effects.ports import KafkaUnavailable
-from ottla_operator.planning.disk_drains import CORDONED_LOG_DIRS, DrainDecision
-from ottla_operator.rebalancer.machine import ReplicaId
 from ottla_operator.runtime.kafka_connection import KafkaConnection
 from ottla_operator.runtime.refusals import Refusals
 

@@ -34,7 +34,7 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.effects.ports import ApiError, KubernetesApi
-from ottla_operator.planning.difference import stamped
+from ottla_operator.facts.difference import stamped
 from ottla_operator.runtime.contested_writes import ContestedWrites
 from ottla_operator.runtime.object_cache import ObjectCache
 

@@ -24,9 +24,9 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.effects.ports import ApiError, KubernetesApi
-from ottla_operator.planning.difference import difference, stamped
-from ottla_operator.planning.repairs import beside_template
-from ottla_operator.planning.snapshot import BatchProof, Deletion, Snapshot
+from ottla_operator.facts.difference import difference, stamped
+from ottla_operator.facts.repairs import beside_template
+from ottla_operator.facts.snapshot import BatchProof, Deletion, Snapshot
 from ottla_operator.runtime.contested_writes import ContestedWrites
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.object_changes import ObjectChanges
@@ -56,7 +56,7 @@ class ObjectWriter:
         """Applies what differs. One object that cannot be written does not stop the others.
 
         Args:
-            repairs: what has to be put back of StatefulSets (`planning.repairs`).
+            repairs: what has to be put back of StatefulSets (`facts.repairs`).
         """
         found = difference(snapshot, desired)
         foreign = list(found.foreign)

@@ -1,6 +1,6 @@
 """The reconciliation of one KafkaPipeline: what is known, decide, write what differs, delete what is stale, status.
 
-`planning.pipelines` decides. One task runs for each KafkaPipeline, one reconciliation at a time.
+`concerns.pipelines.pipelines` decides. One task runs for each KafkaPipeline, one reconciliation at a time.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from ottla_operator.api.condition_reasons import READY
 from ottla_operator.api.conditions import condition_false
 from ottla_operator.api.events import WARNING, new_event
 from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_PIPELINE, Obj, dig, is_terminating, name_of
-from ottla_operator.effects.ports import ApiError, Environment, KubernetesApi
-from ottla_operator.planning.pipeline_standing import Standing
-from ottla_operator.planning.pipeline_status import pipeline_events, pipeline_status
-from ottla_operator.planning.pipelines import (
+from ottla_operator.concerns.pipelines.pipeline_standing import Standing
+from ottla_operator.concerns.pipelines.pipeline_status import pipeline_events, pipeline_status
+from ottla_operator.concerns.pipelines.pipelines import (
     ASK_S,
     PipelineDecision,
     PipelineFacts,
@@ -27,6 +26,7 @@ from ottla_operator.planning.pipelines import (
     decide_pipeline,
     last_run,
 )
+from ottla_operator.effects.ports import ApiError, Environment, KubernetesApi
 from ottla_operator.runtime.adoption import may_adopt
 from ottla_operator.runtime.contested_writes import ContestedWrites
 from ottla_operator.runtime.object_cache import Key, ObjectCache

@@ -1,7 +1,7 @@
 """Writes the objects of one KafkaPipeline: server-side applies of what differs, deletions, and its status.
 
 An object that belongs to somebody else is never written. A deletion names the uid. What is deleted for a field that is
-immutable (`object_changes`) is created when its pods are gone: `planning.pipelines` waits for that.
+immutable (`object_changes`) is created when its pods are gone: `concerns.pipelines.pipelines` waits for that.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.api.ownership import is_ours
+from ottla_operator.concerns.pipelines.pipelines import WORKLOADS
 from ottla_operator.effects.ports import KubernetesApi
-from ottla_operator.planning.difference import needs_no_write, stamped
-from ottla_operator.planning.pipelines import WORKLOADS
+from ottla_operator.facts.difference import needs_no_write, stamped
 from ottla_operator.runtime.contested_writes import ContestedWrites
 from ottla_operator.runtime.event_writer import emit_events
 from ottla_operator.runtime.object_cache import ObjectCache

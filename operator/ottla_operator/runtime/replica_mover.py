@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
+from ottla_operator.concerns.rebalance.machine import MoveRequests
 from ottla_operator.effects.ports import KafkaUnavailable
-from ottla_operator.rebalancer.machine import MoveRequests
-from ottla_operator.rebalancer.model import PartitionId
+from ottla_operator.facts.fleet_values import PartitionId
 from ottla_operator.runtime.kafka_connection import KafkaConnection
 from ottla_operator.runtime.refusals import Refusals
 

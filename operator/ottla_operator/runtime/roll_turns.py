@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ottla_operator.api.objects import KAFKA_CLUSTER, dig
-from ottla_operator.planning.turns import QueuedRoll, cluster_text, queued_roll, rolls_ahead
-from ottla_operator.roller.state import from_status
+from ottla_operator.concerns.roll.state import from_status
+from ottla_operator.concerns.roll.turns import QueuedRoll, cluster_text, queued_roll, rolls_ahead
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 
 GIVEN_FOR_S = 30.0

@@ -10,9 +10,9 @@ import base64
 
 from ottla_operator.api import names
 from ottla_operator.api.objects import SECRET, Obj, dig, uid_of
+from ottla_operator.concerns.ensemble.super_user import can_answer, container_of, servers_to_ask
 from ottla_operator.effects.ports import Environment, KubernetesApi
-from ottla_operator.planning.snapshot import Snapshot
-from ottla_operator.planning.super_user import can_answer, container_of, servers_to_ask
+from ottla_operator.facts.snapshot import Snapshot
 
 
 class SuperUserAnswers:

@@ -31,7 +31,7 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
-from ottla_operator.planning.snapshot import ContainerImages
+from ottla_operator.facts.snapshot import ContainerImages
 from ottla_operator.runtime.back_off import back_off_s
 from ottla_operator.runtime.cluster_observer import RESYNC_S
 from ottla_operator.runtime.cluster_task import ClusterTask

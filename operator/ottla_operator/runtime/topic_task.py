@@ -9,7 +9,7 @@ A topic is deleted only after an uncached read of all KafkaTopics of the namespa
 another one may name it by now.
 
 A KafkaTopic is named by its name, one of another namespace than that of the KafkaCluster by "namespace/name".
-`topics.decisions` decides; one batch runs at a time.
+`concerns.topics.decisions` decides; one batch runs at a time.
 """
 
 from __future__ import annotations
@@ -43,16 +43,8 @@ from ottla_operator.api.objects import (
     namespace_of,
     uid_of,
 )
-from ottla_operator.effects.ports import ApiError, Environment, KafkaAdmin, KafkaUnavailable, KubernetesApi
-from ottla_operator.planning.config import internal_address
-from ottla_operator.runtime.kafka_connection import KafkaConnection
-from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of, name_in_cluster
-from ottla_operator.runtime.operator_metrics import OperatorMetrics
-from ottla_operator.runtime.prerequisites import AGAIN_S, Prerequisites, Shortfall, status_with
-from ottla_operator.runtime.topic_audit import TopicAudit
-from ottla_operator.runtime.topic_queue import REQUEUE_S, TopicQueue
-from ottla_operator.runtime.topic_writer import TopicWriter
-from ottla_operator.topics.decisions import (
+from ottla_operator.concerns.config.config import internal_address
+from ottla_operator.concerns.topics.decisions import (
     CreateTopic,
     DeleteTopic,
     TopicDecision,
@@ -67,7 +59,15 @@ from ottla_operator.topics.decisions import (
     topic_owner_of,
     waiting,
 )
-from ottla_operator.topics.partition_limits import PartitionLimits, rooms
+from ottla_operator.concerns.topics.partition_limits import PartitionLimits, rooms
+from ottla_operator.effects.ports import ApiError, Environment, KafkaAdmin, KafkaUnavailable, KubernetesApi
+from ottla_operator.runtime.kafka_connection import KafkaConnection
+from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of, name_in_cluster
+from ottla_operator.runtime.operator_metrics import OperatorMetrics
+from ottla_operator.runtime.prerequisites import AGAIN_S, Prerequisites, Shortfall, status_with
+from ottla_operator.runtime.topic_audit import TopicAudit
+from ottla_operator.runtime.topic_queue import REQUEUE_S, TopicQueue
+from ottla_operator.runtime.topic_writer import TopicWriter
 
 _Thing = TypeVar("_Thing", "_Item", Obj)
 _Result = TypeVar("_Result")
@@ -133,7 +133,7 @@ class TopicTask:
         served: Sequence[str] = (),
         prerequisites: Prerequisites | None = None,
     ) -> None:
-        """`asked_brokers`: whom to ask (`planning.metadata_source`); empty: any broker.
+        """`asked_brokers`: whom to ask (`facts.metadata_source`); empty: any broker.
         `served`: the namespaces that the operator serves; empty: all."""
         self.key = key
         self._served = served

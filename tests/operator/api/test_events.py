@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla_operator.api.objects import EVENT, POD
-from ottla_operator.planning.progress import PATIENCE_S
+from ottla_operator.facts.progress import PATIENCE_S
 from tests.operator.fleet import CLUSTER, Fleet
 
 

@@ -16,7 +16,7 @@ import yaml
 
 from ottla_operator.api import names
 from ottla_operator.api.rights import NEEDED_RIGHTS
-from ottla_operator.planning import pipeline_executors
+from ottla_operator.concerns.pipelines import pipeline_executors
 from ottla_operator.runtime.handlers import watched_kinds
 from ottla_operator.runtime.pipeline_supervisor import PIPELINE_KINDS
 

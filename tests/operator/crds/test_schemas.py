@@ -14,7 +14,7 @@ from ottla_broker.config import COORDINATOR_TOPICS
 from ottla_documents.kafka_cluster import CLUSTER_NAME, CLUSTER_NAME_LENGTH, DEFAULT_RACK_KEY, parse_cluster
 from ottla_documents.kafka_pipeline import PIPELINE_NAME, parse_pipeline
 from ottla_documents.kafka_topic import parse_topic
-from ottla_operator.planning.pipelines import NAME_LENGTH
+from ottla_operator.concerns.pipelines.pipelines import NAME_LENGTH
 from tests.operator.crds.schema import definition, rules, schema_of, structural_faults, undescribed, violations
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"

@@ -24,8 +24,8 @@ from ottla_operator.api.objects import (
     label,
     name_of,
 )
-from ottla_operator.planning.config import FILE
-from ottla_operator.planning.dynamic_config import TRANSIENT, needs_no_restart
+from ottla_operator.concerns.config.config import FILE
+from ottla_operator.concerns.config.dynamic_config import TRANSIENT, needs_no_restart
 from tests.operator.model_based.invariants import condition_of
 from tests.operator.model_based.world import World
 

@@ -21,7 +21,7 @@ from ottla_operator.api.objects import (
     ResourceKind,
     label,
 )
-from ottla_operator.planning.snapshot import ContainerImages
+from ottla_operator.facts.snapshot import ContainerImages
 from tests.operator.model_based.fleet_rules import FleetRules
 from tests.operator.model_based.long_text import LongText
 

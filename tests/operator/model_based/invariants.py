@@ -9,7 +9,7 @@ from ottla_broker.protocol.errors import KafkaError
 from ottla_documents.kafka_topic import parse_topic
 from ottla_operator.api.names import TOPIC_FINALIZER
 from ottla_operator.api.objects import Obj, dig, is_terminating, name_of
-from ottla_operator.topics.decisions import NOT_MANAGED_KEYS
+from ottla_operator.concerns.topics.decisions import NOT_MANAGED_KEYS
 from tests.operator.model_based.kafka import TOPIC_NAME, printed
 from tests.operator.model_based.world import World, is_live, topic_of
 

@@ -12,7 +12,7 @@ import contextvars
 
 from ottla_operator.api.objects import Obj, ResourceKind
 from ottla_operator.effects.ports import ApiError, Environment
-from ottla_operator.planning.snapshot import ContainerImages
+from ottla_operator.facts.snapshot import ContainerImages
 from ottla_operator.runtime.back_off import FIRST_BACK_OFF_S
 from ottla_operator.runtime.cluster_observer import RESYNC_S
 from ottla_operator.runtime.handlers import watched_kinds

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ottla_operator.api import names
 from ottla_operator.api.objects import KAFKA_CLUSTER, POD, Obj, dig, has_condition, name_of
-from ottla_operator.planning.turns import queued_roll
+from ottla_operator.concerns.roll.turns import queued_roll
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.roll_turns import SILENT_S, RollTurns
 from tests.operator.fleet import CLUSTER, Fleet

@@ -12,7 +12,7 @@ from ottla_broker.config import level
 from ottla_documents.kafka_cluster import parse_cluster
 from ottla_operator.api import names
 from ottla_operator.api.objects import KAFKA_CLUSTER, POD, Obj, annotation, dig, has_condition, label, name_of
-from ottla_operator.planning.maintenance import is_open
+from ottla_operator.facts.maintenance import is_open
 
 STEPS_BACK = 4
 

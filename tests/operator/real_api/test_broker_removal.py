@@ -1,10 +1,10 @@
-"""The tests of tests/operator/planning/test_broker_removal.py, on a real API server."""
+"""The tests of tests/operator/concerns/test_broker_removal.py, on a real API server."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.operator.planning import test_broker_removal as in_memory
+from tests.operator.concerns import test_broker_removal as in_memory
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("real_fleets")]
 

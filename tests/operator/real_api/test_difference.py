@@ -1,10 +1,10 @@
-"""tests/operator/planning/test_difference.py on a real API server, which knows who owns which field."""
+"""tests/operator/concerns/test_difference.py on a real API server, which knows who owns which field."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.operator.planning import test_difference as in_memory
+from tests.operator.concerns import test_difference as in_memory
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("real_fleets")]
 

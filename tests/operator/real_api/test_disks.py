@@ -1,10 +1,10 @@
-"""Tests about disks of tests/operator/planning, on a real API server: what is written to claims, and their deletion."""
+"""Tests about disks of tests/operator/concerns, on a real API server: what is written to claims, and their deletion."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.operator.planning import test_disk_drains, test_disk_replacement
+from tests.operator.concerns import test_disk_drains, test_disk_replacement
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("real_fleets")]
 

@@ -1,10 +1,10 @@
-"""Tests about dynamic configuration of tests/operator/planning, on a real API server: ConfigMaps change in place."""
+"""Tests about dynamic configuration of tests/operator/concerns, on a real API server: ConfigMaps change in place."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.operator.planning import test_dynamic_config
+from tests.operator.concerns import test_dynamic_config
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("real_fleets")]
 

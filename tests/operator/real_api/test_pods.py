@@ -1,10 +1,10 @@
-"""tests/operator/planning/test_pods.py on a real API server, which writes quantities in its own form."""
+"""tests/operator/concerns/test_pods.py on a real API server, which writes quantities in its own form."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.operator.planning import test_pods as in_memory
+from tests.operator.concerns import test_pods as in_memory
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("real_fleets")]
 

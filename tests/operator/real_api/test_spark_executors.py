@@ -26,8 +26,8 @@ from e2e.kubernetes_api import Kubernetes, Refused
 from ottla_documents.kafka_pipeline import FAILED_FOR_GOOD, parse_pipeline
 from ottla_operator.api import names
 from ottla_operator.api.objects import POD, SERVICE_ACCOUNT, Obj, dig, is_terminating, name_of, new, uid_of
+from ottla_operator.concerns.pipelines import pipeline_executors, pipeline_objects
 from ottla_operator.effects.kubernetes_api import path_of
-from ottla_operator.planning import pipeline_executors, pipeline_objects
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.spark]
 PRODUCTS = ("broker", "documents", "pipeline", "operator", "command")

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.operator.concerns.topics import test_ownership as claims
 from tests.operator.fleet import Fleet
 from tests.operator.runtime import test_topic_task as in_memory
 from tests.operator.topic_fleet import Topics
-from tests.operator.topics import test_ownership as claims
 
 pytestmark = pytest.mark.kubernetes
 

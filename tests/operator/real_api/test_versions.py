@@ -1,10 +1,10 @@
-"""Tests about spec.version of tests/operator/planning, on a real API server: status and templates between rolls."""
+"""Tests about spec.version of tests/operator/concerns, on a real API server: status and templates between rolls."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.operator.planning import test_versions
+from tests.operator.concerns import test_versions
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("real_fleets")]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import strategies as st
 
-from ottla_operator.rebalancer.model import FleetBroker, FleetPartition, FleetPlacement, FleetReplica, LogDir
+from ottla_operator.facts.fleet_values import FleetBroker, FleetPartition, FleetPlacement, FleetReplica, LogDir
 
 GIB = 1 << 30
 

@@ -15,12 +15,12 @@ from ottla.testing import RunningCluster, cluster
 from ottla_documents.kafka_cluster import parse_cluster
 from ottla_operator.api.fleet import LogDirContents
 from ottla_operator.api.names import broker_name, pod_of
+from ottla_operator.concerns.fleet.identity import Identities
+from ottla_operator.concerns.rebalance.rebalance import decide_rebalance
+from ottla_operator.concerns.topics.decisions import CreateTopic
 from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
 from ottla_operator.effects.reassignment_requests import FOLLOWERS, LEADERS, RATES
-from ottla_operator.planning.identity import Identities
-from ottla_operator.planning.rebalance import decide_rebalance
-from ottla_operator.planning.snapshot import ContainerImages, Snapshot
-from ottla_operator.topics.decisions import CreateTopic
+from ottla_operator.facts.snapshot import ContainerImages, Snapshot
 
 RECORDS = 2_000
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla_operator.facts.fleet_values import FleetPlacement, LogDir, Plan, Policy, carried_out
 from ottla_operator.rebalancer.assignment import band, outside
-from ottla_operator.rebalancer.model import FleetPlacement, LogDir, Plan, Policy, carried_out
 from ottla_operator.rebalancer.planner import plan
 from tests.operator.rebalancer.fleets import GIB, broker, counts, fleets, leads, load, partition, spread_over
 

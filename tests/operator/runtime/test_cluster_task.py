@@ -30,9 +30,9 @@ from ottla_operator.api.objects import (
     new,
     uid_of,
 )
+from ottla_operator.concerns.roll.leader_moves import MOVES_PER_BROKER
 from ottla_operator.effects.ports import ApiError
-from ottla_operator.planning.progress import PATIENCE_S
-from ottla_operator.roller.leader_moves import MOVES_PER_BROKER
+from ottla_operator.facts.progress import PATIENCE_S
 from tests.operator.fleet import CLUSTER, Fleet
 from tests.operator.killed_operator import is_killed_after
 from tests.operator.kubernetes import Killed, node

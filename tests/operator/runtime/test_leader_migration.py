@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla_operator.effects.ports import KafkaUnavailable
-from ottla_operator.roller.leader_moves import LeaderMove
+from ottla_operator.facts.leader_move import LeaderMove
 from ottla_operator.runtime.leader_migration import migrate
 from tests.operator.fleet import Fleet
 

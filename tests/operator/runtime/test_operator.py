@@ -16,7 +16,7 @@ import pytest
 
 from ottla_operator.api.objects import CONFIG_MAP, KAFKA_CLUSTER, KAFKA_TOPIC, LEASE, SERVICE, dig
 from ottla_operator.command import QUIETER, configure_log
-from ottla_operator.planning.snapshot import ContainerImages
+from ottla_operator.facts.snapshot import ContainerImages
 from ottla_operator.runtime.operator import Operator, OperatorSettings
 from tests.operator.api_server import ApiServer
 from tests.operator.fleet import CLUSTER, InMemoryKafka, InMemorySurroundings

@@ -23,8 +23,8 @@ from ottla_operator.api.objects import (
     dig,
     uid_of,
 )
+from ottla_operator.concerns.pipelines.pipeline_status import PROGRESS_S
 from ottla_operator.effects.ports import ApiError
-from ottla_operator.planning.pipeline_status import PROGRESS_S
 from tests.operator.pipeline_fleet import BATCH, NAME, OBJECT, Pipelines, status
 
 

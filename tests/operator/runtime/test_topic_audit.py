@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ottla_operator.api.objects import KAFKA_TOPIC
+from ottla_operator.concerns.topics.decisions import AlterTopicConfig, CreateTopic, TopicDescription
 from ottla_operator.effects.ports import KafkaUnavailable
 from ottla_operator.runtime.topic_audit import AUDIT_S, MOST_PER_S, SLICE, TopicAudit
-from ottla_operator.topics.decisions import AlterTopicConfig, CreateTopic, TopicDescription
 from tests.operator.model_based.topics import SMALL
 from tests.operator.model_based.world import World
 from tests.operator.model_based.writers import Writer

@@ -11,9 +11,7 @@ import pytest
 
 from ottla_operator.api.names import CREATED, TOPIC_FINALIZER
 from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_TOPIC, NAMESPACE, dig, uid_of
-from ottla_operator.effects.ports import KafkaUnavailable
-from ottla_operator.runtime.topic_task import BATCH
-from ottla_operator.topics.decisions import (
+from ottla_operator.concerns.topics.decisions import (
     AlterTopicConfig,
     CreatePartitions,
     CreateTopic,
@@ -21,6 +19,8 @@ from ottla_operator.topics.decisions import (
     TopicChange,
     TopicDescription,
 )
+from ottla_operator.effects.ports import KafkaUnavailable
+from ottla_operator.runtime.topic_task import BATCH
 from tests.operator.fleet import Fleet
 from tests.operator.killed_operator import killed_after_every_write
 from tests.operator.topic_fleet import FLIGHTS, Topics

@@ -1,0 +1,1 @@
+"""StatefulSets, Services and budgets of brokers, and nodes that are drained. Pure."""

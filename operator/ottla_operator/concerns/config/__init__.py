@@ -1,0 +1,1 @@
+"""server.properties of each broker, and what changes while it runs. Pure."""

@@ -1,0 +1,1 @@
+"""Which brokers there are: their ids, and those that leave. Pure."""

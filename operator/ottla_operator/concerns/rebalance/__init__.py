@@ -1,0 +1,1 @@
+"""When replicas move, and where a move stands. Pure; where to is `rebalancer`."""

@@ -1,0 +1,1 @@
+"""KafkaTopics. Pure."""

@@ -1,0 +1,1 @@
+"""Kafka versions that a fleet goes through. Pure."""

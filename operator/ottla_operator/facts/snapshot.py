@@ -1,0 +1,348 @@
+"""The input and output of decisions: `Snapshot`, all that is known about a cluster at one time, and `ConcernDecision`.
+
+Every decision of one reconciliation gets the same snapshot, which is taken before the first of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla_documents.broker_pools import MAIN_POOL, BrokerPool, pools_of
+from ottla_documents.disk_spec import DiskSpec
+from ottla_documents.fields import Problem
+from ottla_documents.kafka_cluster import KafkaCluster
+from ottla_operator.api.conditions import Condition
+from ottla_operator.api.fleet import (
+    BrokerReport,
+    BrokerValues,
+    ClusterMetadata,
+    LogDirContents,
+    MembershipReport,
+    ServerReport,
+)
+from ottla_operator.api.names import BROKER, BROKER_ID, POOL, REMOVED, RETIRED, SERVER_ID, broker_name
+from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, Obj, ResourceKind, dig, label, lasting_label
+from ottla_operator.api.ownership import is_ours
+from ottla_operator.facts.leader_move import LeaderMove
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerImages:
+    """The images that pods run. `pull_policy` "": the default of Kubernetes."""
+
+    broker: str
+    zookeeper: str
+    pull_policy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ContestedFields:
+    """Paths of an object that others change back at each write. `stamp`: that of the declaration that was written.
+
+    `uid`: of that object. Another one of the same name, such as the next pod of a broker, nobody has changed yet.
+    """
+
+    uid: str
+    stamp: str
+    paths: tuple[str, ...]
+
+
+ConfigKey = tuple[int | None, str]
+"""A dynamic value by broker (None: of all brokers) and key."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigWrites:
+    """What came of the last writes of dynamic values.
+
+    `refused`: with the value, and the brokers' error. `contested`: with the value, written several times without
+    effect. `undone`: values that nobody declares, removed or replaced in this reconciliation.
+    """
+
+    refused: Mapping[tuple[int | None, str, str | None], str] = field(default_factory=dict)
+    contested: frozenset[tuple[int | None, str, str | None]] = frozenset()
+    undone: tuple[ConfigKey, ...] = ()
+    no_answer: str = ""
+    """Why the last writes of some are not answered, "" when all were."""
+
+
+NO_CONFIG_WRITES = ConfigWrites()
+POOL_FIELDS = ("spec.brokers.replicas", "spec.brokers.pools")
+"""With a problem of theirs it is not known which brokers there should be: none is added, removed or given a pool."""
+_OF_A_POOL = re.compile(r"spec\.brokers\.pools\[\d+\]\.(disks|config|racks|resources|template)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is known about one KafkaCluster.
+
+    `objects`: those with the label of the cluster, by kind and name. `nodes`: None without the right to read them.
+    `kafka`: None while no broker answers. `storage_classes`: those that spec or claims name and that exist. `servers`:
+    answers of this reconciliation, asked for only until it is known which servers hold data.
+    """
+
+    cluster: KafkaCluster
+    problems: tuple[Problem, ...]
+    resource: Obj
+    objects: Mapping[str, Mapping[str, Obj]]
+    images: ContainerImages
+    now: str
+    nodes: tuple[Obj, ...] | None = None
+    storage_classes: Mapping[str, Obj] = field(default_factory=dict)
+    reports: Mapping[int, BrokerReport] = field(default_factory=dict)
+    servers: Mapping[int, ServerReport] = field(default_factory=dict)
+    membership: MembershipReport | None = None
+    """The members of the ensemble; asked for only while it is resized, None when its leader does not answer."""
+    reconfiguration_failure: tuple[int, str] = (0, "")
+    """Why ZooKeeper refused the last reconfiguration, and the version of the configuration that it was to change."""
+    kafka: ClusterMetadata | None = None
+    broker_values: Mapping[int, BrokerValues] | None = None
+    """By broker, as each answered last; None before any broker has answered."""
+    config_writes: ConfigWrites = field(default_factory=lambda: NO_CONFIG_WRITES)
+    finalized_features: Mapping[str, int] | None = None
+    """Levels by feature (KIP-584), asked for only while spec.version is too low; None when no broker answers."""
+    creation_failures: Mapping[str, str] = field(default_factory=dict)
+    """Why Kubernetes creates no pod of a StatefulSet, by its name: a quota, a limit range, a policy."""
+    super_secret: Obj | None = None
+    """The Secret of the ensemble's super user, without what it holds; None when the cluster has none."""
+    accepts_super_user: Mapping[int, bool] = field(default_factory=dict)
+    """Whether a ZooKeeper server accepts that Secret's password, where it was asked and has answered."""
+    contested: Mapping[tuple[str, str], ContestedFields] = field(default_factory=dict)
+    """By kind and name."""
+    log_dirs: Mapping[int, tuple[LogDirContents, ...]] = field(default_factory=dict)
+    """Read now: of the brokers to remove and of those with a disk that is being emptied, those that answered."""
+    filling: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    """The log directories that will be full within so many hours, by broker id and disk (`concerns.disks`)."""
+    volumes: Mapping[str, Obj] = field(default_factory=dict)
+    """PersistentVolumes by name: those of pods that have no node, and all while a volume is looked for."""
+    gone_for_s: Mapping[str, float] = field(default_factory=dict)
+    """By claim uid, for how long its volume has been out of reach in every snapshot that this process has taken."""
+    reassignments: Mapping[tuple[str, int], tuple[tuple[int, ...], ...]] | None = None
+    """(adding, removing) of every reassignment under way; None while the controller does not answer."""
+    log_dir_usage: Mapping[int, Sequence[LogDirContents]] = field(default_factory=dict)
+    """Of all brokers, as they answered some time ago: for where replicas should be, not for what may be deleted."""
+    refused_reassignments: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """Why the brokers have refused to move a partition a short time ago."""
+    refused_dir_moves: Mapping[tuple[int, str, int], str] = field(default_factory=dict)
+    """Why a broker has refused to move a replica to another log directory a short time ago: broker, topic, index."""
+    refused_elections: frozenset[tuple[str, int]] = frozenset()
+    """Partitions whose preferred leader election the controller refused a short time ago."""
+    refused_moves: frozenset[tuple[str, int]] = frozenset()
+    """Partitions whose leadership Kafka refused to move a short time ago."""
+    restored_moves: tuple[LeaderMove, ...] = ()
+    """The last moves whose original orders of replicas the controller has confirmed to this process."""
+
+    rolls_ahead: tuple[str, ...] = ()
+    """The clusters, as namespace/name, whose rolls this one waits for (`concerns.roll.turns`)."""
+    joining: Mapping[int, str] = field(default_factory=dict)
+    """The pools of brokers that this decision adds (`concerns.fleet.identity`)."""
+    broker_claims: Mapping[str, Sequence[Obj]] = field(init=False, repr=False, compare=False)
+    """The claims by the broker id in their label, retired ones and those of removed brokers too, in the order of their
+    names."""
+    broker_racks: Mapping[int, str | None] = field(init=False, repr=False, compare=False)
+    """Every broker that has a StatefulSet or a claim, with its rack as they record it, in the order of the ids.
+
+    Claims of removed brokers (`removed_ids`) and retired claims do not count.
+    """
+    pool_names: Mapping[int, str] = field(init=False, repr=False, compare=False)
+    """The pool of each broker, also one that the document does not name."""
+    pools: Mapping[int, BrokerPool] = field(init=False, repr=False, compare=False)
+    """What the document declares of each broker; nothing of a broker whose pool it does not name: that one keeps all
+    that it has, until it is empty and removed."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "broker_claims", self._claims_by_broker())
+        object.__setattr__(self, "broker_racks", self._racks_by_broker())
+        brokers = self.cluster.brokers
+        recorded = self.recorded_pools() | dict(self.joining)
+        if self.problems_below(*POOL_FIELDS):  # nobody joins another pool
+            named = {pool.name: pool for pool in brokers.pools}
+            found = {number: named[name] for number, name in recorded.items() if name in named}
+        else:
+            found = pools_of(brokers.pools, recorded, has_pools=brokers.has_pools)
+        object.__setattr__(self, "pools", found)
+        object.__setattr__(self, "pool_names", recorded | {number: pool.name for number, pool in found.items()})
+
+    def get(self, kind: ResourceKind, name: str) -> Obj | None:
+        return self.objects.get(kind.kind, {}).get(name)
+
+    def own(self, kind: ResourceKind, name: str) -> Obj | None:
+        """The object if it exists and this KafkaCluster owns it, or adopts it next."""
+        found = self.get(kind, name)
+        return found if found is not None and is_ours(found, self.resource) else None
+
+    def all(self, kind: ResourceKind) -> Iterator[Obj]:
+        """In the order of their names."""
+        objects = self.objects.get(kind.kind, {})
+        return (objects[name] for name in sorted(objects))
+
+    def problems_below(self, *fields: str) -> tuple[Problem, ...]:
+        """The problems of these fields and of what is below them.
+
+        The disks, config, racks, resources and template of a pool count as those of spec.brokers.
+        """
+        paths = [(problem, _OF_A_POOL.sub(r"spec.brokers.\1", problem.path)) for problem in self.problems]
+        return tuple(
+            problem
+            for problem, path in paths
+            if any(path == field or path.startswith((f"{field}.", f"{field}[")) for field in fields)
+        )
+
+    def disks_of(self, broker_id: int) -> tuple[DiskSpec, ...]:
+        """The disks that the document declares of a broker."""
+        pool = self.pools.get(broker_id)
+        return () if pool is None else pool.disks
+
+    def config_of(self, broker_id: int) -> Mapping[str, str]:
+        """The broker keys that the document declares of a broker."""
+        pool = self.pools.get(broker_id)
+        return self.cluster.brokers.config if pool is None else pool.config
+
+    def recorded_pools(self) -> dict[int, str]:
+        """The pool of each broker as its claims record it, else its StatefulSet.
+
+        Claims are written one by one, so two of a broker may differ for a moment: a pool that the document names wins.
+        """
+        found: dict[int, list[str]] = {}
+        for claim in self.all(CLAIM):
+            number, pool = label(claim, BROKER_ID), label(claim, POOL)
+            if label(claim, REMOVED) == "true" or label(claim, RETIRED) is not None:
+                continue
+            if pool and number is not None and number.isdecimal():
+                found.setdefault(int(number), []).append(pool)
+        named = [*(pool.name for pool in self.cluster.brokers.pools), MAIN_POOL]
+        recorded: dict[int, str] = {}
+        for broker_id in self.broker_racks:
+            stateful_set = self.get(STATEFUL_SET, broker_name(self.cluster.name, broker_id)) or {}
+            pools = found.get(broker_id) or [lasting_label(stateful_set, POOL) or MAIN_POOL]
+            recorded[broker_id] = next((name for name in named if name in pools), min(pools))
+        return recorded
+
+    def _claims_by_broker(self) -> dict[str, list[Obj]]:
+        found: dict[str, list[Obj]] = {}
+        for claim in self.all(CLAIM):
+            number = label(claim, BROKER_ID)
+            if number is not None:
+                found.setdefault(number, []).append(claim)
+        return found
+
+    def _racks_by_broker(self) -> dict[int, str | None]:
+        found: dict[int, str | None] = {}
+        for kind in (STATEFUL_SET, CLAIM):
+            for obj in self.all(kind):
+                number = lasting_label(obj, BROKER_ID)
+                if number is None or not number.isdecimal():
+                    continue
+                if lasting_label(obj, "app.kubernetes.io/component") != BROKER:
+                    continue
+                if label(obj, REMOVED) != "true" and label(obj, RETIRED) is None:
+                    found[int(number)] = found.get(int(number)) or lasting_label(obj, "kafka.ottla.dev/rack")
+        return dict(sorted(found.items()))
+
+    def removed_ids(self) -> dict[int, str]:
+        """Brokers that were removed and whose claims are kept, with their racks."""
+        found: dict[int, str] = {}
+        for claim in self.all(CLAIM):
+            number, rack = label(claim, BROKER_ID), label(claim, "kafka.ottla.dev/rack")
+            if label(claim, REMOVED) == "true" and number is not None and number.isdecimal() and rack is not None:
+                found[int(number)] = rack
+        return {number: rack for number, rack in sorted(found.items()) if number not in self.broker_racks}
+
+    def zookeeper_ids(self) -> list[int]:
+        """Every ZooKeeper server that has a StatefulSet or a claim. Claims of servers that have left do not count."""
+        numbers = [
+            lasting_label(obj, SERVER_ID)
+            for kind in (STATEFUL_SET, CLAIM)
+            for obj in self.all(kind)
+            if label(obj, REMOVED) != "true"
+        ]
+        return sorted({int(number) for number in numbers if number is not None and number.isdecimal()})
+
+    def leading_server(self) -> int | None:
+        """The only ZooKeeper server that says it leads; None when there is none or two, or when none was asked."""
+        leaders = [server for server, report in self.servers.items() if report.mode == "leader"]
+        return leaders[0] if len(leaders) == 1 else None
+
+    def pod(self, name: str) -> Obj | None:
+        return self.get(POD, name)
+
+    def why_no_pod(self, stateful_set: str) -> str:
+        """Why a pod is missing, in brackets; "" when Kubernetes does not report it."""
+        message = self.creation_failures.get(stateful_set)
+        return f" ({message})" if message else ""
+
+    def rolling(self, role: str) -> tuple[int, ...]:
+        """The members that the roll in status restarts now. `facts.progress` decides what that excuses."""
+        if self.status("roll", "role") != role:
+            return ()
+        return tuple(self.status("roll", "batch") or ())
+
+    def is_rolling(self) -> bool:
+        """Whether the roll in status restarts members. One that waits to begin, or to go on, is as no roll."""
+        return self.status("roll") is not None and not (
+            self.status("roll", "awaitingApproval") or self.status("roll", "waiting")
+        )
+
+    def status(self, *path: str | int) -> Any:
+        return dig(self.resource, "status", *path)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProof:
+    """What Kafka's metadata, read once more, has to allow: to do without `batch`, of which `stopping` serve now.
+
+    `exposes`: those without which no partition may be lost to clients (`concerns.roll.batches.exposed`).
+    """
+
+    batch: tuple[int, ...]
+    stopping: tuple[int, ...]
+    exposes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderMigration:
+    """Leaderships to move away from a batch (`concerns.roll`); with `only_restore` only orders are put back."""
+
+    moves: tuple[LeaderMove, ...]
+    batch: tuple[int, ...]
+    only_restore: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """The deletion of one object. It is done only if an uncached read still shows this uid.
+
+    `while_ready`: pods that an uncached read has to show as ready, since an eviction may have been faster.
+    `while_unready`: pods that it must not show as ready, since the watch may be behind.
+    `while_absent`: an object that must not exist. `empty_broker`: a broker that Kafka's metadata, read once more, must
+    neither list nor name in any partition. `further`: names and uids of objects of this kind that the same act deletes,
+    as far as they are still there. `proof`: read again right before the first of them.
+    """
+
+    kind: ResourceKind
+    name: str
+    uid: str
+    reason: str
+    while_ready: tuple[str, ...] = ()
+    while_unready: tuple[str, ...] = ()
+    while_absent: tuple[ResourceKind, str] | None = None
+    empty_broker: int | None = None
+    further: tuple[tuple[str, str], ...] = ()
+    proof: BatchProof | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConcernDecision:
+    """What one concern decides.
+
+    `desired`: whole objects for a server-side apply; fields that they do not name are left alone. `requeue_after_s`:
+    reconcile after this time even when nothing changes.
+    """
+
+    conditions: tuple[Condition, ...] = ()
+    desired: tuple[Obj, ...] = ()
+    delete: Deletion | None = None
+    requeue_after_s: float | None = None

@@ -1,0 +1,1 @@
+"""Builders of pods and their templates, and the status of objects. Pure."""

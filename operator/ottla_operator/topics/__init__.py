@@ -1,1 +1,0 @@
-"""What a KafkaTopic asks for: changes in Kafka, the finalizer and status. Pure."""
