@@ -13,7 +13,8 @@ from tests.mixed.campaign import Campaign, short
 pytestmark = pytest.mark.java
 
 
-@pytest.mark.parametrize("protocol", [pytest.param("2.8", marks=pytest.mark.long), "3.9"])
+@pytest.mark.long
+@pytest.mark.parametrize("protocol", ["2.8", "3.9"])
 def test_brokers_of_both_kinds_replace_each_other_under_load(
     tmp_path: Path, zookeeper: ZooKeeperServer, protocol: str
 ) -> None:

@@ -17,7 +17,7 @@ from tests.integration.clients.driver import LIMIT_S, await_that
 from tests.mixed.fleet import BROKERS, Kind, MixedFleet
 from tests.nemesis.load import TOPIC
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.long]
 GROUP = "group"
 
 

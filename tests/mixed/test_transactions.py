@@ -20,7 +20,7 @@ from tests.integration.wire import Wire
 from tests.mixed.fleet import BROKERS, PARTITIONS, Kind, MixedFleet
 from tests.nemesis.load import TOPIC
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.long]
 
 
 def other(kind: Kind) -> Kind:

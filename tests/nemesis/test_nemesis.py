@@ -15,7 +15,7 @@ from tests.integration.file_systems import why_not as why_not_mount
 from tests.nemesis.history import ClientEnded, Copied, read
 from tests.nemesis.network import why_not as why_not_network
 
-pytestmark = [pytest.mark.root, pytest.mark.java]
+pytestmark = [pytest.mark.root, pytest.mark.java, pytest.mark.long]
 _LIMIT_S = 540.0
 
 

@@ -11,6 +11,7 @@ from simulation.mutants import MUTANTS, Mutant, find
 
 
 @pytest.mark.parametrize("mutant", [one for one in MUTANTS if one.is_quick], ids=lambda one: one.name)
+@pytest.mark.long
 def test_the_simulator_finds_a_quick_mutant(mutant: Mutant) -> None:
     found = find(mutant.name)
     assert found.seed is not None, f"not found in {mutant.seeds} seeds of {mutant.scenario}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
+
 from ottla_operator.api import names
 from ottla_operator.api.objects import CLAIM, EVENT, POD, dig, label
 from tests.operator.fleet import CLUSTER, Fleet
@@ -266,6 +268,7 @@ async def test_a_broker_whose_process_still_runs_keeps_its_volumes() -> None:
     assert "broker 0 still runs" in _message(fleet) and "orders-broker-0-d0-2" not in fleet.claims()
 
 
+@pytest.mark.long
 async def test_an_operator_killed_after_any_write_brings_all_brokers_back_once() -> None:
     async def accepted() -> Fleet:
         fleet = await _of(2)

@@ -179,6 +179,7 @@ async def test_a_cluster_gets_pools_and_more_brokers_at_once() -> None:
 
 
 @pytest.mark.extended
+@pytest.mark.long
 async def test_an_operator_killed_between_any_two_writes_gives_every_broker_the_same_pool() -> None:
     async def with_pools() -> Fleet:
         fleet = await _fleet(replicas=3)

@@ -239,6 +239,7 @@ async def test_zookeeper_refuses_a_stranger_an_old_version_and_a_server_that_is_
     assert sorted((await ensemble.members()).servers) == [1]
 
 
+@pytest.mark.long
 async def test_a_new_password_of_the_super_user_counts_once_every_server_has_restarted(
     ensemble: Ensemble, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

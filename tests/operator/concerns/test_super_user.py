@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
+
 from ottla_operator.api import names
 from ottla_operator.api.objects import KAFKA_CLUSTER, POD, SECRET, STATEFUL_SET, annotation, uid_of
 from tests.operator.ensemble import SUPER_SECRET, EnsembleFleet
@@ -81,6 +83,7 @@ async def test_a_resize_that_zookeeper_refuses_for_the_new_password_goes_on_afte
     assert set(fleet.ensemble.passwords().values()) == {"another"} and fleet.condition("Ready")[0] == "True"
 
 
+@pytest.mark.long
 async def test_an_operator_killed_after_any_write_restarts_every_server_once() -> None:
     async def lost() -> EnsembleFleet:
         fleet = await _running()

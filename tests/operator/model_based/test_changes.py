@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from ottla_operator.api import names
 from tests.operator.model_based.machines import run_fixed
 from tests.operator.model_based.upgrades import RestartWatch
 
 
-def test_restarts_keep_to_windows_and_upgrades_take_two_rolls_after_random_events() -> None:
-    run_fixed("changes", examples=10, steps=8)
+@pytest.mark.parametrize("examples", [3, pytest.param(10, marks=pytest.mark.long)])
+def test_restarts_keep_to_windows_and_upgrades_take_two_rolls_after_random_events(examples: int) -> None:
+    run_fixed("changes", examples=examples, steps=8)
 
 
 def _pod(number: int, protocol: str, image: str) -> dict[str, Any]:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.operator.model_based.machines import run_fixed
 
 
-def test_clusters_keep_their_data_and_converge_after_random_events() -> None:
-    run_fixed("clusters", examples=30, steps=10)
+@pytest.mark.parametrize("examples", [8, pytest.param(30, marks=pytest.mark.long)])
+def test_clusters_keep_their_data_and_converge_after_random_events(examples: int) -> None:
+    run_fixed("clusters", examples=examples, steps=10)
 
 
-def test_clusters_and_topics_keep_their_data_and_converge_after_random_events() -> None:
-    run_fixed("fleets", examples=20, steps=10)
+@pytest.mark.parametrize("examples", [5, pytest.param(20, marks=pytest.mark.long)])
+def test_clusters_and_topics_keep_their_data_and_converge_after_random_events(examples: int) -> None:
+    run_fixed("fleets", examples=examples, steps=10)
 
 
-def test_racks_of_several_brokers_keep_min_insync_replicas_and_replica_orders_after_random_events() -> None:
-    run_fixed("racks", examples=5, steps=8)
+@pytest.mark.parametrize("examples", [2, pytest.param(5, marks=pytest.mark.long)])
+def test_racks_of_several_brokers_keep_min_insync_replicas_and_replica_orders_after_random_events(
+    examples: int,
+) -> None:
+    run_fixed("racks", examples=examples, steps=8)

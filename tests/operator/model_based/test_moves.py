@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.operator.model_based.machines import run_fixed
 
 
-def test_replicas_are_moved_in_safety_and_everything_converges_after_random_events() -> None:
-    run_fixed("moves", examples=10, steps=6)
+@pytest.mark.parametrize("examples", [3, pytest.param(10, marks=pytest.mark.long)])
+def test_replicas_are_moved_in_safety_and_everything_converges_after_random_events(examples: int) -> None:
+    run_fixed("moves", examples=examples, steps=6)

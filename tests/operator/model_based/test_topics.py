@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.operator.model_based.machines import run_fixed
 
 
-def test_topics_stay_and_conditions_are_true_after_random_events() -> None:
-    run_fixed("topics", examples=400, steps=25)
+@pytest.mark.parametrize("examples", [150, pytest.param(400, marks=pytest.mark.long)])
+def test_topics_stay_and_conditions_are_true_after_random_events(examples: int) -> None:
+    run_fixed("topics", examples=examples, steps=25)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.operator.concerns import test_broker_removal as in_memory
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("real_fleets")]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("real_fleets"), pytest.mark.long]
 
 SLOW = ("test_a_declaration_that_is_taken_back", "test_an_operator_killed")
 globals().update(

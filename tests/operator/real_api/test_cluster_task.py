@@ -13,7 +13,7 @@ from ottla_operator.effects.kubernetes_api import path_of
 from tests.operator.fleet import CLUSTER, Fleet
 from tests.operator.runtime import test_cluster_task as in_memory
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("real_fleets")]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("real_fleets"), pytest.mark.long]
 
 globals().update({name: test for name, test in vars(in_memory).items() if name.startswith("test_")})
 

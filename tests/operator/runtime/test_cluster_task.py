@@ -190,6 +190,7 @@ async def test_an_operator_killed_between_any_two_writes_ends_in_the_same_state(
 
 
 @pytest.mark.extended
+@pytest.mark.long
 async def test_a_roll_goes_on_and_restarts_each_broker_once_when_the_operator_is_killed_between_any_two_writes(
     killed: dict[str, Any],
 ) -> None:
@@ -243,6 +244,7 @@ async def test_a_batch_leads_nothing_before_its_pods_are_deleted_and_every_repli
 
 
 @pytest.mark.extended
+@pytest.mark.long
 async def test_replica_orders_are_put_back_when_the_operator_is_killed_while_leaderships_move() -> None:
     fleet = await _running()
     orders = [("t", n, ((n % 3), (n + 1) % 3, (n + 2) % 3)) for n in range(3)]

@@ -27,6 +27,7 @@ def frame(spark: Any, fleet: RunningCluster, connector: str = "ottla", **options
     return reader.options(**options).load()
 
 
+@pytest.mark.long
 def test_a_query_after_new_records_has_them_as_with_the_stock_connector(spark: Any, fleet: RunningCluster) -> None:
     create(fleet, "grows")
     produce(fleet, "grows", {0: 100})

@@ -112,6 +112,7 @@ def test_both_connectors_go_on_with_one_checkpoint(spark: Any, fleet: RunningClu
     assert stream.rows == expected("shared", dict(written))
 
 
+@pytest.mark.long
 def test_a_batch_that_failed_is_done_again_by_either_connector(
     spark: Any, fleet: RunningCluster, tmp_path: Path
 ) -> None:
@@ -153,6 +154,7 @@ def test_bytes_limit_a_batch(spark: Any, fleet: RunningCluster, tmp_path: Path) 
     assert stream.rows == expected("heavy", {0: 200, 1: 10})
 
 
+@pytest.mark.long
 def test_a_topic_created_again_between_two_runs_is_data_loss(spark: Any, fleet: RunningCluster, tmp_path: Path) -> None:
     create(fleet, "reborn", 1)
     produce(fleet, "reborn", {0: 10})
@@ -168,6 +170,7 @@ def test_a_topic_created_again_between_two_runs_is_data_loss(spark: Any, fleet: 
     assert stream.run() == []
 
 
+@pytest.mark.long
 def test_the_static_side_of_a_join_has_what_came_since(spark: Any, fleet: RunningCluster, tmp_path: Path) -> None:
     create(fleet, "facts", 1)
     create(fleet, "names", 1)
@@ -219,6 +222,7 @@ def test_only_committed_transactions_are_read_and_markers_are_no_loss(
     assert stream.offsets() == {"acted": {"0": 36}}
 
 
+@pytest.mark.long
 def test_a_query_that_runs_on_gets_what_comes_and_one_that_runs_once_all(
     spark: Any, fleet: RunningCluster, tmp_path: Path
 ) -> None:
@@ -247,6 +251,7 @@ def test_a_query_that_runs_on_gets_what_comes_and_one_that_runs_once_all(
 
 
 @pytest.mark.parametrize("is_in_pandas", [False, True], ids=["rows", "pandas"])
+@pytest.mark.long
 def test_state_of_a_users_own_processor_goes_on_after_a_failed_batch_and_a_restart(
     spark: Any, fleet: RunningCluster, tmp_path: Path, is_in_pandas: bool
 ) -> None:

@@ -15,7 +15,7 @@ from ottla_documents.pipeline_jdbc import JdbcSink
 from ottla_pipeline.errors import DatabaseUnreachable, PipelineError
 from tests.pipeline.postgresql import Database, driver, postgresql
 
-pytestmark = [pytest.mark.spark, pytest.mark.java]
+pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.long]
 
 DOCUMENT = """
 apiVersion: kafka.ottla.dev/v1alpha1

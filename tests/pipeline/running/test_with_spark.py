@@ -27,7 +27,7 @@ from ottla_pipeline.running.run_folder import PLAN_LOG
 from ottla_pipeline.sink.marker import group_of
 from tests.pipeline.sink.test_delivery import read_all, topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.java]
+pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.long]
 
 FLIGHTS = """
 apiVersion: kafka.ottla.dev/v1alpha1
