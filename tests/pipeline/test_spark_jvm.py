@@ -11,7 +11,7 @@ import pytest
 from tests.pipeline.postgresql import driver
 from tests.pipeline.spark_jvm import local_session, own_jvm
 
-pytestmark = [pytest.mark.spark, pytest.mark.java]
+pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.long]
 
 
 def knows_postgresql(spark: Any) -> bool:

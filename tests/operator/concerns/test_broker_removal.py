@@ -211,6 +211,7 @@ async def test_new_brokers_get_the_claims_and_racks_of_removed_ones() -> None:
 
 
 @pytest.mark.extended
+@pytest.mark.long
 async def test_an_operator_killed_between_any_two_writes_of_a_removal_ends_in_the_same_state() -> None:
     document = copy.deepcopy(CLUSTER)
     document["spec"]["brokers"]["replicas"] = 2

@@ -256,6 +256,7 @@ async def test_a_successor_that_is_deleted_is_not_created_again() -> None:
 
 
 @pytest.mark.extended
+@pytest.mark.long
 async def test_a_replacement_ends_in_the_same_state_when_the_operator_is_killed_after_any_write() -> None:
     async def failed() -> Fleet:
         fleet = await _running(deletion="Delete")

@@ -252,6 +252,7 @@ async def test_a_paused_cluster_is_not_resized() -> None:
 
 
 @pytest.mark.parametrize(("before", "after", "policy"), [(1, 3, "Retain"), (3, 1, "Retain"), (3, 1, "Delete")])
+@pytest.mark.long
 async def test_an_operator_killed_between_any_two_writes_of_a_resize_ends_in_the_same_state(
     before: int, after: int, policy: str
 ) -> None:

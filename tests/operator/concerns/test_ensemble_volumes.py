@@ -286,6 +286,7 @@ def _restore(fleet: EnsembleFleet) -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("happens", [_lose_one, _restore])
+@pytest.mark.long
 async def test_an_operator_killed_between_any_two_writes_overwrites_nothing(
     happens: Callable[[EnsembleFleet], None],
 ) -> None:
