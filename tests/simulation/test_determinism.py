@@ -12,15 +12,18 @@ from simulation.__main__ import app, regressions
 from simulation.runner import run_seed
 from simulation.scenarios import NAMES
 
+OF_EVERY_RUN = ("log", "fleet", "transactional_fleet", "recreation")
+SCENARIOS = [pytest.param(name, marks=[] if name in OF_EVERY_RUN else [pytest.mark.long]) for name in NAMES]
 
-@pytest.mark.parametrize("scenario", NAMES)
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_one_seed_in_two_fresh_processes_gives_one_trace_hash(scenario: str) -> None:
     result = CliRunner().invoke(app, ["determinism", "--seed", "5", "--scenario", scenario])
     assert result.exit_code == 0, result.output
     assert " = " in result.output.replace("\n", " ")
 
 
-@pytest.mark.parametrize("scenario", NAMES)
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_seed_run_twice_in_one_process_gives_one_trace_hash_and_another_seed_another(scenario: str) -> None:
     first, again, other = (run_seed(scenario, seed) for seed in (6, 6, 7))
     assert first.error == again.error == other.error == ""
