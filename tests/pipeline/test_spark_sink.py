@@ -112,6 +112,12 @@ def test_a_job_that_fails_leaves_no_row(spark: Any, fleet: RunningCluster) -> No
     assert read_all(fleet, name) == []
 
 
+@pytest.fixture(scope="module")
+def mistaken(fleet: RunningCluster) -> str:
+    """A topic to which nothing can be written."""
+    return topic(fleet, "mistaken")
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
@@ -124,9 +130,8 @@ def test_a_job_that_fails_leaves_no_row(spark: Any, fleet: RunningCluster) -> No
     ],
 )
 def test_a_mistake_is_told_in_one_line_that_names_it(
-    spark: Any, fleet: RunningCluster, columns: list[str], options: dict[str, str], message: str
+    spark: Any, fleet: RunningCluster, mistaken: str, columns: list[str], options: dict[str, str], message: str
 ) -> None:
-    topic(fleet, "mistaken")
     with pytest.raises(Exception) as raised:
         write(spark.range(1).selectExpr(*columns), fleet, **options)
     assert message in str(raised.value)

@@ -309,7 +309,7 @@ async def test_unknown_and_mistaken_topic_ids_have_their_own_errors(one: Fleet) 
     assert response.responses[0].topic_id == STRANGER
     assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
     # The metadata has heard of a new topic of that name, this broker's partition is still the old one.
-    one.nodes[1].metadata._names[STRANGER] = "orders"
+    one.nodes[1].metadata.names[STRANGER] = "orders"
     response = await one.ask(1, ApiKey.FETCH, 13, request)
     assert response.responses[0].partitions[0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
 
