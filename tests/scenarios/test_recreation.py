@@ -208,6 +208,7 @@ def until_all_name(brokers: set[int], addresses: list[str]) -> None:
 
 
 @pytest.mark.java
+@pytest.mark.long
 def test_it_does_so_under_a_controller_of_apache_kafka(tmp_path: Path, zookeeper: Any) -> None:
     connect = f"{zookeeper.connect}/recreation/{uuid.uuid4()}"
     data = tmp_path / "fleet"

@@ -30,6 +30,7 @@ def test_a_seed_run_twice_in_one_process_gives_one_trace_hash_and_another_seed_a
     assert first.trace_hash == again.trace_hash != other.trace_hash
 
 
+@pytest.mark.long
 def test_the_traces_of_two_checkouts_are_compared_seed_by_seed(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     options = ["--seeds", "2", "--first-seed", "8", "--scenario", "log", "--jobs", "1"]

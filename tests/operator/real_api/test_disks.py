@@ -6,7 +6,7 @@ import pytest
 
 from tests.operator.concerns import test_disk_drains, test_disk_replacement
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("real_fleets")]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("real_fleets"), pytest.mark.long]
 
 test_a_failed_disk_is_replaced = (
     test_disk_replacement.test_a_failed_disk_is_replaced_and_the_broker_gets_the_permission_to_format_it

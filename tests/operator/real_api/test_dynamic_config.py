@@ -6,7 +6,7 @@ import pytest
 
 from tests.operator.concerns import test_dynamic_config
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("real_fleets")]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("real_fleets"), pytest.mark.long]
 
 test_a_changed_value_needs_no_restart = (
     test_dynamic_config.test_a_changed_value_is_in_effect_without_a_restart_and_in_the_file_of_the_next_start
