@@ -20,8 +20,9 @@ from simulation.scenarios.replicated import run_fleet
 from simulation.workload import Workload
 from simulation.world import World
 
-_EXPECTED = (ErrorCode.NONE, ErrorCode.REPLICA_NOT_AVAILABLE)
-"""A replica that this broker has not heard of yet is remembered, and answered with the second."""
+_EXPECTED = (ErrorCode.NONE, ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""The directory of a replica that is not on this broker is remembered, and answered with the second; with the third
+where no UpdateMetadata has told the broker of the partition, as after its start."""
 
 
 async def run(world: World) -> Checker:
