@@ -11,7 +11,8 @@ replica.fetch.backoff.ms after an error; so a slow directory delays its own part
 The cost of a request is what has changed since the one before, not the number of partitions: only followers that got a
 response, or notified the fetcher, are looked at. What no follower notices (retention moves a log's start) is found
 every `SWEEP_S`. Thousands of followers join a session in several requests: the leader, and this broker with the
-response, do other work in between.
+response, do other work in between. Where thousands have moved, they are looked at in slices, and so is the response. A
+follower may come and go between two slices, so each is looked up again behind one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.inter_broker import InterBrokerVersions
@@ -31,7 +32,7 @@ from ottla_broker.ports import Clock
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.protocol.generated.fetch import FetchRequest, ReplicaState
+from ottla_broker.protocol.generated.fetch import FetchPartition, FetchRequest, ReplicaState
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.fetch_client import ConnectToBroker, LeaderConnection
 from ottla_broker.replication.follower import Follower, backoff_s
@@ -50,6 +51,9 @@ NAMED_PARTITIONS = 20
 
 JOINING = 500
 """How many followers join a session with one request."""
+
+SLICE = 50
+"""Partitions that are looked at, or appended to, before the loop does other work: about 2 ms."""
 
 SWEEP_S = 1.0
 """How often all followers of a session are held against what the leader holds of them."""
@@ -173,7 +177,7 @@ class Fetcher:
     async def _run(self) -> None:
         while not self._is_closed:
             self._changed.clear()
-            plan = self._plan()
+            plan = await self._plan()
             if not plan.ready and not plan.staying:
                 await self._wait_for_change()
                 continue
@@ -214,16 +218,18 @@ class Fetcher:
         self._failures += 1
         await self._clock.sleep(backoff_s(self._failures, self._longest_backoff_s))
 
-    def _plan(self) -> _Plan:
+    async def _plan(self) -> _Plan:
         session = self._session
         if not session.is_full:
-            self._sweep()
+            await self._sweep()
         ready = []
         is_busy = is_hurried = False
         staying = 0 if session.is_full else len(session)
         self._is_quota_exceeded = self._quota.is_exceeded
         self._held_back = 0
-        for follower in self._followers if session.is_full else self._moved:
+        for number, follower in enumerate(list(self._followers if session.is_full else self._moved), 1):
+            if not number % SLICE:
+                await self._clock.sleep(0)
             if self._is_ready(follower):
                 ready.append(follower)
                 continue
@@ -237,15 +243,19 @@ class Fetcher:
     def _is_ready(self, follower: Follower) -> bool:
         return follower.is_ready and not (self._is_quota_exceeded and follower.can_be_throttled)
 
-    def _sweep(self) -> None:
+    async def _sweep(self) -> None:
         now = self._clock.monotonic()
         if now - self._swept_at < SWEEP_S:
             return
         self._swept_at = now
         session = self._session
-        for follower in self._followers:
-            if follower not in self._moved and not session.has_position(
-                follower, follower.request_part(self._partition_max_bytes)
+        for number, follower in enumerate(list(self._followers), 1):
+            if not number % SLICE:
+                await self._clock.sleep(0)
+            if (
+                follower in self._followers
+                and follower not in self._moved
+                and not session.has_position(follower, follower.request_part(self._partition_max_bytes))
             ):
                 self._moved[follower] = None
         if not session.uses_topic_ids and self._can_use_topic_ids(self._followers):
@@ -287,7 +297,9 @@ class Fetcher:
     async def _round(self, client: LeaderConnection, plan: _Plan) -> None:
         """One request and its answer."""
         session = self._session
-        version = self._ask(is_hurried=plan.is_hurried)
+        version = await self._ask(is_hurried=plan.is_hurried)
+        if version is None:
+            return
         response = await client.send(int(ApiKey.FETCH), version, self._request, timeout_s=self._request_timeout_s)
         if response.error_code:
             self._on_error(ErrorCode.of(response.error_code))
@@ -295,12 +307,28 @@ class Fetcher:
         self._failures = self._session_errors = 0
         session.on_answer(response.session_id)
         self._is_without_session = session.session_id == NO_SESSION
-        by_id = session.uses_topic_ids
+        errors = await self._process(response, client)
+        for code, partitions in errors.items():
+            named = ", ".join(map(str, partitions[:NAMED_PARTITIONS]))
+            more = f" and {len(partitions) - NAMED_PARTITIONS} more" if len(partitions) > NAMED_PARTITIONS else ""
+            text = "broker %d returns %s for %s%s"
+            self._context.logger.info(text, self._leader_id, ErrorCode.of(code).name, named, more)
+
+    async def _process(self, response: Any, client: LeaderConnection) -> dict[int, list[TopicPartition]]:
+        """Hands the partitions of an answer to their followers, in slices between which the loop does other work.
+
+        Returns: the partitions with an error, by error code.
+        """
+        by_id = self._session.uses_topic_ids
         errors: dict[int, list[TopicPartition]] = {}
+        done = 0
         for topic in response.responses:
             name = topic.topic_id if by_id else topic.topic
             for data in topic.partitions:
-                found = session.holder((name, data.partition_index))
+                done += 1
+                if not done % SLICE:
+                    await self._clock.sleep(0)
+                found = self._session.holder((name, data.partition_index))
                 if found is not None and found in self._followers:
                     self._moved[found] = None
                     if data.error_code:
@@ -309,11 +337,7 @@ class Fetcher:
                     self._bytes_in.inc(size)
                     if size:
                         self._count(found, size)
-        for code, partitions in errors.items():
-            named = ", ".join(map(str, partitions[:NAMED_PARTITIONS]))
-            more = f" and {len(partitions) - NAMED_PARTITIONS} more" if len(partitions) > NAMED_PARTITIONS else ""
-            text = "broker %d returns %s for %s%s"
-            self._context.logger.info(text, self._leader_id, ErrorCode.of(code).name, named, more)
+        return errors
 
     def _count(self, follower: Follower, size: int) -> None:
         if self._context.broker_id in follower.partition.adding:
@@ -321,23 +345,39 @@ class Fetcher:
         if follower.is_throttled:
             self._quota.record(size)
 
-    def _ask(self, *, is_hurried: bool) -> int:
-        """Fills the request in; gives its version."""
+    async def _ask(self, *, is_hurried: bool) -> int | None:
+        """Fills the request in; gives its version, or None when the session has to begin again meanwhile."""
         context, request, session = self._context, self._request, self._session
-        candidates = self._followers if session.is_full else self._moved
-        ready = [follower for follower in candidates if self._is_ready(follower)]
-        if session.is_full:
+        is_full = session.is_full
+        candidates = list(self._followers if is_full else self._moved)
+        ready = []
+        for number, follower in enumerate(candidates, 1):
+            if not number % SLICE:
+                await self._clock.sleep(0)
+            if self._is_ready(follower):
+                ready.append(follower)
+        if session.is_full is not is_full:
+            return None
+        if is_full:
             session.uses_topic_ids = self._can_use_topic_ids(ready)
-        ready, later = self._divide(ready)
         version = self._version if session.uses_topic_ids else min(self._version, _VERSION_WITH_NAMES)
-        max_bytes = self._partition_max_bytes
-        self._moved = {follower: None for follower in candidates if not self._is_ready(follower)}
-        for follower in self._moved:
-            session.leave(follower)
-        self._moved.update(dict.fromkeys(later))
+        ready, later = self._divide(ready)
+        parts: dict[Follower, FetchPartition] = {}
+        for number, follower in enumerate(ready, 1):
+            if not number % SLICE:
+                await self._clock.sleep(0)
+            if self._is_ready(follower):
+                parts[follower] = follower.request_part(self._partition_max_bytes)
+                self._moved.pop(follower, None)  # what moves it from here on is for the next request
+        if session.is_full is not is_full:
+            return None
+        for follower in candidates:
+            if follower in self._followers and follower not in parts:
+                self._moved[follower] = None
+                session.leave(follower)
         request.session_id, request.session_epoch = session.session_id, session.epoch
         request.topics, request.forgotten_topics_data = session.question(
-            (follower, follower.request_part(max_bytes)) for follower in ready
+            pair for pair in parts.items() if pair[0] in self._followers
         )
         request.max_wait_ms = min(self._max_wait_ms, int(SETTLE_S * 1000)) if is_hurried else self._max_wait_ms
         if later:

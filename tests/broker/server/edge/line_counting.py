@@ -30,6 +30,8 @@ class CountingLoop(VirtualTimeLoop):
     def __init__(self) -> None:
         super().__init__()
         self.is_counting = False
+        self.counted = ""
+        """Part of the name of the tasks that are counted; "" for all callbacks."""
         self.most_lines = 0
         self.longest = ""
         """The callback of `most_lines`."""
@@ -42,7 +44,8 @@ class CountingLoop(VirtualTimeLoop):
         return super().call_at(when, partial(self._counted, callback), *args, context=context)
 
     def _counted(self, callback: Callable[..., Any], *args: Any) -> None:
-        if not self.is_counting or PROCESS.get() is None:
+        owner = getattr(callback, "__self__", callback)
+        if not self.is_counting or PROCESS.get() is None or (self.counted and self.counted not in repr(owner)):
             callback(*args)
             return
         self._lines = 0
@@ -52,7 +55,7 @@ class CountingLoop(VirtualTimeLoop):
         finally:
             sys.settrace(None)
             if self._lines > self.most_lines:
-                self.most_lines, self.longest = self._lines, repr(getattr(callback, "__self__", callback))
+                self.most_lines, self.longest = self._lines, repr(owner)
 
     def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
         if "/simulation/" in frame.f_code.co_filename:
@@ -106,13 +109,13 @@ class Broker:
         return self._loop.most_lines, found
 
     @contextlib.contextmanager
-    def counting(self) -> Iterator[None]:
-        """Afterwards `most_lines` is that of the longest callback meanwhile."""
-        self._loop.most_lines, self._loop.is_counting = 0, True
+    def counting(self, counted: str = "") -> Iterator[None]:
+        """Afterwards `most_lines` is that of the longest callback meanwhile, of the tasks of this name where given."""
+        self._loop.most_lines, self._loop.is_counting, self._loop.counted = 0, True, counted
         try:
             yield
         finally:
-            self._loop.is_counting = False
+            self._loop.is_counting, self._loop.counted = False, ""
 
     @property
     def most_lines(self) -> int:

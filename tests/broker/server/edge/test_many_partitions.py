@@ -10,6 +10,7 @@ import pytest
 from bench.hostile.many_elements import TOPIC
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
+from ottla_broker.replication.fetch.fetch_values import MANY
 from tests.broker.server.edge.line_counting import MOST_LINES, Broker, answered, produced
 
 PARTITIONS = 1200
@@ -149,13 +150,24 @@ def test_the_quota_of_a_client_counts_all_partitions(rate: float, is_throttled: 
     answered(scenario, partitions=PARTITIONS)
 
 
-def test_the_fetch_of_a_follower_acknowledges_all_its_partitions() -> None:
+def test_the_fetches_of_a_follower_of_many_partitions_acknowledge_all_of_them() -> None:
+    """And takes turns in between: twice, as its session begins with one request and goes on with another."""
+
     async def scenario(broker: Broker) -> None:
         client = broker.client()
-        response = await fetch(broker, client, fetch_request(0, replica_id=1))
-        assert indexes_of(response) == [*range(PARTITIONS)]
+        metadata = codec.module(ApiKey.METADATA)
+        wanted = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=TOPIC)])
+        (topic,) = (await client.request(broker.address, ApiKey.METADATA, 9, wanted)).topics
+        led = [each.partition_index for each in topic.partitions if each.leader_id == 0]
+        assert len(led) == PARTITIONS // 2 > MANY
+        for _ in range(2):
+            with broker.counting("fetcher "):
+                response = await client.request(broker.address, ApiKey.PRODUCE, 9, produced(led))  # acks=all
+            assert 0 < broker.most_lines < MOST, broker.longest
+            results = [data for topic in response.responses for data in topic.partition_responses]
+            assert {data.error_code for data in results} == {0} and len(results) == len(led)
 
-    answered(scenario, partitions=PARTITIONS)
+    answered(scenario, brokers=2, partitions=PARTITIONS, replication_factor=2)
 
 
 def test_a_client_that_goes_away_ends_its_fetch() -> None:
