@@ -6,6 +6,7 @@ again, and whose tag is that hash, so that a pod can only run what was asked for
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.metadata
 import os
@@ -37,7 +38,6 @@ CLIENTS = ("confluent-kafka", "kafka-python")
 SOURCES = CHECKOUT / "e2e" / "images"
 JARS = "zookeeper-image-jars"
 PROGRAMS = ("records.py", "fleet_load.py")
-LOAD = ("__init__", "history", "checker", "elle", "load", "transactional", "transactional_client")
 """What fleet_load.py needs of tests/nemesis."""
 
 
@@ -96,8 +96,17 @@ def build_images(step: Callable[[str], object], *, with_pipelines: bool = False)
 
 
 def load_modules() -> list[Path]:
-    """The clients and the history of tests/nemesis, for the client's image."""
-    return [CHECKOUT / "tests" / "__init__.py", *(CHECKOUT / "tests" / "nemesis" / f"{name}.py" for name in LOAD)]
+    """What the programs of the client's image import of tests/, and what that imports: clients, history, checkers."""
+    found: dict[Path, None] = {CHECKOUT / "tests" / "__init__.py": None}
+    wanted = [SOURCES / "client" / program for program in PROGRAMS]
+    while wanted:
+        for node in ast.walk(ast.parse(wanted.pop().read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tests."):
+                module = CHECKOUT.joinpath(*node.module.split(".")).with_suffix(".py")
+                if module not in found:
+                    wanted.append(module)
+                    found |= {module.parent / "__init__.py": None, module: None}
+    return list(found)
 
 
 def fingerprint(paths: Iterable[Path]) -> str:

@@ -42,12 +42,15 @@ class FleetLoad:
 
     def progress(self) -> dict[str, Any]:
         """{} before the first line. Raises LoadEnded."""
-        for line in reversed(self._kubernetes.kubectl("logs", self._pod, "--tail", "20").splitlines()):
+        lines = self._kubernetes.kubectl("logs", self._pod, "--tail", "20").splitlines()
+        for line in reversed(lines):
             if line.startswith("{"):
                 found: dict[str, Any] = json.loads(line)
                 if "ended" in found:
                     raise LoadEnded(str(found["ended"]))
                 return found
+        if any(line.startswith("Traceback ") for line in lines):  # it has ended before its first line
+            raise LoadEnded("\n".join(lines))
         return {}
 
     def until_more(self, rounds: int = 1, *, timeout_s: float = _START_S) -> None:
