@@ -37,7 +37,7 @@ from ottla_operator.concerns.topics.decisions import (
 )
 from ottla_operator.effects import broker_config_requests
 from ottla_operator.effects.environment import ProductionEnvironment, read_report
-from ottla_operator.effects.kafka_admin import CONNECT_TIMEOUT_MS, KafkaPythonAdmin
+from ottla_operator.effects.kafka_admin import CONNECT_TIMEOUT_MS, LONGEST_BACKOFF_MS, KafkaPythonAdmin
 from ottla_operator.effects.ports import KafkaUnavailable
 from ottla_operator.effects.topic_requests import change_topics
 from ottla_operator.runtime.leader_migration import Migration, migrate
@@ -265,15 +265,17 @@ async def test_a_call_without_any_broker_raises_and_the_next_one_connects_again(
 async def test_an_address_without_a_pod_delays_a_call_for_less_than_a_restart_takes(admin: KafkaPythonAdmin) -> None:
     """The restart of the controller: the client still knows the address of a pod that is gone: nothing refuses."""
 
-    def limits(client: KafkaAdminClient) -> list[float]:
+    def limits(client: KafkaAdminClient) -> tuple[list[float], list[float]]:
         manager = client._manager
-        found = [manager.socket_connection_setup_timeout_ms("unknown")]
+        timeouts, pauses = [manager.socket_connection_setup_timeout_ms("unknown")], []
         for _ in range(8):
-            manager.update_backoff("unknown")
-            found.append(manager.socket_connection_setup_timeout_ms("unknown") / 1.2)  # it varies by a fifth
-        return found
+            pauses.append(manager.update_backoff("unknown") / 1.2)  # it varies by a fifth
+            timeouts.append(manager.socket_connection_setup_timeout_ms("unknown") / 1.2)
+        return timeouts, pauses
 
-    assert max(await admin._call(limits)) <= CONNECT_TIMEOUT_MS
+    timeouts, pauses = await admin._call(limits)
+    assert max(timeouts) <= CONNECT_TIMEOUT_MS
+    assert max(pauses) <= LONGEST_BACKOFF_MS
 
 
 async def test_a_closed_client_leaves_no_thread(fleet: RunningCluster) -> None:

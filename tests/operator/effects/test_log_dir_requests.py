@@ -15,7 +15,7 @@ from ottla.testing import RunningCluster, cluster
 from ottla_operator.api.fleet import ClusterMetadata, LogDirContents
 from ottla_operator.concerns.disks.disk_drains import CORDONED_LOG_DIRS
 from ottla_operator.concerns.topics.decisions import CreateTopic
-from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
+from ottla_operator.effects.kafka_admin import LONGEST_BACKOFF_MS, KafkaPythonAdmin
 from ottla_operator.effects.ports import KafkaUnavailable
 
 BOOTSTRAP_TIMEOUT_MS = 60_000
@@ -77,7 +77,11 @@ async def _with_records(fleet: RunningCluster, admin: KafkaPythonAdmin) -> None:
 
 async def _read(fleet: RunningCluster) -> list[int]:
     def consume() -> list[int]:
-        consumer = KafkaConsumer(bootstrap_servers=fleet.bootstrap.split(","), auto_offset_reset="earliest")
+        consumer = KafkaConsumer(
+            bootstrap_servers=fleet.bootstrap.split(","),  # also of brokers that do not run
+            auto_offset_reset="earliest",
+            reconnect_backoff_max_ms=LONGEST_BACKOFF_MS,
+        )
         consumer.assign([TopicPartition("t", index) for index in range(PARTITIONS)])
         found: list[int] = []
         while len(found) < RECORDS:
