@@ -49,7 +49,7 @@ def fleet() -> Iterator[RunningCluster]:
 
 
 def initialize(fleet: RunningCluster, transactional_id: str, *, version: int = 6, **fields: Any) -> Any:
-    """As a client does: it tries again while a transaction is being ended."""
+    """As a client does: it tries again while a transaction is being ended, or its coordinator is loaded."""
     api = codec.module(ApiKey.INIT_PRODUCER_ID)
     request = api.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000, **fields)
     answers: list[Any] = []
@@ -57,9 +57,9 @@ def initialize(fleet: RunningCluster, transactional_id: str, *, version: int = 6
     def is_answered() -> bool:
         with Wire(fleet.address(coordinator_of(fleet, transactional_id))) as wire:
             answers.append(wire.ask(ApiKey.INIT_PRODUCER_ID, version, request))
-        return bool(answers[-1].error_code != ErrorCode.CONCURRENT_TRANSACTIONS)
+        return not ErrorCode.of(answers[-1].error_code).retriable
 
-    await_that(is_answered, "no transaction is being ended")
+    await_that(is_answered, "the coordinator is there, and no transaction is being ended")
     assert answers[-1].error_code == 0
     return answers[-1]
 
