@@ -1,8 +1,8 @@
 """What a run of the tests says at its end: the time of each folder beside its budget, and the twenty slowest tests.
 
 The times are those of setup, call and teardown, added up over the processes of the run. A budget is what the folder
-took on an idle machine of two cores when it was last set, and a little more; nothing fails when it is exceeded, because
-another machine is slower. It shows which folder has grown.
+may take on an idle machine of two cores for CI to end in 40 minutes; nothing fails when it is exceeded, because another
+machine is slower. It shows which folder to look at.
 
 `--module-order SEED` runs the modules in an order that is drawn from the seed: a test that leaves something behind for
 another is found so (`make test-all ORDER=7`).
@@ -20,28 +20,28 @@ import pytest
 
 BUDGETS_S: Mapping[str, int] = {
     "tests": 10,
-    "tests/bench": 40,
+    "tests/bench": 120,
     "tests/beside": 120,
-    "tests/broker": 1100,
-    "tests/command": 40,
-    "tests/compatibility": 200,
-    "tests/contract": 70,
+    "tests/broker": 900,
+    "tests/command": 60,
+    "tests/compatibility": 120,
+    "tests/contract": 60,
     "tests/demo": 20,
-    "tests/docs": 80,
+    "tests/docs": 60,
     "tests/documents": 20,
     "tests/e2e": 30,
     "tests/fuzz": 30,
-    "tests/integration": 1000,
-    "tests/kills": 120,
-    "tests/mixed": 20,
-    "tests/nemesis": 20,
-    "tests/operator": 2500,
-    "tests/pipeline": 1000,
-    "tests/scenarios": 400,
+    "tests/integration": 900,
+    "tests/kills": 60,
+    "tests/mixed": 120,
+    "tests/nemesis": 120,
+    "tests/operator": 600,
+    "tests/pipeline": 900,
+    "tests/scenarios": 300,
     "tests/scripts": 20,
-    "tests/simulation": 600,
+    "tests/simulation": 300,
 }
-"""Seconds by folder, of `make test-all`."""
+"""Seconds by folder, of `make test-all`: 27 minutes with three processes."""
 
 SLOWEST = 20
 
