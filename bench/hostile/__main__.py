@@ -2,12 +2,14 @@
 
     python -m bench.hostile --quick            # some minutes: the newest versions, 1 MB, some APIs; no page
     python -m bench.hostile --page             # every API and field, and writes the page: some 25 minutes
+    python -m bench.hostile --system apache_kafka    # the same requests to Apache Kafka alone: hours
     python -m bench.hostile --page --continue  # goes on with a run that ended early
     python -m bench.hostile --all-versions     # every version as well: hours
 
 For each row a client sends one request of as many elements as fit. Meanwhile another one asks for Metadata every two
 milliseconds, from a process of its own (`good_client`): its longest wait is the figure, with the resident memory that
 the broker has gained at its peak. Goal: at most Apache Kafka's wait, or at most 100 ms. Status 1 where a row misses it.
+Apache Kafka is asked where that decides, and for the attacks: many of the requests hold it for longer than a minute.
 Each row that is measured is in build/hostile/ at once.
 """
 
@@ -21,7 +23,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -32,6 +34,7 @@ from rich.progress import track
 
 from bench import machine
 from bench.hostile.attacks import ATTACKS, MANY_PARTITIONS, PARTITIONS_OF_EACH, Attack, produce_to_many
+from bench.hostile.good_client import LIMIT_S
 from bench.hostile.harm_page import lag_buckets, meets, most_lag_ms, page_of
 from bench.hostile.many_elements import TOPIC, Content, Row, request, rows
 from bench.hostile.measured_rows import Harm, MeasuredRows
@@ -49,7 +52,6 @@ QUICK_APIS = (
     "DescribeProducers", "DescribeConfigs", "DeleteTopics", "ListOffsets", "OffsetCommit",
 )  # fmt: skip
 SMALL_BYTES, LARGE_BYTES = 1_000_000, 24_000_000
-_ANSWER_S = 60.0
 _SETTLE_S = 0.2
 _MB = 1_000_000
 
@@ -60,10 +62,11 @@ class Attacked:
     def __init__(self, name: str, work: Path) -> None:
         self.name = name
         self.http_port = free_port() if name == OURS else 0
-        properties = {"auto.create.topics.enable": "false", "delete.topic.enable": "false"}
+        self._properties = {"auto.create.topics.enable": "false", "delete.topic.enable": "false"}
         if self.http_port:
-            properties["ottla.http.listener"] = f"127.0.0.1:{self.http_port}"
-        self.system = System(name, work / name, properties=properties)
+            self._properties["ottla.http.listener"] = f"127.0.0.1:{self.http_port}"
+        self._work = work / name
+        self.system = System(name, self._work, properties=self._properties)
         self._good: subprocess.Popen[str] | None = None
         self.versions: dict[int, int] = {}
 
@@ -86,8 +89,14 @@ class Attacked:
             self._good.wait()
         self.system.stop()
 
+    def restart(self) -> None:
+        """A new one: this one does not answer any more."""
+        self.stop()
+        self.system = System(self.name, self._work, properties=self._properties)
+        self.start()
+
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.system.ports[0]), timeout=_ANSWER_S)
+        return socket.create_connection(("127.0.0.1", self.system.ports[0]), timeout=LIMIT_S)
 
     def measure(self, act: Callable[[], str]) -> Harm:
         """What happens while `act` runs; it gives how it was answered."""
@@ -110,6 +119,9 @@ class Attacked:
             is_over.set()
             watcher.join()
         good = self._report()
+        if good["longest"] >= LIMIT_S * 1000:
+            self.restart()
+            return Harm(good["longest"], good["p99"], (peak - before) / _MB, None, f"{answer}; started anew")
         lag_ms = most_lag_ms(lag, self._lag()) if self.http_port else None
         return Harm(good["longest"], good["p99"], (peak - before) / _MB, lag_ms, answer)
 
@@ -123,7 +135,7 @@ class Attacked:
     def _lag(self) -> dict[float, int]:
         if not self.http_port:
             return {}
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/metrics", timeout=_ANSWER_S) as page:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/metrics", timeout=LIMIT_S) as page:
             return lag_buckets(page.read().decode())
 
 
@@ -179,11 +191,15 @@ def main(
             todo = [
                 each
                 for each in the_measures(measured, quick=quick, all_versions=all_versions)
-                if not results.has(each.name, names)
+                if each.name not in results.table
             ]
             for each in track(todo, "measuring", console=console):
                 act = each.prepare()
-                results.add(each.name, {one.name: one.measure(partial(act, one)) for one in measured})
+                figures: dict[str, Harm] = {}
+                for one in measured:
+                    if one.name == OURS or is_compared(figures, is_attack=each.name in ATTACKS):
+                        figures[one.name] = one.measure(partial(act, one))
+                results.add(each.name, figures)
         finally:
             for one in measured:
                 one.stop()
@@ -229,7 +245,13 @@ def left_out(*, quick: bool, all_versions: bool) -> list[str]:
         found.append("older versions of the requests.")
     if quick:
         return [*found, f"other requests than {', '.join(QUICK_APIS)}.", "requests of 24 MB, repeated elements."]
+    found.append("Apache Kafka, where ours meets 100 ms: some of these requests hold it for minutes.")
     return [*found, "24 MB of other fields than the first one of each request, or of other than empty elements."]
+
+
+def is_compared(figures: Mapping[str, Harm], *, is_attack: bool) -> bool:
+    """Whether Apache Kafka is asked too: it decides about the goal, or the row is one of the `ATTACKS`."""
+    return is_attack or not meets(figures) or OURS not in figures
 
 
 def _request(row: Row, content: Content, size: int) -> Measure:

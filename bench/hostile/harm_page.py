@@ -61,7 +61,7 @@ def page_of(
         "|---|" + "".join("---|" * (4 if name == OURS else 3) for name in systems) + "---|",
     ]
     for name, figures in table.items():
-        cells = [_cells(each, figures[each]) for each in systems if each in figures]
+        cells = [_cells(each, figures.get(each)) for each in systems]
         lines.append(f"| {name} | " + " | ".join(cells) + f" | {'yes' if meets(figures) else '**no**'} |")
     return "\n".join([*lines, ""])
 
@@ -71,6 +71,8 @@ def _heading(system: str) -> str:
     return f"{system}: longest, p99 (ms){lag} | gained (MB) | answer"
 
 
-def _cells(system: str, harm: Harm) -> str:
+def _cells(system: str, harm: Harm | None) -> str:
+    if harm is None:
+        return "- | - | -"
     lag = "" if system != OURS else " | -" if harm.lag_ms is None else f" | {harm.lag_ms:.0f}"
     return f"{harm.longest_ms:.0f}, {harm.p99_ms:.0f}{lag} | {harm.gained_mb:.0f} | {harm.answer}"

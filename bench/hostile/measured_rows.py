@@ -39,10 +39,6 @@ class MeasuredRows:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(_line(name, figures) for name, figures in self.table.items()))
 
-    def has(self, name: str, systems: list[str]) -> bool:
-        """Whether the row was measured, on all of these systems."""
-        return set(systems) <= set(self.table.get(name, {}))
-
     def add(self, name: str, figures: Mapping[str, Harm]) -> None:
         """A row is measured."""
         self.table[name] = dict(figures)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.hostile.__main__ import left_out
+from bench.hostile.__main__ import is_compared, left_out
 from bench.hostile.harm_page import lag_buckets, meets, most_lag_ms, page_of
 from bench.hostile.measured_rows import Harm, MeasuredRows
 from bench.systems import APACHE_KAFKA, OURS
@@ -19,8 +19,7 @@ def test_a_run_that_ended_early_goes_on_with_the_rows_that_it_has(tmp_path: Path
     first.add("b", {OURS: GOOD[OURS]})
     path.write_text(path.read_text() + '{"name": "c", "sys')  # it was killed while it wrote
     second = MeasuredRows(path, goes_on=True)
-    systems = [OURS, APACHE_KAFKA]
-    assert [second.has(name, systems) for name in ("a", "b", "c")] == [True, False, False]
+    assert set(second.table) == {"a", "b"}
     second.add("c", GOOD)
     assert MeasuredRows(path, goes_on=True).table == {"a": GOOD, "b": {OURS: GOOD[OURS]}, "c": GOOD}
     assert MeasuredRows(path, goes_on=False).table == {}
@@ -33,6 +32,15 @@ def test_the_page_has_the_waits_the_lag_of_the_loop_and_the_memory() -> None:
     assert "loop lag (ms)" in heading
     assert row == "| Fetch | 12, 3 | 5 | 40 | 10 bytes | 80, 20 | 90 | 10 bytes | yes |"
     assert "Not measured here: this." in text
+
+
+def test_apache_kafka_is_asked_where_it_decides_about_the_goal_and_for_the_attacks() -> None:
+    ours = {OURS: GOOD[OURS]}
+    slow = {OURS: GOOD[OURS]._replace(longest_ms=101.0)}
+    assert not is_compared(ours, is_attack=False)
+    assert is_compared(ours, is_attack=True) and is_compared(slow, is_attack=False) and is_compared({}, is_attack=False)
+    text = page_of([OURS, APACHE_KAFKA], {"Fetch": ours}, "python -m bench.hostile --page", "A machine.", ["this."])
+    assert text.splitlines()[-1] == "| Fetch | 12, 3 | 5 | 40 | 10 bytes | - | - | - | yes |"
 
 
 def test_what_a_run_leaves_out_is_said() -> None:
