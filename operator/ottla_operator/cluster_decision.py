@@ -1,15 +1,16 @@
 """What a KafkaCluster needs now: the decisions of all concerns, put together into one.
 
-Each concern decides by itself. When one raises, its condition becomes Unknown and the others go on. They run in the
-order of what they need of each other: zookeeper, identities, broker removal, disks, config, services, brokers, quorum
-recovery, roll, rebalance, status.
+CONCERNS has them in the order of what they need of each other. Each decides by itself, from the snapshot, from what it
+observes beyond it, and from the decisions before it. When one raises, its condition becomes Unknown, it decides what
+changes nothing, and the others go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from operator import attrgetter
+from typing import Any, Final
 
 from ottla_documents.fields import Problem
 from ottla_operator.api import names
@@ -24,30 +25,28 @@ from ottla_operator.api.condition_reasons import (
     SERVICES_READY,
     ZOOKEEPER_READY,
 )
-from ottla_operator.api.conditions import (
-    Condition,
-    condition_unknown,
-)
-from ottla_operator.api.fleet import Reconfiguration
+from ottla_operator.api.conditions import Condition, condition_unknown
 from ottla_operator.api.objects import CONFIG_MAP, STATEFUL_SET, Obj, name_of
 from ottla_operator.cluster_status import cluster_status
-from ottla_operator.concerns.brokers.brokers import (
-    BrokersDecision,
-    decide_brokers,
-)
+from ottla_operator.concerns.brokers.brokers import BrokersDecision, decide_brokers
 from ottla_operator.concerns.brokers.node_drains import decide_node_drains
 from ottla_operator.concerns.brokers.services import decide_services
 from ottla_operator.concerns.config.config import ConfigDecision, decide_config
-from ottla_operator.concerns.disks.disk_drains import NO_DRAINS, DrainDecision
+from ottla_operator.concerns.config.observation import NO_CONFIG_WRITES, ConfigWrites
 from ottla_operator.concerns.disks.disks import DisksDecision, brokers_not_to_stop, decide_disks
-from ottla_operator.concerns.ensemble.quorum_recovery import QuorumRecovery, decide_quorum_recovery
+from ottla_operator.concerns.disks.observation import NO_DISK_OBSERVATION, DiskObservation
+from ottla_operator.concerns.ensemble.observation import NO_FAILURE, ReconfigurationFailure
+from ottla_operator.concerns.ensemble.quorum_recovery import decide_quorum_recovery
 from ottla_operator.concerns.ensemble.zookeeper import EnsembleDecision, decide_zookeeper
-from ottla_operator.concerns.ensemble.zookeeper_objects import POD_FIELDS
 from ottla_operator.concerns.fleet.broker_removal import RemovalDecision, decide_removal, is_stopped
 from ottla_operator.concerns.fleet.identity import Identities, decide_identities
-from ottla_operator.concerns.rebalance.machine import MoveRequests, RebalanceDecision
+from ottla_operator.concerns.rebalance.actions import MoveReplicas
+from ottla_operator.concerns.rebalance.machine import RebalanceDecision
+from ottla_operator.concerns.rebalance.observation import NO_REBALANCE_OBSERVATION, RebalanceObservation
 from ottla_operator.concerns.rebalance.rebalance import Planner, decide_rebalance, window_text
 from ottla_operator.concerns.rebalance.rebalance_status import Rebalance, from_status
+from ottla_operator.concerns.roll.actions import ElectLeaders
+from ottla_operator.concerns.roll.observation import NO_ROLL_OBSERVATION, RollObservation
 from ottla_operator.concerns.roll.preferred_leaders import decide_elections
 from ottla_operator.concerns.roll.rolls import RollPlan, decide_roll
 from ottla_operator.concerns.roll.state import Roll
@@ -59,26 +58,37 @@ from ottla_operator.concerns.upgrades.versions import (
     version_status,
 )
 from ottla_operator.facts.difference import contested_fields
-from ottla_operator.facts.fleet_values import PartitionId
 from ottla_operator.facts.images import decide_images, images_status
 from ottla_operator.facts.maintenance import decide_maintenance
 from ottla_operator.facts.repairs import adopted_config_maps, decide_repairs, foreign_members
-from ottla_operator.facts.snapshot import ConcernDecision, Deletion, LeaderMigration, Snapshot
+from ottla_operator.facts.snapshot import NO_DECISION, ClusterAction, ConcernDecision, Deletion, Snapshot
 from ottla_operator.rebalancer.planner import plan
 from ottla_operator.template_problems import find_template_problems
 
-_Result = TypeVar("_Result")
+
+@dataclass(frozen=True, slots=True)
+class Observations:
+    """What the concerns know beyond the snapshot, each its own."""
+
+    ensemble: ReconfigurationFailure = NO_FAILURE
+    disks: DiskObservation = NO_DISK_OBSERVATION
+    config: ConfigWrites = NO_CONFIG_WRITES
+    features: Mapping[str, int] | None = None
+    """The finalized levels by feature (KIP-584), asked for only while spec.version is too low."""
+    roll: RollObservation = NO_ROLL_OBSERVATION
+    rebalance: RebalanceObservation = NO_REBALANCE_OBSERVATION
+
+
+NO_OBSERVATIONS = Observations()
+NO_CONFIG = ConfigDecision(NO_DECISION, {})
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterDecision:
-    """What one reconciliation does, in this order: write `repairs` and `desired`, reconfigure ZooKeeper, do the
-    deletion, move leaderships, ask for elections, cordon log directories and move their replicas (`drains`), write
-    `status`. It never both reconfigures and deletes.
+    """What one reconciliation does, in this order: write `repairs` and `desired`, do the deletion, carry out the
+    actions, write `status`. It never both reconfigures ZooKeeper and deletes.
 
-    `elect`: the partitions to ask preferred leaders for. `move`: what a rebalance asks of Kafka; once the brokers have
-    taken it, status is `status_after_move`. `errors`: the concerns that raised. A roll does nothing of a
-    step before status holds that step.
+    `errors`: the concerns that raised. A roll does nothing of a step before status holds that step.
     """
 
     desired: tuple[Obj, ...]
@@ -87,12 +97,7 @@ class ClusterDecision:
     requeue_after_s: float | None
     needs_secret: bool
     errors: tuple[str, ...] = ()
-    elect: tuple[PartitionId, ...] = ()
-    drains: DrainDecision = NO_DRAINS
-    migration: LeaderMigration | None = None
-    move: MoveRequests | None = None
-    status_after_move: Obj = field(default_factory=dict)
-    reconfiguration: Reconfiguration | None = None
+    actions: tuple[ClusterAction, ...] = ()
     repairs: tuple[Obj, ...] = ()
     """What of StatefulSets is put back, without their templates."""
     foreign: tuple[Obj, ...] = ()
@@ -100,176 +105,333 @@ class ClusterDecision:
 
 
 @dataclass(slots=True)
-class _Concerns:
-    """Collects what the concerns decide, and the errors of those that raise."""
+class ClusterPass:
+    """One pass over the concerns: what they decide from, the decision of each after its turn, and what it comes to."""
+
+    snapshot: Snapshot
+    observed: Observations
+    make_plan: Planner
+
+    problems: tuple[Problem, ...] = field(init=False)
+    zookeeper: EnsembleDecision = field(init=False)
+    identities: Identities = field(init=False)
+    removal: RemovalDecision = field(init=False)
+    disks: DisksDecision = field(init=False)
+    node_drains: ConcernDecision = field(init=False)
+    version: VersionDecision = field(init=False)
+    config: ConfigDecision = field(init=False)
+    services: ConcernDecision = field(init=False)
+    brokers: BrokersDecision = field(init=False)
+    recovery: ConcernDecision = field(init=False)
+    removed: ConcernDecision = field(init=False)
+    roll: RollPlan = field(init=False)
+    raised: RaiseDecision = field(init=False)
+    elections: ConcernDecision = field(init=False)
+    rebalance: RebalanceDecision = field(init=False)
+    repairs: tuple[Obj, ...] = field(init=False)
 
     conditions: list[Condition] = field(default_factory=list)
     desired: list[Obj] = field(default_factory=list)
     deletes: list[Deletion] = field(default_factory=list)
     requeues: list[float] = field(default_factory=list)
+    actions: list[ClusterAction] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
+    incomplete: list[str] = field(default_factory=list)
     """The condition types of the concerns that could not say what should run."""
 
-    def decide(self, kind: str, decide: Callable[[], _Result], otherwise: _Result) -> _Result:
-        """The concern's decision; `otherwise`, and an Unknown condition with the error, when it raises."""
-        try:
-            return decide()
-        except Exception as error:  # a bug in one concern must not stop the others
-            self.failed.append(kind)
-            self.errors.append(f"{kind}: {type(error).__name__}: {error}")
-            self.conditions.append(condition_unknown(kind, INTERNAL_ERROR, f"{type(error).__name__}: {error}"))
-            return otherwise
-
-    def take(self, decision: ConcernDecision) -> None:
+    def take(self, kind: str, decision: ConcernDecision) -> None:
+        """Adds what a concern decides. Objects that are desired already are written once."""
         self.conditions += decision.conditions
-        self.desired += decision.desired
+        self.desired += [obj for obj in decision.desired if not decision.deletes_first or obj not in self.desired]
         if decision.delete is not None:
-            self.deletes.append(decision.delete)
+            self.deletes.insert(0 if decision.deletes_first else len(self.deletes), decision.delete)
         if decision.requeue_after_s is not None:
             self.requeues.append(decision.requeue_after_s)
+        self.actions += decision.actions
+        if decision.is_incomplete:
+            self.incomplete.append(kind)
 
-    def take_first(self, decision: ConcernDecision) -> None:
-        """Takes a decision whose deletion comes first. Objects that are desired already are written once."""
-        self.take(replace(decision, desired=tuple(obj for obj in decision.desired if obj not in self.desired)))
-        if decision.delete is not None:
-            self.deletes.insert(0, self.deletes.pop())
+    def names_of(self, kind: str) -> set[str]:
+        """The names of the desired objects of a kind."""
+        return {name_of(obj) for obj in self.desired if obj["kind"] == kind}
+
+    def is_rolling(self) -> bool:
+        """Whether a roll is under way or recorded."""
+        return self.roll.roll is not None or self.snapshot.status("roll") is not None
+
+    def is_outside_of_rolls(self) -> bool:
+        """Whether leaders are elected again without regard to a roll."""
+        return (self.roll.roll is None or self.roll.roll.is_waiting) and not self.removal.stopping
 
 
-def decide_cluster(snapshot: Snapshot, make_plan: Planner = plan) -> ClusterDecision:
-    """The decision for one snapshot. The same snapshot gives the same decision."""
-    offered = snapshot.images
-    snapshot = replace(snapshot, images=decide_images(snapshot))
-    concerns = _Concerns()
-    nothing: tuple[Problem, ...] = ()
-    found = concerns.decide(BROKERS_READY, lambda: find_template_problems(snapshot), nothing)
-    snapshot = replace(snapshot, problems=(*snapshot.problems, *found))
-    zookeeper = concerns.decide(
-        ZOOKEEPER_READY, lambda: decide_zookeeper(snapshot), EnsembleDecision(ConcernDecision(), {})
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """One row of CONCERNS.
+
+    Args:
+        name: the field of `ClusterPass` that gets its decision.
+        kind: the condition that becomes Unknown when it raises.
+        otherwise: its decision when it raises.
+        share: what its decision adds to the whole.
+        then: the snapshot for the concerns after it.
+    """
+
+    name: str
+    kind: str
+    decide: Callable[[ClusterPass], Any]
+    otherwise: Callable[[ClusterPass], Any]
+    share: Callable[[Any], ConcernDecision] = attrgetter("decision")
+    then: Callable[[ClusterPass], Snapshot] = attrgetter("snapshot")
+
+    def take_part(self, run: ClusterPass) -> None:
+        """Decides, and adds the decision to the pass."""
+        try:
+            found = self.decide(run)
+        except Exception as error:  # a bug in one concern must not stop the others
+            text = f"{type(error).__name__}: {error}"
+            run.incomplete.append(self.kind)
+            run.errors.append(f"{self.kind}: {text}")
+            run.conditions.append(condition_unknown(self.kind, INTERNAL_ERROR, text))
+            found = self.otherwise(run)
+        setattr(run, self.name, found)
+        run.take(self.kind, self.share(found))
+        run.snapshot = self.then(run)
+
+
+def _nothing(_: object) -> ConcernDecision:
+    return NO_DECISION
+
+
+def _itself(decision: ConcernDecision) -> ConcernDecision:
+    return decision
+
+
+def _with_problems(run: ClusterPass) -> Snapshot:
+    return replace(run.snapshot, problems=(*run.snapshot.problems, *run.problems))
+
+
+def _recorded_identities(run: ClusterPass) -> Identities:
+    racks = {broker_id: rack for broker_id, rack in run.snapshot.broker_racks.items() if rack is not None}
+    return Identities(racks, (), condition_unknown(BROKERS_READY, "DesiredStateUnknown", "see RacksReady"))
+
+
+def _with_joining(run: ClusterPass) -> Snapshot:
+    return replace(run.snapshot, joining=run.identities.joining)
+
+
+def _stopped(run: ClusterPass) -> RemovalDecision:
+    return RemovalDecision(tuple(number for number in run.identities.surplus if is_stopped(run.snapshot, number)))
+
+
+def _with_version(run: ClusterPass) -> Snapshot:
+    return replace(run.snapshot, cluster=replace(run.snapshot.cluster, version=run.version.protocol))
+
+
+def _condition_of(found: VersionDecision | RaiseDecision) -> tuple[Condition, ...]:
+    return () if found.condition is None else (found.condition,)
+
+
+def _config(run: ClusterPass) -> ConfigDecision:
+    if not run.version.protocol:  # it raised
+        return NO_CONFIG
+    return decide_config(run.snapshot, run.identities.racks, run.observed.config)
+
+
+def _brokers(run: ClusterPass) -> BrokersDecision:
+    return decide_brokers(run.snapshot, run.identities, run.removal, run.disks, run.config, run.zookeeper.can_serve)
+
+
+def _removed(run: ClusterPass) -> ConcernDecision:
+    return ConcernDecision(delete=run.removal.delete, requeue_after_s=run.removal.requeue_after_s)
+
+
+def _recovery(run: ClusterPass) -> ConcernDecision:
+    servers = run.zookeeper.stateful_sets
+    found = decide_quorum_recovery(run.snapshot, servers, run.zookeeper.members, run.zookeeper.kept)
+    return ConcernDecision((), tuple(servers[server] for server in found.apply), found.delete)
+
+
+def _roll(run: ClusterPass) -> RollPlan:
+    not_to_stop = {names.ZOOKEEPER: run.zookeeper.kept, names.BROKER: brokers_not_to_stop(run.disks)}
+    return decide_roll(
+        run.snapshot,
+        run.zookeeper.stateful_sets,
+        run.brokers,
+        not_to_stop,
+        run.removal.empty,
+        run.incomplete,
+        run.observed.roll,
     )
-    if snapshot.problems_below(*POD_FIELDS):
-        concerns.failed.append(ZOOKEEPER_READY)
-    concerns.take(zookeeper.decision)
-    identities = concerns.decide(
-        RACKS_READY,
-        lambda: decide_identities(snapshot),
-        Identities(
-            _recorded_racks(snapshot), (), condition_unknown(BROKERS_READY, "DesiredStateUnknown", "see RacksReady")
-        ),
+
+
+def _raised(run: ClusterPass) -> RaiseDecision:
+    return decide_raise(
+        run.snapshot,
+        run.version,
+        run.identities.racks,
+        run.brokers,
+        is_rolling=run.is_rolling(),
+        failed=run.incomplete,
     )
-    concerns.conditions += identities.conditions
-    snapshot = replace(snapshot, joining=identities.joining)
-    removal = concerns.decide(
+
+
+def _elections(run: ClusterPass) -> ConcernDecision:
+    if not run.is_outside_of_rolls():
+        return NO_DECISION
+    partitions, soon = decide_elections(
+        run.snapshot, run.identities.racks, run.observed.roll, is_rolling=run.snapshot.is_rolling()
+    )
+    return ConcernDecision(requeue_after_s=soon, actions=(ElectLeaders(partitions),) if partitions else ())
+
+
+def _rebalance(run: ClusterPass) -> RebalanceDecision:
+    restarts = (run.roll.roll is not None and not run.roll.roll.is_waiting) or run.snapshot.is_rolling()
+    return decide_rebalance(
+        run.snapshot,
+        run.identities,
+        run.removal.stopping,
+        run.observed.rebalance,
+        is_rolling=restarts,
+        make_plan=run.make_plan,
+    )
+
+
+def _recorded_rebalance(run: ClusterPass) -> RebalanceDecision:
+    return RebalanceDecision(from_status(run.snapshot.status("rebalance")))
+
+
+def _moves(found: RebalanceDecision) -> ConcernDecision:
+    actions = () if found.requests is None else (MoveReplicas(found.requests, found.after),)
+    return ConcernDecision(requeue_after_s=found.requeue_after_s, actions=actions)
+
+
+def _repairs(run: ClusterPass) -> tuple[Obj, ...]:
+    running = {(names.ZOOKEEPER, server) for server in (*run.zookeeper.members, *run.zookeeper.stateful_sets)}
+    running |= {(names.BROKER, number) for number in run.identities.racks if number not in run.removal.stopping}
+    return tuple(decide_repairs(run.snapshot, running, run.names_of(STATEFUL_SET.kind)))
+
+
+CONCERNS: Final = (
+    Concern(
+        "problems",
         BROKERS_READY,
-        lambda: decide_removal(snapshot, identities.surplus, identities.racks),
-        RemovalDecision(tuple(number for number in identities.surplus if is_stopped(snapshot, number))),
-    )
-    disks = concerns.decide(
-        DISKS_READY,
-        lambda: decide_disks(snapshot, identities, removal.released),
-        DisksDecision(ConcernDecision(), {}, can_use=False),
-    )
-    concerns.take(disks.decision)
-    drains = concerns.decide(
-        NODES_SCHEDULABLE,
-        lambda: ConcernDecision((decide_node_drains(snapshot, list(identities.racks)),)),
-        ConcernDecision(),
-    )
-    concerns.take(drains)
-    unknown = VersionDecision("")
-    version = concerns.decide(CONFIG_VALID, lambda: decide_version(snapshot), unknown)
-    snapshot = replace(snapshot, cluster=replace(snapshot.cluster, version=version.protocol))
-    configs = concerns.decide(
-        CONFIG_VALID,
-        lambda: (
-            ConfigDecision(ConcernDecision(), {}) if version is unknown else decide_config(snapshot, identities.racks)
-        ),
-        ConfigDecision(ConcernDecision(), {}),
-    )
-    if version.condition is not None:
-        concerns.conditions.append(version.condition)
-    concerns.take(configs.decision)
-    services = concerns.decide(SERVICES_READY, lambda: decide_services(snapshot, identities.racks), ConcernDecision())
-    concerns.take(services)
-    brokers = concerns.decide(
-        BROKERS_READY,
-        lambda: decide_brokers(snapshot, identities, removal, disks, configs, zookeeper.can_serve),
-        BrokersDecision(ConcernDecision(), {}, {}),
-    )
-    concerns.take(brokers.decision)
-    recovery = concerns.decide(
+        lambda run: find_template_problems(run.snapshot),
+        lambda _: (),
+        _nothing,
+        _with_problems,
+    ),
+    Concern(
+        "zookeeper",
         ZOOKEEPER_READY,
-        lambda: decide_quorum_recovery(snapshot, zookeeper.stateful_sets, zookeeper.members, zookeeper.kept),
-        QuorumRecovery(),
-    )
-    recovered = tuple(zookeeper.stateful_sets[server] for server in recovery.apply)
-    concerns.take(ConcernDecision((), recovered, recovery.delete))
-    concerns.take(ConcernDecision(delete=removal.delete, requeue_after_s=removal.requeue_after_s))
-    not_to_stop = {names.ZOOKEEPER: zookeeper.kept, names.BROKER: brokers_not_to_stop(disks)}
-    roll = concerns.decide(
-        ROLLED,
-        lambda: decide_roll(snapshot, zookeeper.stateful_sets, brokers, not_to_stop, removal.empty, concerns.failed),
-        RollPlan(ConcernDecision(), None),
-    )
-    concerns.take_first(roll.decision)
-    is_rolling = roll.roll is not None or snapshot.status("roll") is not None
-    raised = concerns.decide(
-        ROLLED,
-        lambda: decide_raise(
-            snapshot, version, identities.racks, brokers, is_rolling=is_rolling, failed=concerns.failed
-        ),
-        RaiseDecision(version.protocol),
-    )
-    concerns.take(
-        ConcernDecision((raised.condition,) if raised.condition else (), requeue_after_s=raised.requeue_after_s)
-    )
-    elect = roll.elect
-    if (roll.roll is None or roll.roll.is_waiting) and not removal.stopping:
-        elect, soon = decide_elections(snapshot, identities.racks, is_rolling=snapshot.is_rolling())
-        concerns.take(ConcernDecision(requeue_after_s=soon))
-    restarts = (roll.roll is not None and not roll.roll.is_waiting) or snapshot.is_rolling()
-    rebalance = concerns.decide(
+        lambda run: decide_zookeeper(run.snapshot, run.observed.ensemble),
+        lambda _: EnsembleDecision(NO_DECISION, {}),
+    ),
+    Concern(
+        "identities",
+        RACKS_READY,
+        lambda run: decide_identities(run.snapshot),
+        _recorded_identities,
+        lambda found: ConcernDecision(found.conditions),
+        _with_joining,
+    ),
+    Concern(
+        "removal",
         BROKERS_READY,
-        lambda: decide_rebalance(snapshot, identities, removal.stopping, is_rolling=restarts, make_plan=make_plan),
-        RebalanceDecision(from_status(snapshot.status("rebalance"))),
-    )
-    if rebalance.requeue_after_s is not None:
-        concerns.requeues.append(rebalance.requeue_after_s)
-    written = {name_of(obj) for obj in concerns.desired if obj["kind"] == STATEFUL_SET.kind}
-    maps = {name_of(obj) for obj in concerns.desired if obj["kind"] == CONFIG_MAP.kind}
-    concerns.desired += adopted_config_maps(snapshot, maps)
-    running = {(names.ZOOKEEPER, server) for server in (*zookeeper.members, *zookeeper.stateful_sets)}
-    running |= {(names.BROKER, number) for number in identities.racks if number not in removal.stopping}
-    unrepaired: tuple[Obj, ...] = ()
-    repairs = concerns.decide(BROKERS_READY, lambda: decide_repairs(snapshot, running, written), unrepaired)
-    members = {name_of(one) for one in (*zookeeper.stateful_sets.values(), *brokers.stateful_sets.values())}
-    declared = [*concerns.desired, *repairs, *zookeeper.stateful_sets.values(), *brokers.stateful_sets.values()]
-    contested = contested_fields(snapshot, declared)
-    status = cluster_status(snapshot, concerns.conditions, identities, disks, brokers, roll.roll, contested)
-    status |= _maintenance_status(snapshot, roll.roll, disks.waits, rebalance.rebalance)
-    if images := images_status(snapshot, snapshot.images, offered):
-        status = {**status, "images": images}
-    if version is not unknown:
-        status |= version_status(version, raised)
+        lambda run: decide_removal(run.snapshot, run.identities.surplus, run.identities.racks),
+        _stopped,
+        _nothing,
+    ),
+    Concern(
+        "disks",
+        DISKS_READY,
+        lambda run: decide_disks(run.snapshot, run.identities, run.removal.released, run.observed.disks),
+        lambda _: DisksDecision(NO_DECISION, {}, can_use=False),
+    ),
+    Concern(
+        "node_drains",
+        NODES_SCHEDULABLE,
+        lambda run: ConcernDecision((decide_node_drains(run.snapshot, list(run.identities.racks)),)),
+        _nothing,
+        _itself,
+    ),
+    Concern(
+        "version",
+        CONFIG_VALID,
+        lambda run: decide_version(run.snapshot, run.observed.features),
+        lambda _: VersionDecision(""),
+        lambda found: ConcernDecision(_condition_of(found)),
+        _with_version,
+    ),
+    Concern("config", CONFIG_VALID, _config, lambda _: NO_CONFIG),
+    Concern(
+        "services",
+        SERVICES_READY,
+        lambda run: decide_services(run.snapshot, run.identities.racks),
+        _nothing,
+        _itself,
+    ),
+    Concern("brokers", BROKERS_READY, _brokers, lambda _: BrokersDecision(NO_DECISION, {}, {})),
+    Concern("recovery", ZOOKEEPER_READY, _recovery, _nothing, _itself),
+    Concern("removed", BROKERS_READY, _removed, _nothing, _itself),
+    Concern("roll", ROLLED, _roll, lambda _: RollPlan(NO_DECISION, None)),
+    Concern(
+        "raised",
+        ROLLED,
+        _raised,
+        lambda run: RaiseDecision(run.version.protocol),
+        lambda found: ConcernDecision(_condition_of(found), requeue_after_s=found.requeue_after_s),
+    ),
+    Concern("elections", ROLLED, _elections, _nothing, _itself),
+    Concern("rebalance", BROKERS_READY, _rebalance, _recorded_rebalance, _moves),
+    Concern("repairs", BROKERS_READY, _repairs, lambda _: (), _nothing),
+)
+"""In the order of what they need of each other."""
+
+
+def decide_cluster(
+    snapshot: Snapshot, observed: Observations = NO_OBSERVATIONS, make_plan: Planner = plan
+) -> ClusterDecision:
+    """The decision for one snapshot and what the concerns know beyond it. The same input gives the same decision."""
+    run = ClusterPass(replace(snapshot, images=decide_images(snapshot)), observed, make_plan)
+    for concern in CONCERNS:
+        concern.take_part(run)
+    run.desired += adopted_config_maps(run.snapshot, run.names_of(CONFIG_MAP.kind))
+    status = _status(run, offered=snapshot)
     if snapshot.cluster.paused:
-        status = _with_rebalance(status, from_status(snapshot.status("rebalance")))
-        return ClusterDecision((), None, status, None, needs_secret=False, errors=tuple(concerns.errors))
+        return ClusterDecision((), None, status, None, needs_secret=False, errors=tuple(run.errors))
+    may_delete = run.deletes and not any(action.excludes_deletion for action in run.actions)
+    members = (*run.zookeeper.stateful_sets.values(), *run.brokers.stateful_sets.values())
     return ClusterDecision(
-        desired=tuple(concerns.desired),
-        delete=concerns.deletes[0] if concerns.deletes and zookeeper.reconfiguration is None else None,
-        status=_with_rebalance(status, rebalance.rebalance),
-        requeue_after_s=min(concerns.requeues, default=None),
-        needs_secret=zookeeper.needs_secret,
-        errors=tuple(concerns.errors),
-        elect=elect,
-        drains=disks.drains,
-        migration=roll.migration,
-        move=rebalance.requests,
-        status_after_move=_with_rebalance(status, rebalance.after),
-        reconfiguration=zookeeper.reconfiguration,
-        repairs=repairs,
-        foreign=tuple(foreign_members(snapshot, members)),
+        desired=tuple(run.desired),
+        delete=run.deletes[0] if may_delete else None,
+        status=status,
+        requeue_after_s=min(run.requeues, default=None),
+        needs_secret=run.zookeeper.needs_secret,
+        errors=tuple(run.errors),
+        actions=tuple(run.actions),
+        repairs=run.repairs,
+        foreign=tuple(foreign_members(run.snapshot, {name_of(one) for one in members})),
     )
+
+
+def _status(run: ClusterPass, offered: Snapshot) -> Obj:
+    """The whole new status.
+
+    Args:
+        offered: the snapshot with the images of the operator.
+    """
+    snapshot, roll, rebalance = run.snapshot, run.roll.roll, run.rebalance.rebalance
+    members = (*run.zookeeper.stateful_sets.values(), *run.brokers.stateful_sets.values())
+    contested = contested_fields(snapshot, [*run.desired, *run.repairs, *members])
+    status = cluster_status(snapshot, run.conditions, run.identities, run.disks, run.brokers, roll, contested)
+    status |= _maintenance_status(snapshot, roll, run.disks.waits, rebalance)
+    if images := images_status(snapshot, snapshot.images, offered.images):
+        status |= {"images": images}
+    if run.version.protocol:
+        status |= version_status(run.version, run.raised)
+    if snapshot.cluster.paused:
+        rebalance = from_status(snapshot.status("rebalance"))
+    return status if rebalance is None else {**status, "rebalance": rebalance.to_status()}
 
 
 def _maintenance_status(
@@ -290,11 +452,3 @@ def _maintenance_status(
         return {}
     opens = {"nextWindow": maintenance.opens} if maintenance.opens else {}
     return {"maintenance": {"waiting": found, **opens}}
-
-
-def _with_rebalance(status: Obj, rebalance: Rebalance | None) -> Obj:
-    return status if rebalance is None else {**status, "rebalance": rebalance.to_status()}
-
-
-def _recorded_racks(snapshot: Snapshot) -> dict[int, str]:
-    return {broker_id: rack for broker_id, rack in snapshot.broker_racks.items() if rack is not None}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ottla_documents.broker_pools import MAIN_POOL, BrokerPool, pools_of
 from ottla_documents.disk_spec import DiskSpec
@@ -26,7 +26,6 @@ from ottla_operator.api.fleet import (
 from ottla_operator.api.names import BROKER, BROKER_ID, POOL, REMOVED, RETIRED, SERVER_ID, broker_name
 from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, Obj, ResourceKind, dig, label, lasting_label
 from ottla_operator.api.ownership import is_ours
-from ottla_operator.facts.leader_move import LeaderMove
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,26 +49,6 @@ class ContestedFields:
     paths: tuple[str, ...]
 
 
-ConfigKey = tuple[int | None, str]
-"""A dynamic value by broker (None: of all brokers) and key."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigWrites:
-    """What came of the last writes of dynamic values.
-
-    `refused`: with the value, and the brokers' error. `contested`: with the value, written several times without
-    effect. `undone`: values that nobody declares, removed or replaced in this reconciliation.
-    """
-
-    refused: Mapping[tuple[int | None, str, str | None], str] = field(default_factory=dict)
-    contested: frozenset[tuple[int | None, str, str | None]] = frozenset()
-    undone: tuple[ConfigKey, ...] = ()
-    no_answer: str = ""
-    """Why the last writes of some are not answered, "" when all were."""
-
-
-NO_CONFIG_WRITES = ConfigWrites()
 POOL_FIELDS = ("spec.brokers.replicas", "spec.brokers.pools")
 """With a problem of theirs it is not known which brokers there should be: none is added, removed or given a pool."""
 _OF_A_POOL = re.compile(r"spec\.brokers\.pools\[\d+\]\.(disks|config|racks|resources|template)\b")
@@ -96,14 +75,9 @@ class Snapshot:
     servers: Mapping[int, ServerReport] = field(default_factory=dict)
     membership: MembershipReport | None = None
     """The members of the ensemble; asked for only while it is resized, None when its leader does not answer."""
-    reconfiguration_failure: tuple[int, str] = (0, "")
-    """Why ZooKeeper refused the last reconfiguration, and the version of the configuration that it was to change."""
     kafka: ClusterMetadata | None = None
     broker_values: Mapping[int, BrokerValues] | None = None
     """By broker, as each answered last; None before any broker has answered."""
-    config_writes: ConfigWrites = field(default_factory=lambda: NO_CONFIG_WRITES)
-    finalized_features: Mapping[str, int] | None = None
-    """Levels by feature (KIP-584), asked for only while spec.version is too low; None when no broker answers."""
     creation_failures: Mapping[str, str] = field(default_factory=dict)
     """Why Kubernetes creates no pod of a StatefulSet, by its name: a quota, a limit range, a policy."""
     super_secret: Obj | None = None
@@ -114,29 +88,12 @@ class Snapshot:
     """By kind and name."""
     log_dirs: Mapping[int, tuple[LogDirContents, ...]] = field(default_factory=dict)
     """Read now: of the brokers to remove and of those with a disk that is being emptied, those that answered."""
-    filling: Mapping[tuple[int, str], int] = field(default_factory=dict)
-    """The log directories that will be full within so many hours, by broker id and disk (`concerns.disks`)."""
     volumes: Mapping[str, Obj] = field(default_factory=dict)
     """PersistentVolumes by name: those of pods that have no node, and all while a volume is looked for."""
     gone_for_s: Mapping[str, float] = field(default_factory=dict)
     """By claim uid, for how long its volume has been out of reach in every snapshot that this process has taken."""
     reassignments: Mapping[tuple[str, int], tuple[tuple[int, ...], ...]] | None = None
     """(adding, removing) of every reassignment under way; None while the controller does not answer."""
-    log_dir_usage: Mapping[int, Sequence[LogDirContents]] = field(default_factory=dict)
-    """Of all brokers, as they answered some time ago: for where replicas should be, not for what may be deleted."""
-    refused_reassignments: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    """Why the brokers have refused to move a partition a short time ago."""
-    refused_dir_moves: Mapping[tuple[int, str, int], str] = field(default_factory=dict)
-    """Why a broker has refused to move a replica to another log directory a short time ago: broker, topic, index."""
-    refused_elections: frozenset[tuple[str, int]] = frozenset()
-    """Partitions whose preferred leader election the controller refused a short time ago."""
-    refused_moves: frozenset[tuple[str, int]] = frozenset()
-    """Partitions whose leadership Kafka refused to move a short time ago."""
-    restored_moves: tuple[LeaderMove, ...] = ()
-    """The last moves whose original orders of replicas the controller has confirmed to this process."""
-
-    rolls_ahead: tuple[str, ...] = ()
-    """The clusters, as namespace/name, whose rolls this one waits for (`concerns.roll.turns`)."""
     joining: Mapping[int, str] = field(default_factory=dict)
     """The pools of brokers that this decision adds (`concerns.fleet.identity`)."""
     broker_claims: Mapping[str, Sequence[Obj]] = field(init=False, repr=False, compare=False)
@@ -303,15 +260,6 @@ class BatchProof:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderMigration:
-    """Leaderships to move away from a batch (`concerns.roll`); with `only_restore` only orders are put back."""
-
-    moves: tuple[LeaderMove, ...]
-    batch: tuple[int, ...]
-    only_restore: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Deletion:
     """The deletion of one object. It is done only if an uncached read still shows this uid.
 
@@ -334,6 +282,14 @@ class Deletion:
     proof: BatchProof | None = None
 
 
+class ClusterAction:
+    """What a concern asks of ZooKeeper or Kafka, as a value; the executor in its `actions` module carries it out."""
+
+    __slots__ = ()
+    excludes_deletion: ClassVar[bool] = False
+    """Nothing is deleted in the same pass."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConcernDecision:
     """What one concern decides.
@@ -346,3 +302,11 @@ class ConcernDecision:
     desired: tuple[Obj, ...] = ()
     delete: Deletion | None = None
     requeue_after_s: float | None = None
+    actions: tuple[ClusterAction, ...] = ()
+    is_incomplete: bool = False
+    """It cannot say what should run."""
+    deletes_first: bool = False
+    """Its deletion comes before those of the concerns before it."""
+
+
+NO_DECISION = ConcernDecision()

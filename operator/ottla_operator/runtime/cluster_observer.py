@@ -47,7 +47,7 @@ from ottla_operator.concerns.disks.disk_drains import brokers_to_describe
 from ottla_operator.concerns.disks.disk_fill import FreeSpaceHistory
 from ottla_operator.concerns.disks.disk_replacement import needs_all_volumes
 from ottla_operator.concerns.disks.volume_growth import reported_space
-from ottla_operator.concerns.ensemble.zookeeper import needs_membership, needs_reports
+from ottla_operator.concerns.ensemble.zookeeper import leader_pod, needs_membership, needs_reports
 from ottla_operator.concerns.fleet.identity import adds_brokers, brokers_to_remove, find_count_problems
 from ottla_operator.concerns.upgrades.versions import is_too_low
 from ottla_operator.effects.ports import ApiError, Environment, KafkaAdmin, KafkaUnavailable, KubernetesApi
@@ -114,6 +114,11 @@ class ClusterObserver:
         self._source: MetadataSource | None = None
         self._super_user = SuperUserAnswers(api, environment)
 
+    @property
+    def log_dir_usage(self) -> Mapping[int, Sequence[LogDirContents]]:
+        """Of all brokers, as they answered some time ago."""
+        return self._log_dir_usage
+
     async def snapshot(self, resource: Obj, contested: Mapping[tuple[str, str], ContestedFields]) -> Snapshot:
         """All that is known about the cluster now. Raises ApiError when the API server does not answer."""
         cluster, problems = parse_cluster(resource)
@@ -147,15 +152,12 @@ class ClusterObserver:
         return replace(
             snapshot,
             servers=servers,
-            membership=await self._ask_leader(snapshot, servers),
+            membership=await self._ask_leader(replace(snapshot, servers=servers)),
             kafka=kafka,
             broker_values=self._broker_values,
-            finalized_features=await self._read_features(snapshot, kafka),
-            filling=self._filling(snapshot),
             gone_for_s=self._gone_for_s(snapshot),
             log_dirs=await self._read_log_dirs(snapshot, kafka),
             reassignments=await self._read_reassignments(snapshot, kafka),
-            log_dir_usage=self._log_dir_usage,
         )
 
     @property
@@ -214,7 +216,7 @@ class ClusterObserver:
                 found[name_of(obj)] = str(newest.get("message", "")).rpartition(" error: ")[2][:MESSAGE_LENGTH]
         return found
 
-    def _filling(self, snapshot: Snapshot) -> dict[tuple[int, str], int]:
+    def filling(self, snapshot: Snapshot) -> dict[tuple[int, str], int]:
         """The log directories that will be full within a day: in how many hours, by broker and disk."""
         found: dict[tuple[int, str], int] = {}
         now_s = datetime.fromisoformat(snapshot.now).timestamp()
@@ -284,10 +286,10 @@ class ClusterObserver:
         pod = snapshot.pod(names.pod_of(names.broker_name(self._key[1], broker_id)))
         return pod is not None and not is_terminating(pod)
 
-    async def _read_features(self, snapshot: Snapshot, kafka: ClusterMetadata | None) -> Mapping[str, int] | None:
+    async def features(self, snapshot: Snapshot) -> Mapping[str, int] | None:
         """The finalized features, while spec.version is too low. Asks for none at rest."""
         client = self._kafka.client
-        if kafka is None or client is None or not is_too_low(snapshot):
+        if snapshot.kafka is None or client is None or not is_too_low(snapshot):
             return None
         try:
             return await client.finalized_features()
@@ -394,9 +396,9 @@ class ClusterObserver:
         answers = await asyncio.gather(*(self._environment.server_report(pod) for pod in pods.values()))
         return {server: report for server, report in zip(pods, answers, strict=True) if report is not None}
 
-    async def _ask_leader(self, snapshot: Snapshot, servers: Mapping[int, ServerReport]) -> MembershipReport | None:
+    async def _ask_leader(self, snapshot: Snapshot) -> MembershipReport | None:
         """The members of the ensemble, asked for only while it is resized."""
-        pod = leader_pod(snapshot, servers) if needs_membership(snapshot) else None
+        pod = leader_pod(snapshot) if needs_membership(snapshot) else None
         return None if pod is None else await self._environment.membership(pod)
 
     async def _ask_brokers(self, snapshot: Snapshot) -> tuple[dict[int, BrokerReport], ClusterMetadata | None]:
@@ -438,16 +440,6 @@ class ClusterObserver:
         client = await self._kafka.to(bootstrap)
         client.ask_only(source.brokers)
         return client
-
-
-def leader_pod(snapshot: Snapshot, servers: Mapping[int, ServerReport]) -> Obj | None:
-    """The pod of the only server that says it leads; None when there is none, or two."""
-    leaders = [server for server, report in servers.items() if report.mode == "leader"]
-    return (
-        snapshot.pod(names.pod_of(names.zookeeper_name(snapshot.cluster.name, leaders[0])))
-        if len(leaders) == 1
-        else None
-    )
 
 
 def _without_data(secret: Obj) -> Obj:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -17,34 +17,33 @@ from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import READY
 from ottla_operator.api.conditions import Condition, condition_false, condition_unknown, merged
 from ottla_operator.api.events import WARNING, events, new_event, obstacle_event
-from ottla_operator.api.fleet import Reconfiguration
 from ottla_operator.api.objects import KAFKA_CLUSTER, SECRET, Obj, dig, is_terminating, name_of
 from ottla_operator.api.ownership import is_ours
-from ottla_operator.cluster_decision import ClusterDecision, decide_cluster
+from ottla_operator.cluster_decision import ClusterDecision, Observations, decide_cluster
+from ottla_operator.concerns.config.actions import DynamicConfigWriter
+from ottla_operator.concerns.config.observation import ConfigWrites
+from ottla_operator.concerns.disks.actions import DiskExecutor, EmptyLogDirs
+from ottla_operator.concerns.disks.observation import DiskObservation
+from ottla_operator.concerns.ensemble.actions import EnsembleExecutor, Reconfigure
 from ottla_operator.concerns.ensemble.zookeeper_objects import super_secret
+from ottla_operator.concerns.rebalance.actions import MoveReplicas, RebalanceExecutor
+from ottla_operator.concerns.rebalance.observation import RebalanceObservation
+from ottla_operator.concerns.roll.actions import ElectLeaders, MoveLeaders, RollExecutor
 from ottla_operator.concerns.roll.batches import blockers, exposed
 from ottla_operator.concerns.roll.turns import wants_turn
 from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
-from ottla_operator.facts.fleet_values import PartitionId
-from ottla_operator.facts.leader_move import LeaderMove
-from ottla_operator.facts.snapshot import BatchProof, ContainerImages, LeaderMigration, Snapshot
+from ottla_operator.facts.contested_writes import ContestedWrites
+from ottla_operator.facts.snapshot import BatchProof, ClusterAction, ContainerImages, Snapshot
 from ottla_operator.rebalancer.planner import plan
 from ottla_operator.runtime.adoption import may_adopt
-from ottla_operator.runtime.broker_config_writer import BrokerConfigWriter
-from ottla_operator.runtime.cluster_observer import REQUEUE_AFTER_S, ClusterObserver, leader_pod
-from ottla_operator.runtime.contested_writes import ContestedWrites
+from ottla_operator.runtime.cluster_observer import REQUEUE_AFTER_S, ClusterObserver
 from ottla_operator.runtime.event_writer import emit_events
 from ottla_operator.runtime.kafka_connection import KafkaConnection
 from ottla_operator.runtime.lasting_obstacles import LastingObstacles
-from ottla_operator.runtime.leader_migration import migrate
-from ottla_operator.runtime.log_dir_writer import LogDirWriter
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.object_writer import ObjectWriter
 from ottla_operator.runtime.prerequisites import AGAIN_S, Prerequisites, Shortfall, status_with
-from ottla_operator.runtime.refusals import Refusals
-from ottla_operator.runtime.replica_mover import ReplicaMover
 from ottla_operator.runtime.roll_turns import RollTurns
-from ottla_operator.runtime.super_user_answers import super_user_password
 
 
 class ClusterTask:
@@ -74,15 +73,13 @@ class ClusterTask:
         self._contested = ContestedWrites(monotonic)
         self._kafka = KafkaConnection(environment.kafka)
         self._obstacles = LastingObstacles()
-        self._refused_elections: Refusals[PartitionId] = Refusals(monotonic)
-        self._refused_moves: Refusals[PartitionId] = Refusals(monotonic)
-        self._restored_moves: tuple[LeaderMove, ...] = ()
-        self._reconfiguration_failure = (0, "")
         self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}")
         self._make_plan = lru_cache(maxsize=2)(plan)  # one at rest, one while a rebalance runs
-        self._broker_configs = BrokerConfigWriter(self._kafka, monotonic, self._log)
-        self._log_dirs = LogDirWriter(self._kafka, monotonic, self._log)
-        self._mover = ReplicaMover(self._kafka, monotonic, self._log)
+        self._dynamic_config = DynamicConfigWriter(monotonic, self._log)
+        self._disks = DiskExecutor(monotonic, self._log)
+        self._rebalance = RebalanceExecutor(monotonic, self._log)
+        self._roll = RollExecutor(monotonic, self._log)
+        self._ensemble = EnsembleExecutor(self._super_secret, environment.reconfigure, self._log)
         self._observer = ClusterObserver(
             key,
             cache,
@@ -123,16 +120,14 @@ class ClusterTask:
             snapshot = await self.snapshot(resource)
             if not await may_adopt(self._api, resource, _of(snapshot)):
                 return REQUEUE_AFTER_S  # its deletion is about to be seen, and nothing is written for it any more
-            snapshot = await self._with_dynamic_config(snapshot)
-            wanted = decide_cluster(snapshot, self._make_plan)
+            snapshot, writes = await self._with_dynamic_config(snapshot)
+            wanted = decide_cluster(snapshot, await self._observations(snapshot, writes), self._make_plan)
         except Exception as failure:
             await self._write_ready_unknown(resource, failure)
             raise
         for error in wanted.errors:
             self._log.error("a concern failed: %s", error)
         wanted, failed = await self._write(snapshot, wanted)
-        if wanted.reconfiguration is not None and failed is None:
-            await self._reconfigure(snapshot, wanted.reconfiguration)
         if wanted.delete is not None and failed is None:
             try:
                 is_empty, why_not = partial(self._is_empty, snapshot), partial(self._why_not_stop, snapshot)
@@ -140,17 +135,12 @@ class ClusterTask:
             except ApiError as error:  # status has to show what a roll waits for
                 failed = error
                 wanted = _with_failure(snapshot, wanted, f"{wanted.delete.kind.kind} {wanted.delete.name}: {error}")
-        if wanted.migration is not None and failed is None:
-            await self._migrate(wanted.migration)
-        if wanted.elect and failed is None:
-            await self._elect(wanted.elect)
-        if failed is None:
-            await self._log_dirs.write(wanted.drains)
-        if wanted.move is not None and failed is None and await self._mover.carry_out(wanted.move):
-            wanted = replace(wanted, status=wanted.status_after_move)
-        await self._write_status(resource, wanted.status)
-        if dig(wanted.status, "roll", "moving") != dig(resource, "status", "roll", "moving"):
-            self._restored_moves = ()  # others are recorded now
+        status = wanted.status
+        for action in wanted.actions if failed is None else ():
+            status = {**status, **await self._carry_out(action)}
+        status = {key: value for key, value in status.items() if value is not None}
+        await self._write_status(resource, status)
+        self._roll.wrote_status(resource.get("status"), status)
         if failed is not None:
             raise failed
         if self._turns is not None:
@@ -164,36 +154,44 @@ class ClusterTask:
 
     async def snapshot(self, resource: Obj) -> Snapshot:
         """All that is known about the cluster now."""
-        found = await self._observer.snapshot(resource, self._contested.known())
+        return await self._observer.snapshot(resource, self._contested.known())
+
+    async def _observations(self, snapshot: Snapshot, writes: ConfigWrites) -> Observations:
+        """What the concerns know beyond the snapshot."""
         ahead: tuple[str, ...] = ()
-        if self._turns is not None and wants_turn(found):
-            ahead = self._turns.ask(self.key, str(found.status("roll", "started") or found.now))
-        return replace(
-            found,
-            rolls_ahead=ahead,
-            refused_elections=frozenset(self._refused_elections.now()),
-            refused_moves=frozenset(self._refused_moves.now()),
-            restored_moves=self._restored_moves,
-            refused_reassignments=self._mover.refused(),
-            refused_dir_moves=self._log_dirs.refused(),
-            config_writes=self._broker_configs.known(),
-            reconfiguration_failure=self._reconfiguration_failure,
+        if self._turns is not None and wants_turn(snapshot):
+            ahead = self._turns.ask(self.key, str(snapshot.status("roll", "started") or snapshot.now))
+        return Observations(
+            ensemble=self._ensemble.failure,
+            disks=DiskObservation(self._observer.filling(snapshot), self._disks.refused()),
+            config=writes,
+            features=await self._observer.features(snapshot),
+            roll=self._roll.observed(ahead),
+            rebalance=RebalanceObservation(self._observer.log_dir_usage, self._rebalance.refused()),
         )
 
-    async def _with_dynamic_config(self, snapshot: Snapshot) -> Snapshot:
+    async def _with_dynamic_config(self, snapshot: Snapshot) -> tuple[Snapshot, ConfigWrites]:
         """Sets and removes dynamic values of brokers, before anything is decided that follows from those in effect.
 
         A bug here stops nothing else: `decide_cluster` meets it again and reports it.
         """
+        writer, admin = self._dynamic_config, self._kafka.client
+        known = writer.known()
+        if admin is None:
+            return snapshot, known
         try:
-            undone = await self._broker_configs.write(snapshot)
+            decision = writer.changes(snapshot)
+            if not decision.changes:
+                return snapshot, known
+            undone = await writer.write(admin, decision)
+        except KafkaUnavailable as error:
+            writer.was_silent(str(error))
+            return snapshot, known
         except Exception as error:
             self._log.error("the dynamic configuration is not decided: %s: %s", type(error).__name__, error)
-            return snapshot
-        if undone is None:
-            return snapshot
+            return snapshot, known
         values = await self._observer.broker_values_now(snapshot)
-        return replace(snapshot, broker_values=values, config_writes=self._broker_configs.known(undone))
+        return replace(snapshot, broker_values=values), writer.known(undone)
 
     async def close(self) -> None:
         """Closes the connections; a later reconciliation opens new ones."""
@@ -235,48 +233,30 @@ class ClusterTask:
         self._observer.note_super_secret(created)
         return []
 
-    async def _reconfigure(self, snapshot: Snapshot, change: Reconfiguration) -> None:
-        """Reconfigures the ensemble. What came of it is read in the next reconciliation."""
-        leader = leader_pod(snapshot, snapshot.servers)
-        secret = await self._api.get(SECRET, self.key[0], names.zookeeper_secret(self.key[1]))
-        password = super_user_password(secret)
-        if leader is None or password is None:
-            why = "the Secret of the super user has no password" if password is None else ""
-            self._reconfiguration_failure = (change.version, why)
-            return
-        what = f"leaving {change.leaving}" if change.leaving is not None else f"joining {change.joining}"
-        self._log.info("reconfiguring the ensemble: %s", what)
-        failure = await self._environment.reconfigure(leader, password, change)
-        self._reconfiguration_failure = (change.version, failure)
-        if failure:
-            self._log.warning("the ensemble is not reconfigured (%s): %s", what, failure)
+    async def _super_secret(self) -> Obj | None:
+        return await self._api.get(SECRET, self.key[0], names.zookeeper_secret(self.key[1]))
 
-    async def _elect(self, partitions: Sequence[tuple[str, int]]) -> None:
-        """Asks for preferred leaders. A refused election is not asked for again for a minute."""
-        client = self._kafka.client
-        if client is None:
-            return
+    async def _carry_out(self, action: ClusterAction) -> Mapping[str, object]:
+        """Returns the fields of status that change with it; None: the field goes."""
+        if isinstance(action, Reconfigure):
+            await self._ensemble.reconfigure(action)
+            return {}
+        admin = self._kafka.client
+        if admin is None:
+            return {}
         try:
-            refused = await client.elect_leaders(partitions)
+            match action:
+                case MoveLeaders():
+                    await self._roll.move_leaders(admin, action)
+                case ElectLeaders():
+                    await self._roll.elect_leaders(admin, action)
+                case EmptyLogDirs():
+                    await self._disks.empty_log_dirs(admin, action)
+                case MoveReplicas():
+                    return await self._rebalance.move_replicas(admin, action)
         except KafkaUnavailable as error:
-            self._log.info("no preferred leader election: %s", error)
-            return
-        self._log.info("preferred leader election of %d partitions, %d refused", len(partitions), len(refused))
-        self._refused_elections.add(refused)
-
-    async def _migrate(self, migration: LeaderMigration) -> None:
-        """Moves leaderships away from the batch. What Kafka refuses is not asked for again for a minute."""
-        client = self._kafka.client
-        if client is None:
-            return
-        try:
-            done = await migrate(client, migration.moves, migration.batch, only_restore=migration.only_restore)
-        except KafkaUnavailable as error:
-            self._log.info("no leadership is moved: %s", error)
-            return
-        self._log.info("leaderships of %d partitions are moved, %d refused", len(migration.moves), len(done.refused))
-        self._refused_moves.add(done.refused)
-        self._restored_moves = (*self._restored_moves, *done.restored)
+            self._log.info("%s: no broker answers: %s", type(action).__name__, error)
+        return {}
 
     async def _is_empty(self, snapshot: Snapshot, broker_id: int) -> bool:
         """Whether Kafka's metadata, read now, neither lists the broker nor names it in any partition.

@@ -27,8 +27,8 @@ from ottla_operator.concerns.pipelines.pipelines import (
     last_run,
 )
 from ottla_operator.effects.ports import ApiError, Environment, KubernetesApi
+from ottla_operator.facts.contested_writes import ContestedWrites
 from ottla_operator.runtime.adoption import may_adopt
-from ottla_operator.runtime.contested_writes import ContestedWrites
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.pipeline_writer import PipelineWriter
 from ottla_operator.runtime.prerequisites import AGAIN_S, Prerequisites, status_with

@@ -6,11 +6,10 @@ An answer counts for as long as the server's container runs, so each is asked fo
 from __future__ import annotations
 
 import asyncio
-import base64
 
 from ottla_operator.api import names
-from ottla_operator.api.objects import SECRET, Obj, dig, uid_of
-from ottla_operator.concerns.ensemble.super_user import can_answer, container_of, servers_to_ask
+from ottla_operator.api.objects import SECRET, uid_of
+from ottla_operator.concerns.ensemble.super_user import can_answer, container_of, servers_to_ask, super_user_password
 from ottla_operator.effects.ports import Environment, KubernetesApi
 from ottla_operator.facts.snapshot import Snapshot
 
@@ -45,9 +44,3 @@ class SuperUserAnswers:
         if found is None or snapshot.super_secret is None or uid_of(found) != uid_of(snapshot.super_secret):
             return None
         return super_user_password(found)
-
-
-def super_user_password(secret: Obj | None) -> str | None:
-    """The password in the Secret of the super user; None where there is none."""
-    encoded = dig(secret, "data", "password")
-    return None if encoded is None else base64.b64decode(encoded).decode(errors="replace")

@@ -12,8 +12,8 @@ from ottla_documents.kafka_cluster import parse_cluster
 from ottla_operator.api.fleet import BrokerValue, ClusterMetadata
 from ottla_operator.api.objects import CONFIG_MAP, EVENT, POD, uid_of
 from ottla_operator.concerns.config.dynamic_config import DynamicConfigDecision, decide_dynamic_config, needs_no_restart
+from ottla_operator.facts.contested_writes import NOT_WRITTEN_S
 from ottla_operator.facts.snapshot import ContainerImages, Snapshot
-from ottla_operator.runtime.contested_writes import NOT_WRITTEN_S
 from tests.operator.fleet import CLUSTER, Fleet
 
 BYTES = "message.max.bytes"

@@ -27,6 +27,7 @@ from ottla_operator.api.fleet import (
     ConfigChanges,
     PartitionReport,
 )
+from ottla_operator.concerns.roll.actions import Migration, migrate
 from ottla_operator.concerns.roll.leader_moves import movable, next_moves
 from ottla_operator.concerns.topics.decisions import (
     AlterTopicConfig,
@@ -40,7 +41,6 @@ from ottla_operator.effects.environment import ProductionEnvironment, read_repor
 from ottla_operator.effects.kafka_admin import CONNECT_TIMEOUT_MS, LONGEST_BACKOFF_MS, KafkaPythonAdmin
 from ottla_operator.effects.ports import KafkaUnavailable
 from ottla_operator.effects.topic_requests import change_topics
-from ottla_operator.runtime.leader_migration import Migration, migrate
 
 BOOTSTRAP_TIMEOUT_MS = 60_000
 """The operator tries again after five seconds; a test has one try, on whatever machine."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,9 +13,9 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from ottla.testing import RunningCluster, cluster
 from ottla_documents.kafka_cluster import parse_cluster
-from ottla_operator.api.fleet import LogDirContents
 from ottla_operator.api.names import broker_name, pod_of
 from ottla_operator.concerns.fleet.identity import Identities
+from ottla_operator.concerns.rebalance.observation import RebalanceObservation
 from ottla_operator.concerns.rebalance.rebalance import decide_rebalance
 from ottla_operator.concerns.topics.decisions import CreateTopic
 from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
@@ -51,7 +51,9 @@ class _Operator:
         under_way = await self._admin.reassignments()
         log_dirs = await self._admin.log_dirs(view.brokers)
         self.lowest_in_sync = min(self.lowest_in_sync, *(len(one.in_sync) for one in view.partitions))
-        decision = decide_rebalance(self._snapshot(view, under_way, log_dirs), self._identities, (), is_rolling=False)
+        decision = decide_rebalance(
+            self._snapshot(view, under_way), self._identities, (), RebalanceObservation(log_dirs), is_rolling=False
+        )
         found = decision.rebalance
         if decision.requests is not None:
             assert await self._admin.move(decision.requests) == {}
@@ -60,7 +62,7 @@ class _Operator:
         self.steps += [] if found is None else [found.step]
         return found is None
 
-    def _snapshot(self, view: Any, under_way: Any, log_dirs: Mapping[int, Sequence[LogDirContents]]) -> Snapshot:
+    def _snapshot(self, view: Any, under_way: Any) -> Snapshot:
         pods = {
             pod_of(broker_name("c", number)): {
                 "metadata": {},
@@ -73,7 +75,7 @@ class _Operator:
         resource = {"status": {} if self.status is None else {"rebalance": self.status}}
         return Snapshot(
             self._cluster, (), resource, {"Pod": pods}, ContainerImages("o", "z"), now,
-            kafka=view, reassignments=under_way, log_dir_usage=log_dirs,
+            kafka=view, reassignments=under_way,
         )  # fmt: skip
 
     async def until_done(self) -> None:

@@ -42,6 +42,7 @@ from ottla_operator.concerns.config.dynamic_config import (
     is_in_effect,
     needs_no_restart,
 )
+from ottla_operator.concerns.config.observation import NO_CONFIG_WRITES, ConfigWrites
 from ottla_operator.concerns.ensemble.zookeeper_files import connect_string
 from ottla_operator.facts.broker_claims import log_dir
 from ottla_operator.facts.snapshot import ConcernDecision, Deletion, Snapshot
@@ -156,7 +157,9 @@ def decide_dynamic(snapshot: Snapshot) -> DynamicConfigDecision:
     return decide_dynamic_config(snapshot, declared, written)
 
 
-def decide_config(snapshot: Snapshot, racks: Mapping[int, str]) -> ConfigDecision:
+def decide_config(
+    snapshot: Snapshot, racks: Mapping[int, str], writes: ConfigWrites = NO_CONFIG_WRITES
+) -> ConfigDecision:
     """The ConfigMap of each broker, and ConfigValid. When the configuration is not valid the brokers keep theirs."""
     cluster = snapshot.cluster
     declared = declare_config(snapshot, racks)
@@ -171,19 +174,19 @@ def decide_config(snapshot: Snapshot, racks: Mapping[int, str]) -> ConfigDecisio
         labels = names.labels(cluster.name, names.BROKER, pool=snapshot.pool_names[broker_id], broker_id=str(broker_id))
         desired.append(owned(new(CONFIG_MAP, cluster.namespace, name, labels, data={FILE: text}), snapshot.resource))
         wanted[broker_id] = name
-    condition = _dynamic_condition(snapshot) or condition_true(CONFIG_VALID)
+    condition = _dynamic_condition(snapshot, writes) or condition_true(CONFIG_VALID)
     decision = ConcernDecision((condition,), tuple(desired), delete=_outdated(snapshot, wanted))
     return ConfigDecision(decision, wanted)
 
 
-def _dynamic_condition(snapshot: Snapshot) -> Condition | None:
+def _dynamic_condition(snapshot: Snapshot, writes: ConfigWrites) -> Condition | None:
     """What is not as declared on brokers. While none has answered since this operator started: what status says."""
     if snapshot.broker_values is None:
         for item in snapshot.status("conditions") or []:
             reason = str(item.get("reason"))
             if item.get("type") == CONFIG_VALID and reason in DYNAMIC_REASONS:
                 return condition_false(CONFIG_VALID, reason, str(item.get("message", "")))
-    return dynamic_condition(snapshot, decide_dynamic(snapshot))
+    return dynamic_condition(writes, decide_dynamic(snapshot))
 
 
 def _for_the_next_start(

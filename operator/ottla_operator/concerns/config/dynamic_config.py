@@ -27,8 +27,9 @@ from ottla_operator.api.condition_reasons import CONFIG_VALID
 from ottla_operator.api.conditions import Condition, condition_false
 from ottla_operator.api.fleet import BrokerValue, ConfigChanges
 from ottla_operator.api.objects import has_condition
+from ottla_operator.concerns.config.observation import ConfigKey, ConfigWrites
 from ottla_operator.concerns.disks.disk_drains import CORDONED_LOG_DIRS
-from ottla_operator.facts.snapshot import ConfigKey, Snapshot
+from ottla_operator.facts.snapshot import Snapshot
 
 TRANSIENT = (
     "leader.replication.throttled.rate",
@@ -117,9 +118,9 @@ def decide_dynamic_config(
     return DynamicConfigDecision({number: values for number, values in changes.items() if values}, tuple(undeclared))
 
 
-def allowed(snapshot: Snapshot, changes: ConfigChanges) -> ConfigChanges:
+def allowed(writes: ConfigWrites, changes: ConfigChanges) -> ConfigChanges:
     """The changes without those that brokers have refused or that had no effect a short time ago."""
-    not_now = snapshot.config_writes.contested | snapshot.config_writes.refused.keys()
+    not_now = writes.contested | writes.refused.keys()
     kept = {
         number: {key: value for key, value in values.items() if (number, key, value) not in not_now}
         for number, values in changes.items()
@@ -127,9 +128,8 @@ def allowed(snapshot: Snapshot, changes: ConfigChanges) -> ConfigChanges:
     return {number: values for number, values in kept.items() if values}
 
 
-def dynamic_condition(snapshot: Snapshot, decision: DynamicConfigDecision) -> Condition | None:
+def dynamic_condition(writes: ConfigWrites, decision: DynamicConfigDecision) -> Condition | None:
     """ConfigValid when not every dynamic value is as declared; None when all are."""
-    writes = snapshot.config_writes
     left = [(number, key, value) for number, values in decision.changes.items() for key, value in values.items()]
     if refused := [(number, key, writes.refused[number, key, value]) for number, key, value in left
                    if (number, key, value) in writes.refused]:  # fmt: skip

@@ -29,6 +29,7 @@ from ottla_operator.api.condition_reasons import DISKS_READY
 from ottla_operator.api.conditions import Condition, condition_false
 from ottla_operator.api.fleet import LogDirContents
 from ottla_operator.api.objects import Obj, annotation, dig, label, name_of
+from ottla_operator.concerns.disks.observation import NO_DISK_OBSERVATION, DiskObservation
 from ottla_operator.facts.broker_claims import (
     claims_of,
     generation_of,
@@ -130,7 +131,9 @@ def find_drains(snapshot: Snapshot, broker_ids: Iterable[int]) -> list[Drain]:
     return found
 
 
-def decide_drains(snapshot: Snapshot, broker_ids: Sequence[int]) -> DrainDecision:
+def decide_drains(
+    snapshot: Snapshot, broker_ids: Sequence[int], observation: DiskObservation = NO_DISK_OBSERVATION
+) -> DrainDecision:
     """What is cordoned, what moves, and which disks are empty."""
     drains = {(one.broker_id, one.disk): one for one in find_drains(snapshot, broker_ids)}
     marks: dict[str, Mapping[str, str]] = {}
@@ -190,7 +193,7 @@ def decide_drains(snapshot: Snapshot, broker_ids: Sequence[int]) -> DrainDecisio
                 texts.append(f"log directory {disk} of broker {number} ({one.why}) is being cordoned")
                 looks.append(SOON_S)
                 continue
-            asked, text, look = _move(snapshot, one, current or set(), contents)
+            asked, text, look = _move(snapshot, one, current or set(), contents, observation.refused_moves)
             moves += asked
             looks += [] if look is None else [look]
             texts.append(f"log directory {disk} of broker {number} ({one.why}) {text}")
@@ -300,7 +303,11 @@ def _contents(snapshot: Snapshot, number: int, disk: str) -> LogDirContents | No
 
 
 def _move(
-    snapshot: Snapshot, drain: Drain, cordoned: set[str], contents: LogDirContents | None
+    snapshot: Snapshot,
+    drain: Drain,
+    cordoned: set[str],
+    contents: LogDirContents | None,
+    refused_moves: Mapping[tuple[int, str, int], str],
 ) -> tuple[tuple[ReplicaMove, ...], str, float | None]:
     """The replicas to move now, how far it is, and the seconds to requeue after."""
     number = drain.broker_id
@@ -329,7 +336,7 @@ def _move(
         if (one.topic, one.index) not in on_the_way
     )
     found = plan(FleetPlacement((broker,), partitions), Policy(balance=False))
-    refused = {(topic, index): why for (at, topic, index), why in snapshot.refused_dir_moves.items() if at == number}
+    refused = {(topic, index): why for (at, topic, index), why in refused_moves.items() if at == number}
     planned = [one for one in found.log_dir_moves if one.before == log_dir(drain.disk)]
     possible = [one for one in planned if (one.topic, one.index) not in refused]
     if not planned and not on_the_way:

@@ -29,9 +29,11 @@ from ottla_operator.api.objects import (
     new,
     owned,
 )
+from ottla_operator.concerns.disks.actions import EmptyLogDirs
 from ottla_operator.concerns.disks.disk_drains import NO_DRAINS, DrainDecision, decide_drains, removable, template_names
 from ottla_operator.concerns.disks.disk_replacement import NO_PROVISIONER, Replacement, decide_replacements
 from ottla_operator.concerns.disks.last_copies import LastCopies, shortened
+from ottla_operator.concerns.disks.observation import NO_DISK_OBSERVATION, DiskObservation
 from ottla_operator.concerns.disks.volume_growth import is_grown_by_itself, next_size, space_condition
 from ottla_operator.concerns.fleet.identity import Identities
 from ottla_operator.facts.broker_claims import (
@@ -84,7 +86,12 @@ class DisksDecision:
     last_copies: tuple[LastCopies, ...] = ()
 
 
-def decide_disks(snapshot: Snapshot, identities: Identities, released: Collection[int] = ()) -> DisksDecision:
+def decide_disks(
+    snapshot: Snapshot,
+    identities: Identities,
+    released: Collection[int] = (),
+    observation: DiskObservation = NO_DISK_OBSERVATION,
+) -> DisksDecision:
     """The claims of every broker, DisksReady, and the directories that each broker may format.
 
     Args:
@@ -92,12 +99,12 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
     """
     if wrong := _unusable(snapshot):
         claims = {number: existing_claims(snapshot, number) for number in identities.racks}
-        return DisksDecision(ConcernDecision((wrong, space_condition(snapshot))), claims, can_use=False)
+        return DisksDecision(ConcernDecision((wrong, space_condition(observation.filling))), claims, can_use=False)
     desired: list[Obj] = []
     claims = {}
     faults: list[Condition] = []
     growing: list[VolumeExpansion] = []
-    drains = decide_drains(snapshot, list(identities.racks))
+    drains = decide_drains(snapshot, list(identities.racks), observation)
     replacing = decide_replacements(snapshot, list(identities.racks), drains.drained)
     faults += [one for one in (replacing.condition, drains.condition) if one is not None]
     kept: set[int] = set()
@@ -158,7 +165,7 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
                 desired.append(marked_claim(live, marks, pool=pool.name))
             else:
                 released_too = number in released
-                grown = next_size(snapshot, disk, live)
+                grown = next_size(snapshot, disk, live, observation.filling)
                 desired.append(
                     build_claim(snapshot, number, rack, disk, claim.name, live, is_released=released_too, grown=grown)
                 )
@@ -175,8 +182,10 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
     is_replacing = bool(replacing.begin or replacing.under_way)
     is_waiting = is_replacing or any(_waits_for_id(claim) for mine in claims.values() for claim in mine)
     wake = min([*([5.0] if is_waiting else []), *filter(None, [drains.requeue_after_s])], default=None)
-    conditions = (condition, space_condition(snapshot))
-    decision = ConcernDecision(conditions, tuple(desired), replacing.delete, requeue_after_s=wake)
+    conditions = (condition, space_condition(observation.filling))
+    empties = drains.cordons or drains.moves
+    actions = (EmptyLogDirs(drains.cordons, drains.moves),) if empties else ()
+    decision = ConcernDecision(conditions, tuple(desired), replacing.delete, wake, actions)
     waits = (*drains.waits, *replacing.waits)
     return DisksDecision(decision, claims, True, frozenset(kept), drains, waits, replacing.last_copies)
 

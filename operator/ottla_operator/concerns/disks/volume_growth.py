@@ -7,6 +7,7 @@ GROW_WITHIN_H, up to a maximum, where its StorageClass allows it, and not before
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from ottla_documents.disk_spec import DiskSpec
 from ottla_documents.quantity import quantity
@@ -37,11 +38,11 @@ def reported_space(snapshot: Snapshot) -> list[tuple[int, str, int, str]]:
     return found
 
 
-def space_condition(snapshot: Snapshot) -> Condition:
+def space_condition(filling: Mapping[tuple[int, str], int]) -> Condition:
     """DiskSpace: which log directories will be full within a day at the rate of the last day."""
     texts = [
         f"log directory {disk} of broker {number} is full within {hours} h"
-        for (number, disk), hours in sorted(snapshot.filling.items())
+        for (number, disk), hours in sorted(filling.items())
     ]
     if not texts:
         return condition_true(DISK_SPACE)
@@ -54,7 +55,7 @@ def is_grown_by_itself(disk: DiskSpec, live: Obj) -> bool:
     return disk.auto_grow is not None and quantity(requested_size(live)) <= quantity(disk.auto_grow.max)
 
 
-def next_size(snapshot: Snapshot, disk: DiskSpec, live: Obj) -> str:
+def next_size(snapshot: Snapshot, disk: DiskSpec, live: Obj, filling: Mapping[tuple[int, str], int]) -> str:
     """The request with the next step of autoGrow; "" when the claim is not to grow now."""
     number, requested = label(live, names.BROKER_ID) or "", quantity(requested_size(live))
     capacity = dig(live, "status", "capacity", "storage")
@@ -62,7 +63,7 @@ def next_size(snapshot: Snapshot, disk: DiskSpec, live: Obj) -> str:
         return ""
     if quantity(capacity) < requested or mounted_claim(snapshot, int(number), disk.name) != name_of(live):
         return ""
-    hours = snapshot.filling.get((int(number), disk.name))
+    hours = filling.get((int(number), disk.name))
     if not _is_full(snapshot, int(number), disk.name) and (hours is None or hours > GROW_WITHIN_H):
         return ""
     base = max(requested, quantity(disk.size))

@@ -48,6 +48,7 @@ from ottla_operator.concerns.ensemble.ensemble_volumes import (
     is_serving,
     stored_record,
 )
+from ottla_operator.concerns.ensemble.observation import NO_FAILURE, ReconfigurationFailure
 from ottla_operator.concerns.ensemble.zookeeper_files import member
 from ottla_operator.facts.snapshot import Deletion, Snapshot
 
@@ -84,7 +85,11 @@ def is_resizing(snapshot: Snapshot, record: EnsembleRecord, wanted: Sequence[int
 
 
 def decide_resize(
-    snapshot: Snapshot, record: EnsembleRecord, wanted: Sequence[int], roles: Sequence[str]
+    snapshot: Snapshot,
+    record: EnsembleRecord,
+    wanted: Sequence[int],
+    roles: Sequence[str],
+    failure: ReconfigurationFailure = NO_FAILURE,
 ) -> ResizeDecision:
     """The next step towards the members `wanted`.
 
@@ -112,8 +117,8 @@ def decide_resize(
         return _waits(record, starts, wanted, "a roll restarts the servers")
     joining = next((server for server in wanted if server not in voters), None)
     if joining is not None:
-        return _join(snapshot, record, voters, joining, starts, wanted, roles)
-    return _leave(snapshot, record, voters, [server for server in voters if server not in wanted], wanted)
+        return _join(snapshot, record, voters, joining, starts, wanted, roles, failure)
+    return _leave(snapshot, record, voters, [server for server in voters if server not in wanted], wanted, failure)
 
 
 def _recorded(record: EnsembleRecord, voters: Sequence[int], wanted: Sequence[int]) -> EnsembleRecord:
@@ -140,6 +145,7 @@ def _join(
     starts: int | None,
     wanted: Sequence[int],
     roles: Sequence[str],
+    failure: ReconfigurationFailure,
 ) -> ResizeDecision:
     if silent := _silent(snapshot, voters):
         return _waits(record, starts, wanted, f"server {_list(silent)} does not serve")
@@ -153,7 +159,9 @@ def _join(
         return _goes_on(replace(record, members=members), starts, wanted, f"server {joining} joins")
     assert snapshot.membership is not None, "it has been checked"
     change = Reconfiguration(snapshot.membership.version, joining=member(snapshot.cluster, joining))
-    return replace(_goes_on(record, starts, wanted, _refusal(snapshot, joining, "joins")), reconfiguration=change)
+    return replace(
+        _goes_on(record, starts, wanted, _refusal(snapshot, failure, f"server {joining} joins")), reconfiguration=change
+    )
 
 
 def _leave(
@@ -162,6 +170,7 @@ def _leave(
     voters: Sequence[int],
     surplus: Sequence[int],
     wanted: Sequence[int],
+    failure: ReconfigurationFailure,
 ) -> ResizeDecision:
     if not surplus:
         return _goes_on(record, None, wanted, "")
@@ -173,7 +182,9 @@ def _leave(
         return _goes_on(replace(record, leaving=leaving), None, wanted, f"server {leaving} leaves")
     assert snapshot.membership is not None, "it has been checked"
     change = Reconfiguration(snapshot.membership.version, leaving=leaving)
-    return replace(_goes_on(record, None, wanted, _refusal(snapshot, leaving, "leaves")), reconfiguration=change)
+    return replace(
+        _goes_on(record, None, wanted, _refusal(snapshot, failure, f"server {leaving} leaves")), reconfiguration=change
+    )
 
 
 def _remove(
@@ -234,11 +245,9 @@ def _foreign(snapshot: Snapshot) -> str:
     )
 
 
-def _refusal(snapshot: Snapshot, server: int, verb: str) -> str:
-    version, failure = snapshot.reconfiguration_failure
-    if snapshot.membership is None or version != snapshot.membership.version:
-        failure = ""
-    return f"server {server} {verb}; ZooKeeper has refused it: {failure}" if failure else f"server {server} {verb}"
+def _refusal(snapshot: Snapshot, failure: ReconfigurationFailure, what: str) -> str:
+    is_of_now = snapshot.membership is not None and failure.version == snapshot.membership.version
+    return f"{what}; ZooKeeper has refused it: {failure.why}" if is_of_now and failure.why else what
 
 
 def _list(servers: Sequence[int]) -> str:

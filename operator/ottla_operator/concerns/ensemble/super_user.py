@@ -7,6 +7,8 @@ asked whether it accepts the password. When a container has started is no proof:
 
 from __future__ import annotations
 
+import base64
+
 from ottla_operator.api import names
 from ottla_operator.api.objects import STATEFUL_SET, Obj, annotation, dig, has_condition, is_terminating, uid_of
 from ottla_operator.api.times import seconds_between
@@ -50,6 +52,12 @@ def restart_annotation(snapshot: Snapshot, server: int) -> dict[str, str]:
     if snapshot.super_secret is not None and snapshot.accepts_super_user.get(server) is False:
         wanted = uid_of(snapshot.super_secret)
     return {names.SUPER_USER: wanted} if wanted else {}
+
+
+def super_user_password(secret: Obj | None) -> str | None:
+    """The password in the Secret of the super user; None where there is none."""
+    encoded = dig(secret, "data", "password")
+    return None if encoded is None else base64.b64decode(encoded).decode(errors="replace")
 
 
 def _restarts_for(snapshot: Snapshot, name: str) -> str | None:

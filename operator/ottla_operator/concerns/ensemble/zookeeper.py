@@ -16,7 +16,6 @@ from ottla_documents.quantity import quantity_bytes
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import ZOOKEEPER_READY
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
-from ottla_operator.api.fleet import Reconfiguration
 from ottla_operator.api.objects import (
     CLAIM,
     SERVICE,
@@ -26,6 +25,7 @@ from ottla_operator.api.objects import (
     has_condition,
     name_of,
 )
+from ottla_operator.concerns.ensemble.actions import Reconfigure
 from ottla_operator.concerns.ensemble.ensemble_resize import ResizeDecision, claim_to_delete, decide_resize, is_resizing
 from ottla_operator.concerns.ensemble.ensemble_volumes import (
     EnsembleRecord,
@@ -36,6 +36,7 @@ from ottla_operator.concerns.ensemble.ensemble_volumes import (
     record_of,
 )
 from ottla_operator.concerns.ensemble.lost_servers import decide_lost_servers, servers_without_node
+from ottla_operator.concerns.ensemble.observation import NO_FAILURE, ReconfigurationFailure
 from ottla_operator.concerns.ensemble.zookeeper_layout import (
     disks_of,
     ensemble_members,
@@ -72,24 +73,24 @@ class EnsembleDecision:
     needs_secret: bool = False
     kept: frozenset[int] = frozenset()
     members: tuple[int, ...] = ()
-    reconfiguration: Reconfiguration | None = None
     can_serve: bool = False
 
 
-def decide_zookeeper(snapshot: Snapshot) -> EnsembleDecision:
+def decide_zookeeper(snapshot: Snapshot, failure: ReconfigurationFailure = NO_FAILURE) -> EnsembleDecision:
     """The objects of the ensemble to write, without the templates of existing servers, and ZooKeeperReady."""
     cluster = snapshot.cluster
     spec = cluster.zookeeper
     faults = _spec_faults(snapshot)
+    is_incomplete = bool(snapshot.problems_below(*POD_FIELDS))
     if spec.connect:
         condition = faults[0] if faults else condition_true(ZOOKEEPER_READY, "ExistingEnsemble", spec.connect)
-        return EnsembleDecision(ConcernDecision((condition,)), {}, can_serve=not faults)
+        return EnsembleDecision(ConcernDecision((condition,), is_incomplete=is_incomplete), {}, can_serve=not faults)
     exists = ensemble_members(snapshot)
     if faults and exists is None:
-        return EnsembleDecision(ConcernDecision(tuple(faults[:1])), {})
+        return EnsembleDecision(ConcernDecision(tuple(faults[:1]), is_incomplete=is_incomplete), {})
     roles = roles_of(snapshot)
     record = record_of(snapshot, exists or first_members(snapshot))
-    resize = decide_resize(snapshot, record, _wanted(snapshot, record), roles)
+    resize = decide_resize(snapshot, record, _wanted(snapshot, record), roles, failure)
     volumes = decide_volumes(snapshot, resize.record, roles)
     faults = [*volumes.faults, *faults]
     servers = sorted({*resize.record.members, *([resize.starts] if resize.starts is not None else [])})
@@ -107,7 +108,7 @@ def decide_zookeeper(snapshot: Snapshot) -> EnsembleDecision:
             else:
                 is_whole = False
             faults += _claim_faults(snapshot, server, role, disk, field)
-        if snapshot.problems_below(*POD_FIELDS):
+        if is_incomplete:
             continue  # not known how a server should be: existing ones stay as they are
         stateful_sets[server] = server_stateful_set(snapshot, server)
         if is_whole and snapshot.get(STATEFUL_SET, names.zookeeper_name(cluster.name, server)) is None:
@@ -125,16 +126,29 @@ def decide_zookeeper(snapshot: Snapshot) -> EnsembleDecision:
     delete = lost.delete or resize.delete
     if delete is None and condition.status == "True":
         delete = claim_to_delete(snapshot, record, _wanted(snapshot, record))
-    decision = ConcernDecision((condition,), tuple(desired), delete, min(pauses, default=None))
+    change = None if delete is not None else resize.reconfiguration
+    decision = ConcernDecision(
+        (condition,),
+        tuple(desired),
+        delete,
+        min(pauses, default=None),
+        actions=() if change is None else (Reconfigure(change, leader_pod(snapshot)),),
+        is_incomplete=is_incomplete,
+    )
     return EnsembleDecision(
         decision,
         stateful_sets,
         snapshot.super_secret is None,
         volumes.kept,
         resize.record.members,
-        None if delete is not None else resize.reconfiguration,
         can_serve=not faults and ready.status == "True",
     )
+
+
+def leader_pod(snapshot: Snapshot) -> Obj | None:
+    """The pod of the only server that says it leads; None when there is none, or two."""
+    leader = snapshot.leading_server()
+    return None if leader is None else snapshot.pod(names.pod_of(names.zookeeper_name(snapshot.cluster.name, leader)))
 
 
 def needs_reports(snapshot: Snapshot) -> bool:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from ottla_documents.kafka_topic import declared_topic
 from ottla_operator.api import names
-from ottla_operator.api.fleet import PartitionReport, ReplicaInLogDir
+from ottla_operator.api.fleet import LogDirContents, PartitionReport, ReplicaInLogDir
 from ottla_operator.api.objects import KAFKA_TOPIC, POD, Obj, dig, has_condition, is_terminating
 from ottla_operator.concerns.disks.disk_drains import brokers_to_empty, cordoned_now, find_drains
 from ottla_operator.concerns.fleet.identity import Identities
 from ottla_operator.concerns.rebalance import machine
+from ottla_operator.concerns.rebalance.observation import NO_REBALANCE_OBSERVATION, RebalanceObservation
 from ottla_operator.concerns.rebalance.rebalance_status import from_status
 from ottla_operator.concerns.topics.decisions import is_refused_here, topic_owner_of
 from ottla_operator.facts.broker_claims import log_dir
@@ -41,6 +42,9 @@ RUNNING = Policy(tolerance=0.05)
 """Tighter than what begins a rebalance: otherwise the next small difference would begin one again."""
 NAMED = 5
 
+Usage = Mapping[int, Sequence[LogDirContents]]
+"""The log directories of each broker, and what is in them."""
+
 Planner = Callable[[FleetPlacement, Policy], Plan]
 """`rebalancer.planner.plan`, or what remembers its last results: a fleet that has not changed needs no new plan."""
 
@@ -49,6 +53,7 @@ def decide_rebalance(
     snapshot: Snapshot,
     identities: Identities,
     stopping: Sequence[int],
+    observation: RebalanceObservation = NO_REBALANCE_OBSERVATION,
     *,
     is_rolling: bool,
     make_plan: Planner = plan,
@@ -63,13 +68,17 @@ def decide_rebalance(
     found = find_drains(snapshot, tuple(identities.racks))
     drains = {(one.broker_id, log_dir(one.disk)) for one in found}
     leaving = {*identities.surplus, *brokers_to_empty(snapshot, tuple(identities.racks), found)}
-    brokers = tuple(_broker(snapshot, number, rack, leaving, drains) for number, rack in identities.racks.items())
+    usage = observation.log_dir_usage
+    brokers = tuple(
+        _broker(snapshot, number, rack, usage.get(number, ()), leaving, drains)
+        for number, rack in identities.racks.items()
+    )
     kafka = snapshot.kafka
     facts = machine.RebalanceFacts(
         mode=spec.mode,
         bytes_per_second=spec.bytes_per_second,
         most_per_batch=spec.most_partitions_per_batch,
-        plan=lambda is_running: _plan(snapshot, brokers, RUNNING if is_running else AT_REST, make_plan),
+        plan=lambda is_running: _plan(snapshot, brokers, usage, RUNNING if is_running else AT_REST, make_plan),
         under_way=None
         if kafka is None or snapshot.reassignments is None
         else {partition: adding for partition, (adding, _) in snapshot.reassignments.items()},
@@ -80,14 +89,14 @@ def decide_rebalance(
         obstacle=_obstacle(identities, snapshot, brokers, stopping, is_rolling=is_rolling),
         window=window_text(snapshot),
         now=snapshot.now,
-        refused=snapshot.refused_reassignments,
+        refused=observation.refused,
         stored_bytes={
             (number, replica.topic, replica.index): replica.size_bytes
-            for number, _, replica in _replicas(snapshot)
+            for number, _, replica in _replicas(usage)
             if not replica.is_future
         },
         moving=frozenset(
-            (number, replica.topic, replica.index) for number, _, replica in _replicas(snapshot) if replica.is_future
+            (number, replica.topic, replica.index) for number, _, replica in _replicas(usage) if replica.is_future
         ),
     )
     return machine.decide(recorded, facts)
@@ -121,7 +130,12 @@ def _obstacle(
 
 
 def _broker(
-    snapshot: Snapshot, number: int, rack: str, leaving: Collection[int], drains: Collection[tuple[int, str]]
+    snapshot: Snapshot,
+    number: int,
+    rack: str,
+    usage: Sequence[LogDirContents],
+    leaving: Collection[int],
+    drains: Collection[tuple[int, str]],
 ) -> FleetBroker:
     pod = snapshot.get(POD, names.pod_of(names.broker_name(snapshot.cluster.name, number)))
     state: State = "active"
@@ -132,7 +146,7 @@ def _broker(
     closed = (cordoned_now(snapshot, number) or set()) | {path for broker, path in drains if broker == number}
     log_dirs = tuple(
         LogDir(one.path, one.total_bytes, one.usable_bytes, "cordoned" if one.error or one.path in closed else "active")
-        for one in snapshot.log_dir_usage.get(number, ())
+        for one in usage
     )
     return FleetBroker(number, rack, str(dig(pod, "spec", "nodeName") or ""), log_dirs, state)
 
@@ -142,12 +156,14 @@ def _is_up(snapshot: Snapshot, number: int, pod: Obj | None) -> bool:
     return is_ready and snapshot.kafka is not None and number in snapshot.kafka.brokers
 
 
-def _plan(snapshot: Snapshot, brokers: tuple[FleetBroker, ...], policy: Policy, make_plan: Planner) -> Plan:
+def _plan(
+    snapshot: Snapshot, brokers: tuple[FleetBroker, ...], usage: Usage, policy: Policy, make_plan: Planner
+) -> Plan:
     """The plan of the partitions that have a leader; the others cannot be reassigned."""
     if snapshot.kafka is None:
         return Plan()
     factors = _factors(snapshot)
-    stored = _stored(snapshot)
+    stored = _stored(usage)
     partitions: list[FleetPartition] = []
     without: list[PlacementRefusal] = []
     draining = {broker.id for broker in brokers if broker.state == "draining"}
@@ -172,17 +188,17 @@ def _partition(
     return FleetPartition(report.topic, report.index, replicas, factor, report.in_sync)
 
 
-def _replicas(snapshot: Snapshot) -> Iterator[tuple[int, str, ReplicaInLogDir]]:
+def _replicas(usage: Usage) -> Iterator[tuple[int, str, ReplicaInLogDir]]:
     """(broker, path of the log directory, replica) of everything that the brokers have reported."""
-    for number, log_dirs in snapshot.log_dir_usage.items():
+    for number, log_dirs in usage.items():
         for one in log_dirs:
             for replica in one.replicas:
                 yield number, one.path, replica
 
 
-def _stored(snapshot: Snapshot) -> dict[PartitionId, dict[int, FleetReplica]]:
+def _stored(usage: Usage) -> dict[PartitionId, dict[int, FleetReplica]]:
     found: dict[PartitionId, dict[int, FleetReplica]] = {}
-    for number, path, replica in _replicas(snapshot):
+    for number, path, replica in _replicas(usage):
         if not replica.is_future:
             stored = FleetReplica(number, replica.size_bytes, path)
             found.setdefault((replica.topic, replica.index), {})[number] = stored

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ottla_operator.api import names
 from ottla_operator.api.objects import POD, has_condition, is_terminating
 from ottla_operator.concerns.roll.leader_elections import restorable, step
+from ottla_operator.concerns.roll.observation import RollObservation
 from ottla_operator.facts.fleet_values import PartitionId
 from ottla_operator.facts.snapshot import Snapshot
 from ottla_operator.objects.pods import is_reachable
@@ -33,7 +34,9 @@ class Elections(NamedTuple):
     requeue_after_s: float | None = None
 
 
-def decide_elections(snapshot: Snapshot, broker_ids: Collection[int], *, is_rolling: bool) -> Elections:
+def decide_elections(
+    snapshot: Snapshot, broker_ids: Collection[int], observation: RollObservation, *, is_rolling: bool
+) -> Elections:
     """The elections outside of rolls. Ordered checks."""
     if is_rolling or snapshot.kafka is None or not restores_leaders(snapshot):
         return Elections()
@@ -45,5 +48,5 @@ def decide_elections(snapshot: Snapshot, broker_ids: Collection[int], *, is_roll
         are_reachable = are_reachable and is_reachable(pod, snapshot.now)
     if not set(broker_ids) <= set(snapshot.kafka.brokers):
         return Elections()
-    wanted = step(restorable(snapshot.kafka, broker_ids, snapshot.refused_elections))
+    wanted = step(restorable(snapshot.kafka, broker_ids, observation.refused_elections))
     return Elections(wanted if are_reachable else (), SOON_S if wanted else None)

@@ -31,17 +31,18 @@ from ottla_operator.concerns.brokers.brokers import BrokersDecision, pending_rea
 from ottla_operator.concerns.disks.disk_replacement import replaces_failed_volume
 from ottla_operator.concerns.fleet.broker_removal import is_stopped
 from ottla_operator.concerns.roll import machine
+from ottla_operator.concerns.roll.actions import ElectLeaders, MoveLeaders
 from ottla_operator.concerns.roll.batches import BLOCKERS_SHOWN
+from ottla_operator.concerns.roll.observation import NO_ROLL_OBSERVATION, RollObservation
 from ottla_operator.concerns.roll.preferred_leaders import restores_leaders
 from ottla_operator.concerns.roll.state import Roll, Waiting, from_status
 from ottla_operator.facts.annotation_values import wrong_approval
 from ottla_operator.facts.difference import template_is_as_declared
-from ottla_operator.facts.fleet_values import PartitionId
 from ottla_operator.facts.maintenance import Maintenance, decide_maintenance
 from ottla_operator.facts.progress import PATIENCE_S, is_progressing, is_running
 from ottla_operator.facts.repairs import foreign_members
 from ottla_operator.facts.revisions import has_current_revision, revisions_known
-from ottla_operator.facts.snapshot import BatchProof, ConcernDecision, Deletion, LeaderMigration, Snapshot
+from ottla_operator.facts.snapshot import BatchProof, ClusterAction, ConcernDecision, Deletion, Snapshot
 from ottla_operator.objects.pods import broker_trouble, is_reachable, ready_since
 
 AHEAD_SHOWN = 3
@@ -51,15 +52,10 @@ HEAL_AFTER_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RollPlan:
-    """`roll`: what status.roll becomes, None when nothing is rolled. `elect`: partitions to elect leaders of.
-
-    `migration`: leaderships to move away from the batch.
-    """
+    """`roll`: what status.roll becomes, None when nothing is rolled."""
 
     decision: ConcernDecision
     roll: Roll | None
-    elect: tuple[PartitionId, ...] = ()
-    migration: LeaderMigration | None = None
 
 
 def decide_roll(
@@ -69,6 +65,7 @@ def decide_roll(
     not_to_stop: Mapping[str, frozenset[int]],
     leaving: frozenset[int],
     failed: Sequence[str],
+    observation: RollObservation = NO_ROLL_OBSERVATION,
 ) -> RollPlan:
     """The next step of the roll under way, or the first of a new one.
 
@@ -98,14 +95,14 @@ def decide_roll(
             now=snapshot.now,
             roll_id=f"r{dig(snapshot.resource, 'metadata', 'generation') or 0}",
             restores_leaders=restores_leaders(snapshot),
-            refused_elections=snapshot.refused_elections,
-            refused_moves=snapshot.refused_moves,
-            restored_moves=snapshot.restored_moves,
+            refused_elections=observation.refused_elections,
+            refused_moves=observation.refused_moves,
+            restored_moves=observation.restored_moves,
             leadership_timeout_s=float(snapshot.cluster.rolling.leadership_timeout_s),
             most=snapshot.cluster.rolling.max_batch,
             awaits=_awaited_approval(snapshot, wanted),
             leader=snapshot.leading_server(),
-            waiting=_waiting(maintenance, snapshot.rolls_ahead),
+            waiting=_waiting(maintenance, observation.clusters_ahead),
             allows_unavailability=snapshot.cluster.rolling.allows_unavailability,
             progress_deadline_s=float(snapshot.cluster.rolling.progress_deadline_s),
             store_troubles=store_troubles(snapshot, servers),
@@ -124,11 +121,15 @@ def decide_roll(
     foreign = ", ".join(f"StatefulSet {name_of(one)}" for one in foreign_members(snapshot, members))
     rolled = _rolled(snapshot, decided.roll, brokers, failed, {"AwaitingWindow": maintenance.hint}, foreign)
     condition = replace(rolled, message=rolled.message + _why_no_pod(snapshot, decided.roll))
-    migration = None
+    actions: list[ClusterAction] = []
     if decided.moves and decided.roll is not None:
-        migration = LeaderMigration(decided.moves, decided.roll.batch, decided.only_restore)
-    decision = ConcernDecision((condition,), desired, deletion, decided.requeue_after_s)
-    return RollPlan(decision, decided.roll, decided.elect, migration)
+        actions.append(MoveLeaders(decided.moves, decided.roll.batch, decided.only_restore))
+    if decided.elect:
+        actions.append(ElectLeaders(decided.elect))
+    decision = ConcernDecision(
+        (condition,), desired, deletion, decided.requeue_after_s, tuple(actions), deletes_first=True
+    )
+    return RollPlan(decision, decided.roll)
 
 
 def _awaited_approval(snapshot: Snapshot, wanted: Mapping[int, Obj]) -> str:
@@ -139,14 +140,14 @@ def _awaited_approval(snapshot: Snapshot, wanted: Mapping[int, Obj]) -> str:
     return "" if annotation(snapshot.resource, names.APPROVE_ROLL) == needed else needed
 
 
-def _waiting(maintenance: Maintenance, rolls_ahead: Sequence[str]) -> Waiting | None:
+def _waiting(maintenance: Maintenance, ahead: Sequence[str]) -> Waiting | None:
     """What keeps a roll from choosing a batch that repairs nothing. Ordered checks."""
     if maintenance.waits_for:
         return Waiting("AwaitingWindow", maintenance.waits_for)
-    if not rolls_ahead:
+    if not ahead:
         return None
-    more = f" and {len(rolls_ahead) - AHEAD_SHOWN} more" if len(rolls_ahead) > AHEAD_SHOWN else ""
-    return Waiting("AwaitingTurn", f"the roll of {', '.join(rolls_ahead[:AHEAD_SHOWN])}{more}")
+    more = f" and {len(ahead) - AHEAD_SHOWN} more" if len(ahead) > AHEAD_SHOWN else ""
+    return Waiting("AwaitingTurn", f"the roll of {', '.join(ahead[:AHEAD_SHOWN])}{more}")
 
 
 def store_troubles(snapshot: Snapshot, servers: Mapping[int, Obj]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ mode, by which no broker of an earlier release can come back after the protocol 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla_broker.config import BROKER_KEYS, canonical_release, level
@@ -70,8 +70,12 @@ class RaiseDecision:
     requeue_after_s: float | None = None
 
 
-def decide_version(snapshot: Snapshot) -> VersionDecision:
-    """The protocol of the brokers' files now, and whether spec.version asks for a higher one, or for one too low."""
+def decide_version(snapshot: Snapshot, features: Mapping[str, int] | None = None) -> VersionDecision:
+    """The protocol of the brokers' files now, and whether spec.version asks for a higher one, or for one too low.
+
+    Args:
+        features: the finalized levels by feature (KIP-584), asked for only while spec.version is too low.
+    """
     declared = snapshot.cluster.version
     running = _protocols(snapshot, POD)
     highest = _highest([*running, *_protocols(snapshot, STATEFUL_SET)])
@@ -86,7 +90,7 @@ def decide_version(snapshot: Snapshot) -> VersionDecision:
         return VersionDecision(current, declared, in_force)
     if not _is_above(highest, declared):  # a raise was recorded, and no broker has had it
         return VersionDecision(declared, in_force=in_force)
-    return VersionDecision(current, in_force=in_force, condition=_refusal(snapshot, declared, current))
+    return VersionDecision(current, in_force=in_force, condition=_refusal(features or {}, declared, current))
 
 
 def is_too_low(snapshot: Snapshot) -> bool:
@@ -156,11 +160,11 @@ def _obstacles(
     return [*found, *(f"{partition} is not in sync" for partition in behind)]
 
 
-def _refusal(snapshot: Snapshot, declared: str, current: str) -> Condition:
+def _refusal(finalized: Mapping[str, int], declared: str, current: str) -> Condition:
     what = f"spec.version: {declared} is less than {current}, which brokers have spoken; nothing is changed"
     then = f"set spec.version to {current}, or to a later release"
-    if snapshot.finalized_features:
-        features = ", ".join(f"{name} {value}" for name, value in sorted(snapshot.finalized_features.items()))
+    if finalized:
+        features = ", ".join(f"{name} {value}" for name, value in sorted(finalized.items()))
         return condition_false(
             CONFIG_VALID, "FeatureFinalized", f"{what}. The features {features} are finalized as well: {then}"
         )

@@ -6,25 +6,31 @@ In memory only: a new operator tries again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Protocol
 
-from ottla_operator.api.fleet import NO_ANSWER
+from ottla_operator.api.fleet import NO_ANSWER, ConfigChanges
 from ottla_operator.concerns.config.config import decide_dynamic
-from ottla_operator.concerns.config.dynamic_config import allowed
-from ottla_operator.effects.ports import KafkaUnavailable
-from ottla_operator.facts.snapshot import ConfigKey, ConfigWrites, Snapshot
-from ottla_operator.runtime.contested_writes import MOST_WRITES, NOT_WRITTEN_S
-from ottla_operator.runtime.kafka_connection import KafkaConnection
-from ottla_operator.runtime.refusals import Refusals
+from ottla_operator.concerns.config.dynamic_config import NOTHING_DYNAMIC, DynamicConfigDecision, allowed
+from ottla_operator.concerns.config.observation import ConfigKey, ConfigWrites
+from ottla_operator.facts.contested_writes import MOST_WRITES, NOT_WRITTEN_S
+from ottla_operator.facts.refusals import Refusals
+from ottla_operator.facts.snapshot import Snapshot
 
 WrittenValue = tuple[int | None, str, str | None]
 
 
-class BrokerConfigWriter:
+class ConfigAdmin(Protocol):
+    """See `effects.ports.KafkaAdmin`."""
+
+    async def alter_broker_configs(self, changes: ConfigChanges) -> Mapping[ConfigKey, str]: ...
+
+
+class DynamicConfigWriter:
     """The dynamic values of one cluster's brokers."""
 
-    def __init__(self, kafka: KafkaConnection, monotonic: Callable[[], float], log: logging.Logger) -> None:
-        self._kafka = kafka
+    def __init__(self, monotonic: Callable[[], float], log: logging.Logger) -> None:
         self._monotonic = monotonic
         self._log = log
         self._refused: Refusals[WrittenValue] = Refusals(monotonic, NOT_WRITTEN_S)
@@ -39,30 +45,24 @@ class BrokerConfigWriter:
         contested = frozenset(one for one, (_, times) in self._written.items() if times >= MOST_WRITES)
         return ConfigWrites(self._refused.now(), contested, undone, self._no_answer)
 
-    async def write(self, snapshot: Snapshot) -> tuple[ConfigKey, ...] | None:
-        """Makes the changes that the snapshot asks for.
+    def changes(self, snapshot: Snapshot) -> DynamicConfigDecision:
+        """The changes that the snapshot asks for and that may be written now."""
+        decision = NOTHING_DYNAMIC if snapshot.cluster.paused else decide_dynamic(snapshot)
+        self._no_answer = ""
+        return replace(decision, changes=allowed(self.known(), decision.changes))
 
-        Returns:
-            What nobody declares and is undone now; None when nothing was asked of the brokers.
-        """
-        client = self._kafka.client
-        if client is None or snapshot.cluster.paused:
-            self._no_answer = ""
-            return None
-        decision = decide_dynamic(snapshot)
-        changes = allowed(snapshot, decision.changes)
-        if not changes:
-            self._no_answer = ""
-            return None
+    def was_silent(self, error: str) -> None:
+        """No broker has answered the write."""
+        self._log.info("the dynamic configuration is not changed: %s", error)
+        self._no_answer = error
+
+    async def write(self, admin: ConfigAdmin, decision: DynamicConfigDecision) -> tuple[ConfigKey, ...]:
+        """Makes the changes. Returns what nobody declares and is undone now. Raises KafkaUnavailable."""
+        changes = decision.changes
         for broker, values in changes.items():
             where = "all brokers" if broker is None else f"broker {broker}"
             self._log.info("dynamic configuration of %s: %s", where, ", ".join(sorted(values)))
-        try:
-            errors = await client.alter_broker_configs(changes)
-        except KafkaUnavailable as error:
-            self._log.info("the dynamic configuration is not changed: %s", error)
-            self._no_answer = str(error)
-            return None
+        errors = await admin.alter_broker_configs(changes)
         silent = {one: text.removeprefix(NO_ANSWER) for one, text in errors.items() if text.startswith(NO_ANSWER)}
         self._no_answer = "; ".join(dict.fromkeys(f"broker {one[0]}: {why}" for one, why in silent.items()))
         now = self._monotonic()
