@@ -1,7 +1,8 @@
-"""Thousands of followers of one leader join its fetch session in several requests."""
+"""Thousands of followers of one leader join its fetch session in several requests, and are looked at in slices."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -43,3 +44,31 @@ async def test_followers_join_a_session_in_several_requests_where_the_leader_giv
         assert max(joining) <= A_REQUEST
     else:
         assert max(joining) >= PARTITIONS
+
+
+async def test_followers_that_come_and_go_between_two_slices_miss_nothing(
+    three: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each slice is one partition: elections and writes come between them."""
+    monkeypatch.setattr(fetcher, "SLICE", 1)
+    await three.create("many", (1, 2, 3), partitions=PARTITIONS)
+    leaders = dict.fromkeys(range(PARTITIONS), 1)
+    written: dict[int, list[str]] = {index: [] for index in range(PARTITIONS)}
+    for number in range(6):
+        moved = [index for index in range(PARTITIONS) if index % 6 == number]
+
+        async def write(index: int, number: int = number) -> None:
+            value = f"v{number}"
+            assert (await three.produce(leaders[index], "many", value, index=index, acks=-1)).error_code == 0
+            written[index].append(value)
+
+        staying = [index for index in range(PARTITIONS) if index not in moved]
+        for index in moved:
+            leaders[index] = leaders[index] % 3 + 1
+        await asyncio.gather(
+            *(write(index) for index in staying),
+            *(three.elect("many", leaders[index], (1, 2, 3), index=index) for index in moved),
+        )
+    for index in range(PARTITIONS):
+        assert (await three.produce(leaders[index], "many", "last", index=index, acks=-1)).error_code == 0
+        assert await three.values(leaders[index], "many", index) == [*written[index], "last"]

@@ -22,7 +22,7 @@ WrittenValue = tuple[int | None, str, str | None]
 
 
 class ConfigAdmin(Protocol):
-    """See `effects.ports.KafkaAdmin`."""
+    """The requests that this needs of `effects.ports.KafkaAdmin`, which says what they do."""
 
     async def alter_broker_configs(self, changes: ConfigChanges) -> Mapping[ConfigKey, str]: ...
 

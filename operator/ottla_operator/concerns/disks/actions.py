@@ -26,7 +26,7 @@ class EmptyLogDirs(ClusterAction):
 
 
 class LogDirAdmin(Protocol):
-    """See `effects.ports.KafkaAdmin`."""
+    """The requests that this needs of `effects.ports.KafkaAdmin`, which says what they do."""
 
     async def set_broker_config(self, broker: int, key: str, value: str | None) -> str: ...
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class DiskObservation:
-    """See the fields."""
+    """Which disks fill up, and which moves between them a broker refused."""
 
     filling: Mapping[tuple[int, str], int] = field(default_factory=dict)
     """The log directories that will be full within so many hours, by broker id and disk."""

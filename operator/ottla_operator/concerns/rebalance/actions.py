@@ -23,7 +23,7 @@ class MoveReplicas(ClusterAction):
 
 
 class MoveAdmin(Protocol):
-    """See `effects.ports.KafkaAdmin`."""
+    """The requests that this needs of `effects.ports.KafkaAdmin`, which says what they do."""
 
     async def move(self, requests: MoveRequests) -> Mapping[PartitionId, str]: ...
 

@@ -11,7 +11,7 @@ from ottla_operator.facts.fleet_values import PartitionId
 
 @dataclass(frozen=True, slots=True)
 class RebalanceObservation:
-    """See the fields."""
+    """What the brokers store, and what they refused to move."""
 
     log_dir_usage: Mapping[int, Sequence[LogDirContents]] = field(default_factory=dict)
     """Of all brokers, as they answered some time ago: for where replicas should be, not for what may be deleted."""

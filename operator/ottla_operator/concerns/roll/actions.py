@@ -40,7 +40,7 @@ class ElectLeaders(ClusterAction):
 
 
 class LeaderAdmin(Protocol):
-    """See `effects.ports.KafkaAdmin`."""
+    """The requests that this needs of `effects.ports.KafkaAdmin`, which says what they do."""
 
     async def view(self) -> ClusterMetadata: ...
 

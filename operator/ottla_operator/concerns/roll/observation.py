@@ -11,7 +11,7 @@ from ottla_operator.facts.leader_move import LeaderMove
 
 @dataclass(frozen=True, slots=True)
 class RollObservation:
-    """See the fields."""
+    """Whom a roll waits for, and what Kafka answered to its last requests."""
 
     clusters_ahead: tuple[str, ...] = ()
     """The clusters, as namespace/name, whose rolls this one waits for (`concerns.roll.turns`)."""
