@@ -99,6 +99,7 @@ def test_a_broker_after_controlled_shutdown_names_the_new_leader_to_clients(
         await_that(lambda: not leads(fleet, leader, topic), "it knows")
         await_that(lambda: any(leads(fleet, other, topic) for other in fleet.running), "the new leader knows")
         with Wire(fleet.address(leader)) as wire:
+            await_that(lambda: metadata(wire, topic)[0] != leader, "its metadata has the new leader as well")
             refused = (
                 wire.ask(ApiKey.PRODUCE, 10, produce_request(topic, batch(b"value")))
                 .responses[0]
@@ -190,7 +191,7 @@ def test_a_stopping_broker_that_leads_nothing_still_serves_for_shutdown_serve_ms
         await_that(lambda: 1 not in leaders(fleet, "t").values(), "others lead")
         assert not broker.is_ready
         with Wire(address) as wire:
-            assert 1 not in metadata(wire, "t").values()
+            await_that(lambda: 1 not in metadata(wire, "t").values(), "it has been told as well")
         fleet.run(hurry(stopping))
         assert broker.state == "stopped"
         with pytest.raises(ConnectionRefusedError):
