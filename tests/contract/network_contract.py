@@ -373,7 +373,7 @@ class NetworkContract:
     async def test_a_frame_that_does_not_come_is_closed_while_others_wait_for_its_memory(
         self, network: Network
     ) -> None:
-        pairs = await self.several(network, 30, limits(longest_s=0.5))
+        pairs = await self.several(network, 8, limits(longest_s=0.5))
         for client, _ in pairs:
             client.connection.send([struct.pack(">i", LARGEST), b"x" * (LARGEST - 10)])
         client, server = (await self.several(network, 1, limits(longest_s=0.5)))[0]
