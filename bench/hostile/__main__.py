@@ -1,7 +1,7 @@
 """`python -m bench.hostile`: what one hostile client costs another, beside Apache Kafka 3.9.1 in one run.
 
     python -m bench.hostile --quick            # some minutes: the newest versions, 1 MB, some APIs; no page
-    python -m bench.hostile --page             # every API and field, and writes the page: some 25 minutes
+    python -m bench.hostile --page             # every API and field, and writes the page: some 50 minutes
     python -m bench.hostile --system apache_kafka    # the same requests to Apache Kafka alone: hours
     python -m bench.hostile --page --continue  # goes on with a run that ended early
     python -m bench.hostile --all-versions     # every version as well: hours
