@@ -191,13 +191,13 @@ def main(
             todo = [
                 each
                 for each in the_measures(measured, quick=quick, all_versions=all_versions)
-                if each.name not in results.table
+                if is_left(names, results.table.get(each.name, {}), is_attack=each.name in ATTACKS)
             ]
             for each in track(todo, "measuring", console=console):
                 act = each.prepare()
                 figures: dict[str, Harm] = {}
                 for one in measured:
-                    if one.name == OURS or is_compared(figures, is_attack=each.name in ATTACKS):
+                    if is_wanted(one.name, figures, is_attack=each.name in ATTACKS):
                         figures[one.name] = one.measure(partial(act, one))
                 results.add(each.name, figures)
         finally:
@@ -249,9 +249,14 @@ def left_out(*, quick: bool, all_versions: bool) -> list[str]:
     return [*found, "24 MB of other fields than the first one of each request, or of other than empty elements."]
 
 
-def is_compared(figures: Mapping[str, Harm], *, is_attack: bool) -> bool:
-    """Whether Apache Kafka is asked too: it decides about the goal, or the row is one of the `ATTACKS`."""
-    return is_attack or not meets(figures) or OURS not in figures
+def is_wanted(system: str, figures: Mapping[str, Harm], *, is_attack: bool) -> bool:
+    """Whether a system is measured after these: Apache Kafka where it decides about the goal, and by `ATTACKS`."""
+    return system == OURS or is_attack or OURS not in figures or not meets(figures)
+
+
+def is_left(systems: list[str], figures: Mapping[str, Harm], *, is_attack: bool) -> bool:
+    """Whether a row, of which these figures are kept, has to be measured."""
+    return any(one not in figures and is_wanted(one, figures, is_attack=is_attack) for one in systems)
 
 
 def _request(row: Row, content: Content, size: int) -> Measure:

@@ -73,6 +73,6 @@ def _heading(system: str) -> str:
 
 def _cells(system: str, harm: Harm | None) -> str:
     if harm is None:
-        return "- | - | -"
+        return " | ".join("-" * (4 if system == OURS else 3))
     lag = "" if system != OURS else " | -" if harm.lag_ms is None else f" | {harm.lag_ms:.0f}"
     return f"{harm.longest_ms:.0f}, {harm.p99_ms:.0f}{lag} | {harm.gained_mb:.0f} | {harm.answer}"

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import socket
 from pathlib import Path
 
-from bench.hostile.__main__ import is_compared, left_out
+import pytest
+
+from bench.hostile import good_client
+from bench.hostile.__main__ import is_left, is_wanted, left_out
 from bench.hostile.harm_page import lag_buckets, meets, most_lag_ms, page_of
 from bench.hostile.measured_rows import Harm, MeasuredRows
 from bench.systems import APACHE_KAFKA, OURS
@@ -37,10 +43,36 @@ def test_the_page_has_the_waits_the_lag_of_the_loop_and_the_memory() -> None:
 def test_apache_kafka_is_asked_where_it_decides_about_the_goal_and_for_the_attacks() -> None:
     ours = {OURS: GOOD[OURS]}
     slow = {OURS: GOOD[OURS]._replace(longest_ms=101.0)}
-    assert not is_compared(ours, is_attack=False)
-    assert is_compared(ours, is_attack=True) and is_compared(slow, is_attack=False) and is_compared({}, is_attack=False)
+    assert not is_wanted(APACHE_KAFKA, ours, is_attack=False)
+    assert is_wanted(APACHE_KAFKA, ours, is_attack=True)
+    assert is_wanted(APACHE_KAFKA, slow, is_attack=False)
+    assert is_wanted(APACHE_KAFKA, {}, is_attack=False)
     text = page_of([OURS, APACHE_KAFKA], {"Fetch": ours}, "python -m bench.hostile --page", "A machine.", ["this."])
     assert text.splitlines()[-1] == "| Fetch | 12, 3 | 5 | 40 | 10 bytes | - | - | - | yes |"
+
+
+def test_a_kept_row_is_measured_again_where_a_system_is_missing_that_decides() -> None:
+    both, ours = [OURS, APACHE_KAFKA], {OURS: GOOD[OURS]}
+    slow = {OURS: GOOD[OURS]._replace(longest_ms=101.0)}
+    assert is_left(both, {}, is_attack=False)
+    assert not is_left(both, ours, is_attack=False)
+    assert is_left(both, ours, is_attack=True) and is_left(both, slow, is_attack=False)
+    assert is_left([APACHE_KAFKA], {}, is_attack=False)
+    assert not is_left(both, GOOD, is_attack=True)
+
+
+def test_a_request_without_an_answer_counts_with_the_limit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(good_client, "LIMIT_S", 0.1)
+    reading, writing = os.pipe()
+    with socket.create_server(("127.0.0.1", 0)) as silent, os.fdopen(reading) as asked:
+        monkeypatch.setattr("sys.stdin", asked)
+        os.write(writing, b"\n")
+        os.close(writing)
+        good_client.main(silent.getsockname()[1])
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["count"] == 1 and answer["longest"] >= 100
 
 
 def test_what_a_run_leaves_out_is_said() -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -227,9 +227,7 @@ class Fetcher:
         staying = 0 if session.is_full else len(session)
         self._is_quota_exceeded = self._quota.is_exceeded
         self._held_back = 0
-        for number, follower in enumerate(list(self._followers if session.is_full else self._moved), 1):
-            if not number % SLICE:
-                await self._clock.sleep(0)
+        async for follower in self._each(self._followers if session.is_full else self._moved):
             if self._is_ready(follower):
                 ready.append(follower)
                 continue
@@ -240,6 +238,14 @@ class Fetcher:
                 staying -= 1
         return _Plan(ready, staying, is_busy, is_busy or is_hurried)
 
+    async def _each(self, followers: Iterable[Follower]) -> AsyncIterator[Follower]:
+        """Those that are still followed when it is their turn, in slices between which the loop does other work."""
+        for number, follower in enumerate(list(followers), 1):
+            if not number % SLICE:
+                await self._clock.sleep(0)
+            if follower in self._followers:
+                yield follower
+
     def _is_ready(self, follower: Follower) -> bool:
         return follower.is_ready and not (self._is_quota_exceeded and follower.can_be_throttled)
 
@@ -249,13 +255,9 @@ class Fetcher:
             return
         self._swept_at = now
         session = self._session
-        for number, follower in enumerate(list(self._followers), 1):
-            if not number % SLICE:
-                await self._clock.sleep(0)
-            if (
-                follower in self._followers
-                and follower not in self._moved
-                and not session.has_position(follower, follower.request_part(self._partition_max_bytes))
+        async for follower in self._each(self._followers):
+            if follower not in self._moved and not session.has_position(
+                follower, follower.request_part(self._partition_max_bytes)
             ):
                 self._moved[follower] = None
         if not session.uses_topic_ids and self._can_use_topic_ids(self._followers):
@@ -350,12 +352,7 @@ class Fetcher:
         context, request, session = self._context, self._request, self._session
         is_full = session.is_full
         candidates = list(self._followers if is_full else self._moved)
-        ready = []
-        for number, follower in enumerate(candidates, 1):
-            if not number % SLICE:
-                await self._clock.sleep(0)
-            if self._is_ready(follower):
-                ready.append(follower)
+        ready = [follower async for follower in self._each(candidates) if self._is_ready(follower)]
         if session.is_full is not is_full:
             return None
         if is_full:
@@ -363,9 +360,7 @@ class Fetcher:
         version = self._version if session.uses_topic_ids else min(self._version, _VERSION_WITH_NAMES)
         ready, later = self._divide(ready)
         parts: dict[Follower, FetchPartition] = {}
-        for number, follower in enumerate(ready, 1):
-            if not number % SLICE:
-                await self._clock.sleep(0)
+        async for follower in self._each(ready):
             if self._is_ready(follower):
                 parts[follower] = follower.request_part(self._partition_max_bytes)
                 self._moved.pop(follower, None)  # what moves it from here on is for the next request

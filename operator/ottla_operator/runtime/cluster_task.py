@@ -177,11 +177,9 @@ class ClusterTask:
         """
         writer, admin = self._dynamic_config, self._kafka.client
         known = writer.known()
-        if admin is None:
-            return snapshot, known
         try:
             decision = writer.changes(snapshot)
-            if not decision.changes:
+            if admin is None or not decision.changes:
                 return snapshot, known
             undone = await writer.write(admin, decision)
         except KafkaUnavailable as error:

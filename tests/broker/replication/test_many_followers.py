@@ -49,8 +49,9 @@ async def test_followers_join_a_session_in_several_requests_where_the_leader_giv
 async def test_followers_that_come_and_go_between_two_slices_miss_nothing(
     three: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each slice is one partition: elections and writes come between them."""
+    """Each slice is one partition: elections and writes come between them, and no sweep finds what was missed."""
     monkeypatch.setattr(fetcher, "SLICE", 1)
+    monkeypatch.setattr(fetcher, "SWEEP_S", 3600.0)
     await three.create("many", (1, 2, 3), partitions=PARTITIONS)
     leaders = dict.fromkeys(range(PARTITIONS), 1)
     written: dict[int, list[str]] = {index: [] for index in range(PARTITIONS)}

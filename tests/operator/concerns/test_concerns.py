@@ -106,3 +106,15 @@ async def test_ready_is_unknown_when_an_object_cannot_be_read(monkeypatch: pytes
         assert fleet.condition("Ready")[:2] == ("Unknown", "ReadFailed")
     await fleet.converge()
     assert fleet.condition("Ready")[0] == "True"
+
+
+async def test_a_bug_in_the_elections_stops_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = await _running()
+    with monkeypatch.context() as broken:
+        broken.setattr(concerns, "decide_elections", lambda *_, **__: _raise())
+        fleet.edit("spec.brokers.replicas", 4)
+        await fleet.converge()
+        assert fleet.condition("Rolled")[:2] == ("Unknown", "InternalError")
+        assert fleet.condition("BrokersReady")[0] == "True"
+    await fleet.converge()
+    assert fleet.condition("Rolled")[0] == "True"
