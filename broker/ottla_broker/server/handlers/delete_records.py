@@ -66,7 +66,10 @@ async def handle(services: Services, context: RequestContext, request: DeleteRec
     async for tp, entry in context.each(entries.items()):
         topics.setdefault(tp.topic, []).append(entry)
     return DeleteRecordsResponse(
-        topics=[DeleteRecordsTopicResult(name=name, partitions=results) for name, results in topics.items()]
+        topics=[
+            DeleteRecordsTopicResult(name=name, partitions=results)
+            async for name, results in context.each(topics.items())
+        ]
     )
 
 

@@ -32,7 +32,9 @@ async def handle(
     if request.topics is not None:
         wanted = {}
         async for topic in context.each(request.topics):
-            wanted.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
+            indexes = wanted.setdefault(topic.topic, {})
+            async for index in context.each(topic.partitions):
+                indexes[index] = None
     return DescribeLogDirsResponse(
         results=[
             await _result(context, directory)

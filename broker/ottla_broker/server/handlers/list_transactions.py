@@ -31,10 +31,9 @@ async def handle(
 ) -> ListTransactionsResponse:
     """Answers at once."""
     names = {name async for name in context.each(request.state_filters)}
-    states = {_STATES[name] for name in names if name in _STATES} if names else None
-    error, found = services.transaction_coordinator.list(
-        set(request.producer_id_filters), states, request.duration_filter
-    )
+    states = {state for name, state in _STATES.items() if name in names} if names else None
+    producer_ids = {producer_id async for producer_id in context.each(request.producer_id_filters)}
+    error, found = services.transaction_coordinator.list(producer_ids, states, request.duration_filter)
     if error is not ErrorCode.NONE:
         return ListTransactionsResponse(error_code=int(error))
     if request.transactional_id_pattern:
@@ -44,7 +43,7 @@ async def handle(
             return ListTransactionsResponse(error_code=int(ErrorCode.INVALID_REGULAR_EXPRESSION))
         found = [one async for one in context.each(found, 2) if pattern.fullmatch(one.transactional_id) is not None]
     return ListTransactionsResponse(
-        unknown_state_filters=sorted(names - _STATES.keys()),
+        unknown_state_filters=await context.sorted([name async for name in context.each(names) if name not in _STATES]),
         transaction_states=[
             TransactionState(
                 transactional_id=one.transactional_id,

@@ -43,5 +43,8 @@ async def handle(services: Services, context: RequestContext, request: OffsetDel
             OffsetDeleteResponsePartition(partition_index=partition.partition, error_code=int(partition_error))
         )
     return OffsetDeleteResponse(
-        topics=[OffsetDeleteResponseTopic(name=name, partitions=partitions) for name, partitions in topics.items()]
+        topics=[
+            OffsetDeleteResponseTopic(name=name, partitions=partitions)
+            async for name, partitions in context.each(topics.items())
+        ]
     )

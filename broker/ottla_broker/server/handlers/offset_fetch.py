@@ -132,7 +132,10 @@ async def _group(
         )
     return OffsetFetchResponseGroup(
         group_id=requested.group_id,
-        topics=[OffsetFetchResponseTopics(name=name, partitions=partitions) for name, partitions in topics.items()],
+        topics=[
+            OffsetFetchResponseTopics(name=name, partitions=partitions)
+            async for name, partitions in context.each(topics.items())
+        ],
         error_code=int(error),
     )
 
@@ -182,7 +185,10 @@ async def _response(
             )
         )
     return OffsetFetchResponse(
-        topics=[OffsetFetchResponseTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+        topics=[
+            OffsetFetchResponseTopic(name=name, partitions=partitions)
+            async for name, partitions in context.each(topics.items())
+        ],
         error_code=int(error),
     )
 

@@ -66,7 +66,8 @@ async def handle(
             commits,
             adds_partition=context.api_version >= _FIRST_VERSION_THAT_ADDS,
         )
-        results.update((name, _of_version(error, context.api_version)) for name, error in errors.items())
+        async for name, error in context.each(errors.items()):
+            results[name] = _of_version(error, context.api_version)
     topics: dict[str, list[TxnOffsetCommitResponsePartition]] = {}
     async for (topic_name, index), error in context.each(results.items()):
         topics.setdefault(topic_name, []).append(

@@ -8,7 +8,7 @@ Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -17,12 +17,16 @@ from bench.hostile.many_elements import TOPIC, Content, Row, rows
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.server.edge.dispatch import served
+from ottla_broker.server.edge.element_limits import MOST
 from simulation.client import Unavailable
 from simulation.world import World
 from tests.broker.server.edge.line_counting import MOST_LINES, Broker, CountingLoop, answered, produced
 
 SIZE = 24_000
 """Of a request, in bytes: far more than a slice, and small enough for a run of thousands of them."""
+
+NAMES_SIZE = 120_000
+"""Of a request of different names, in bytes: what is done once for each name of a response shows only here."""
 
 LARGER = {"Fetch": (100_000, 60_000), "Produce": (100_000, 60_000)}
 """(size, most lines) of the APIs that handle 500 elements at once: hot ones, whose short requests take no turns."""
@@ -49,16 +53,23 @@ for _row in the_rows():
     BY_API.setdefault(_row.definition.name, []).append(_row)
 
 
-def measured(wanted: list[Row]) -> dict[str, tuple[int, int | str]]:
+def measured(
+    wanted: list[Row], contents: Iterable[Content] = tuple(Content), size: int = 0
+) -> dict[str, tuple[int, int | str]]:
+    """(lines of the longest callback, how it was answered) of each request.
+
+    Args:
+        size: in bytes; 0: that of the API.
+    """
     found: dict[str, tuple[int, int | str]] = {}
 
     async def run(world: World, loop: CountingLoop) -> None:
         broker = Broker(world, loop)
         await broker.start()
         for row in wanted:
-            size, _ = LARGER.get(row.definition.name, (SIZE, MOST_LINES))
-            for content in Content:
-                found[f"{row.name} {content.value}"] = await broker.send(row, content, size)
+            usual, _ = LARGER.get(row.definition.name, (SIZE, MOST_LINES))
+            for content in contents:
+                found[f"{row.name} {content.value}"] = await broker.send(row, content, size or usual)
 
     loop = CountingLoop()
     world = World(1, loop=loop)
@@ -72,6 +83,15 @@ def test_no_callback_of_the_loop_grows_with_what_a_request_holds(api: str) -> No
     _, most_lines = LARGER.get(api, (SIZE, MOST_LINES))
     found = measured(BY_API[api])
     assert {name: lines for name, (lines, _) in found.items() if lines > most_lines} == {}
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("api", sorted(api for api, found in BY_API.items() if found[0].definition.api_key not in MOST))
+def test_no_callback_grows_with_the_different_names_in_a_request_whose_number_only_the_general_limit_bounds(
+    api: str,
+) -> None:
+    found = measured(BY_API[api], [Content.UNKNOWN], NAMES_SIZE)
+    assert {name: lines for name, (lines, _) in found.items() if lines > MOST_LINES} == {}
 
 
 def test_the_partitions_of_a_long_produce_are_answered_in_their_order() -> None:
