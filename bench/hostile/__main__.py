@@ -43,6 +43,7 @@ from bench.usage import resident_bytes
 from ottla.local.ports import free_port
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
+from ottla_broker.server.edge.element_limits import MOST
 from ottla_broker.server.edge.request_scheduling import CONTROL_APIS
 
 RESULTS = Path(__file__).parents[2] / "build" / "hostile"
@@ -233,6 +234,8 @@ def the_measures(measured: list[Attacked], *, quick: bool, all_versions: bool) -
     for row in wanted_rows(measured, quick=quick, all_versions=all_versions):
         for content in (Content.EMPTY, Content.UNKNOWN) if quick else tuple(Content):
             yield _request(row, content, SMALL_BYTES)
+            if row.definition.api_key in MOST:
+                yield _allowed(row, content)
         if not quick and row.definition.name not in with_large:
             with_large.add(row.definition.name)
             yield _request(row, Content.EMPTY, LARGE_BYTES)
@@ -242,7 +245,7 @@ def left_out(*, quick: bool, all_versions: bool) -> list[str]:
     """What the page says that it does not have."""
     found = ["requests that brokers alone send."]
     if not all_versions:
-        found.append("older versions of the requests.")
+        found[-1] = "requests that brokers alone send, older versions of the requests."
     if quick:
         return [*found, f"other requests than {', '.join(QUICK_APIS)}.", "requests of 24 MB, repeated elements."]
     found.append("Apache Kafka, where ours meets 100 ms: some of these requests hold it for minutes.")
@@ -263,9 +266,16 @@ def _request(row: Row, content: Content, size: int) -> Measure:
     return Measure(f"{row.name}, {content.value}, {size // _MB} MB", partial(_prepared, row, content, size))
 
 
-def _prepared(row: Row, content: Content, size: int) -> Callable[[Attacked], str]:
+def _allowed(row: Row, content: Content) -> Measure:
+    """As many elements as ours allows for this API: beyond them it closes the connection."""
+    most = MOST[row.definition.api_key or 0] * 9 // 10  # the broker counts a little more
+    prepare = partial(_prepared, row, content, SMALL_BYTES, most)
+    return Measure(f"{row.name}, {content.value}, {most} elements at most", prepare)
+
+
+def _prepared(row: Row, content: Content, size: int, most: int | None = None) -> Callable[[Attacked], str]:
     api_key = row.definition.api_key or 0
-    chunks = codec.frame_request(api_key, row.version, 1, "hostile", request(row, content, size))
+    chunks = codec.frame_request(api_key, row.version, 1, "hostile", request(row, content, size, most))
     frame = b"".join(bytes(chunk) for chunk in chunks)  # type: ignore[arg-type]  # no file ranges
     return lambda one: send(one, frame)
 

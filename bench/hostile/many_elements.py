@@ -71,11 +71,31 @@ def _paths(fields: tuple[Field, ...], version: int) -> Iterator[tuple[str, ...]]
             yield (member.name, *path)
 
 
-def request(row: Row, content: Content, size: int) -> Any:
-    """A request whose frame has about `size` bytes, all of them elements of the row's field."""
-    smallest = _encoded_size(row, _build(row, content, 1))
-    per_element = (_encoded_size(row, _build(row, content, 101)) - smallest) / 100
-    return _build(row, content, max(1, int((size - smallest) / max(per_element, 1.0))))
+def request(row: Row, content: Content, size: int, most: int | None = None) -> Any:
+    """A request whose frame has about `size` bytes, all of them elements of the row's field.
+
+    Args:
+        most: it has at most so many elements, those of other fields included; None for no limit.
+    """
+    few, more = _build(row, content, 1), _build(row, content, 101)
+    smallest = _encoded_size(row, few)
+    per_element = (_encoded_size(row, more) - smallest) / 100
+    count = int((size - smallest) / max(per_element, 1.0))
+    if most is not None:
+        counted = _elements(few)
+        count = min(count, 1 + (most - counted - 1) * 100 // (_elements(more) - counted))
+    return _build(row, content, max(1, count))
+
+
+def _elements(message: Any) -> int:
+    """How many elements the lists of a message have, at every depth; eight numbers count as one."""
+    found = 0
+    for name in getattr(message, "__slots__", ()):
+        value = getattr(message, name)
+        if isinstance(value, list):
+            has_numbers = bool(value) and isinstance(value[0], int)
+            found += len(value) // 8 if has_numbers else len(value) + sum(map(_elements, value))
+    return found
 
 
 def _encoded_size(row: Row, message: Any) -> int:

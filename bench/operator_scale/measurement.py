@@ -29,10 +29,10 @@ from e2e.kubernetes_api import condition_of
 from e2e.machine import CommandFailed, NotInTime, run
 from e2e.proc_files import cpu_s, memory_bytes
 from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_TOPIC, STATEFUL_SET, Obj
-from ottla_operator.concerns.topics.decisions import CreateTopic
+from ottla_operator.api.topics import CreateTopic
 from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
 from ottla_operator.effects.kubernetes_api import KubernetesClient
-from ottla_operator.effects.ports import ApiError
+from ottla_operator.ports import ApiError
 from ottla_operator.runtime.topic_queue import SETTLE_S
 from ottla_operator.runtime.topic_task import BATCH
 

@@ -17,8 +17,8 @@ from ottla_operator.api.pipeline_report import PipelineReport
 from ottla_operator.command import configure_log
 from ottla_operator.effects.environment import ProductionEnvironment
 from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
-from ottla_operator.effects.ports import KafkaAdmin
 from ottla_operator.facts.snapshot import ContainerImages
+from ottla_operator.ports import KafkaAdmin
 from ottla_operator.runtime.operator import Operator, OperatorSettings
 
 

@@ -12,8 +12,12 @@ import pytest
 from bench.hostile import good_client
 from bench.hostile.__main__ import is_left, is_wanted, left_out
 from bench.hostile.harm_page import lag_buckets, meets, most_lag_ms, page_of
+from bench.hostile.many_elements import Content, request, rows
 from bench.hostile.measured_rows import Harm, MeasuredRows
 from bench.systems import APACHE_KAFKA, OURS
+from ottla_broker.protocol import codec
+from ottla_broker.server.edge.dispatch import served
+from ottla_broker.server.edge.element_limits import MOST
 
 GOOD = {OURS: Harm(12.0, 3.0, 40.0, 5.0, "10 bytes"), APACHE_KAFKA: Harm(80.0, 20.0, 90.0, None, "10 bytes")}
 
@@ -29,6 +33,17 @@ def test_a_run_that_ended_early_goes_on_with_the_rows_that_it_has(tmp_path: Path
     second.add("c", GOOD)
     assert MeasuredRows(path, goes_on=True).table == {"a": GOOD, "b": {OURS: GOOD[OURS]}, "c": GOOD}
     assert MeasuredRows(path, goes_on=False).table == {}
+
+
+@pytest.mark.parametrize("content", list(Content))
+def test_a_request_has_as_many_elements_as_its_api_may_have_as_the_broker_counts_them(content: Content) -> None:
+    wanted = 2_000
+    for row in rows({int(one.api_key): (one.highest, one.highest) for one in served({}) if one.api_key in MOST}):
+        module = codec.module(row.definition.api_key or 0)
+        built = request(row, content, 1_000_000, wanted)
+        body = memoryview(b"".join(map(bytes, module.write_request(row.version, built))))
+        counted = max(one for one in module.read_request_in_slices(row.version, body) if isinstance(one, int))
+        assert 0.9 * wanted < counted < 1.05 * wanted, row.name
 
 
 def test_the_page_has_the_waits_the_lag_of_the_loop_and_the_memory() -> None:
