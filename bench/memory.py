@@ -220,5 +220,7 @@ def _create(client: BareClient) -> None:
 if __name__ == "__main__":
     if sys.argv[1:] == ["--serve"]:
         serve()
+    elif "--help" in sys.argv:
+        print(__doc__, "\nArguments: the cases to run; all without any.", sep="")
     else:
         main(sys.argv[1:])
