@@ -8,7 +8,7 @@ changes nothing, and the others go on.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ from ottla_operator.concerns.config.config import ConfigDecision, decide_config
 from ottla_operator.concerns.config.observation import NO_CONFIG_WRITES, ConfigWrites
 from ottla_operator.concerns.disks.disks import DisksDecision, brokers_not_to_stop, decide_disks
 from ottla_operator.concerns.disks.observation import NO_DISK_OBSERVATION, DiskObservation
-from ottla_operator.concerns.ensemble.observation import NO_FAILURE, ReconfigurationFailure
+from ottla_operator.concerns.ensemble.observation import NO_ENSEMBLE_OBSERVATION, EnsembleObservation
 from ottla_operator.concerns.ensemble.quorum_recovery import decide_quorum_recovery
 from ottla_operator.concerns.ensemble.zookeeper import EnsembleDecision, decide_zookeeper
 from ottla_operator.concerns.fleet.broker_removal import RemovalDecision, decide_removal, is_stopped
@@ -58,7 +58,7 @@ from ottla_operator.concerns.upgrades.versions import (
     version_status,
 )
 from ottla_operator.facts.difference import contested_fields
-from ottla_operator.facts.images import decide_images, images_status
+from ottla_operator.facts.images import images_status
 from ottla_operator.facts.maintenance import decide_maintenance
 from ottla_operator.facts.repairs import adopted_config_maps, decide_repairs, foreign_members
 from ottla_operator.facts.snapshot import NO_DECISION, ClusterAction, ConcernDecision, Deletion, Snapshot
@@ -70,7 +70,7 @@ from ottla_operator.template_problems import find_template_problems
 class Observations:
     """What the concerns know beyond the snapshot, each its own."""
 
-    ensemble: ReconfigurationFailure = NO_FAILURE
+    ensemble: EnsembleObservation = NO_ENSEMBLE_OBSERVATION
     disks: DiskObservation = NO_DISK_OBSERVATION
     config: ConfigWrites = NO_CONFIG_WRITES
     features: Mapping[str, int] | None = None
@@ -207,7 +207,7 @@ def _itself(decision: ConcernDecision) -> ConcernDecision:
 
 
 def _with_problems(run: ClusterPass) -> Snapshot:
-    return replace(run.snapshot, problems=(*run.snapshot.problems, *run.problems))
+    return run.snapshot.with_problems(run.problems)
 
 
 def _recorded_identities(run: ClusterPass) -> Identities:
@@ -216,15 +216,20 @@ def _recorded_identities(run: ClusterPass) -> Identities:
 
 
 def _with_joining(run: ClusterPass) -> Snapshot:
-    return replace(run.snapshot, joining=run.identities.joining)
+    return run.snapshot.with_joining(run.identities.joining)
 
 
 def _stopped(run: ClusterPass) -> RemovalDecision:
     return RemovalDecision(tuple(number for number in run.identities.surplus if is_stopped(run.snapshot, number)))
 
 
+def _removal(run: ClusterPass) -> RemovalDecision:
+    log_dirs = run.observed.disks.log_dirs
+    return decide_removal(run.snapshot, run.identities.surplus, run.identities.racks, log_dirs)
+
+
 def _with_version(run: ClusterPass) -> Snapshot:
-    return replace(run.snapshot, cluster=replace(run.snapshot.cluster, version=run.version.protocol))
+    return run.snapshot.with_version(run.version.protocol)
 
 
 def _condition_of(found: VersionDecision | RaiseDecision) -> tuple[Condition, ...]:
@@ -261,6 +266,7 @@ def _roll(run: ClusterPass) -> RollPlan:
         run.removal.empty,
         run.incomplete,
         run.observed.roll,
+        run.observed.ensemble,
     )
 
 
@@ -315,7 +321,7 @@ CONCERNS: Final = (
     Concern(
         "problems",
         BROKERS_READY,
-        lambda run: find_template_problems(run.snapshot),
+        lambda run: find_template_problems(run.snapshot, run.observed.ensemble),
         lambda _: (),
         _nothing,
         _with_problems,
@@ -337,7 +343,7 @@ CONCERNS: Final = (
     Concern(
         "removal",
         BROKERS_READY,
-        lambda run: decide_removal(run.snapshot, run.identities.surplus, run.identities.racks),
+        _removal,
         _stopped,
         _nothing,
     ),
@@ -392,11 +398,11 @@ def decide_cluster(
     snapshot: Snapshot, observed: Observations = NO_OBSERVATIONS, make_plan: Planner = plan
 ) -> ClusterDecision:
     """The decision for one snapshot and what the concerns know beyond it. The same input gives the same decision."""
-    run = ClusterPass(replace(snapshot, images=decide_images(snapshot)), observed, make_plan)
+    run = ClusterPass(snapshot, observed, make_plan)
     for concern in CONCERNS:
         concern.take_part(run)
     run.desired += adopted_config_maps(run.snapshot, run.names_of(CONFIG_MAP.kind))
-    status = _status(run, offered=snapshot)
+    status = _status(run)
     if snapshot.cluster.paused:
         return ClusterDecision((), None, status, None, needs_secret=False, errors=tuple(run.errors))
     may_delete = run.deletes and not any(action.excludes_deletion for action in run.actions)
@@ -414,18 +420,14 @@ def decide_cluster(
     )
 
 
-def _status(run: ClusterPass, offered: Snapshot) -> Obj:
-    """The whole new status.
-
-    Args:
-        offered: the snapshot with the images of the operator.
-    """
+def _status(run: ClusterPass) -> Obj:
+    """The whole new status."""
     snapshot, roll, rebalance = run.snapshot, run.roll.roll, run.rebalance.rebalance
     members = (*run.zookeeper.stateful_sets.values(), *run.brokers.stateful_sets.values())
     contested = contested_fields(snapshot, [*run.desired, *run.repairs, *members])
     status = cluster_status(snapshot, run.conditions, run.identities, run.disks, run.brokers, roll, contested)
     status |= _maintenance_status(snapshot, roll, run.disks.waits, rebalance)
-    if images := images_status(snapshot, snapshot.images, offered.images):
+    if images := images_status(snapshot):
         status |= {"images": images}
     if run.version.protocol:
         status |= version_status(run.version, run.raised)

@@ -10,8 +10,6 @@ from ottla_operator.api.condition_reasons import (
     BROKERS_READY,
     CONFIG_VALID,
     DISKS_READY,
-    MENDED_BY_A_PERSON,
-    NOT_NEEDED_FOR_READY,
     RACKS_READY,
     READY,
     SERVICES_READY,
@@ -28,6 +26,7 @@ from ottla_operator.concerns.disks.disks import DISK_FIELDS, DisksDecision
 from ottla_operator.concerns.disks.last_copies import LastCopies
 from ottla_operator.concerns.fleet.identity import Identities
 from ottla_operator.concerns.roll.state import Roll, from_status
+from ottla_operator.condition_table import MENDED_BY_A_PERSON, NOT_NEEDED_FOR_READY
 from ottla_operator.facts.annotation_values import wrong_annotations
 from ottla_operator.facts.snapshot import POOL_FIELDS, Snapshot
 from ottla_operator.objects.kstatus import decide_kstatus

@@ -181,7 +181,7 @@ def release(
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
     from ottla_operator.effects.kubernetes_api import NoKubernetes
-    from ottla_operator.effects.ports import ApiError
+    from ottla_operator.ports import ApiError
 
     try:
         return asyncio.run(work)

@@ -22,8 +22,8 @@ from ottla_operator.api.fleet import (
 from ottla_operator.api.objects import Obj, ResourceKind
 from ottla_operator.api.pipeline_report import PipelineReport
 from ottla_operator.api.rights import Right
-from ottla_operator.concerns.rebalance.machine import MoveRequests
-from ottla_operator.concerns.topics.decisions import TopicChange, TopicDescription
+from ottla_operator.api.topics import TopicChange, TopicDescription
+from ottla_operator.facts.fleet_values import MoveRequests
 
 
 class ApiError(Exception):

@@ -2,7 +2,7 @@
 
 `python -m ottla_operator.reference fields crds/*.yaml` reads the schemas of the CustomResourceDefinitions,
 `python -m ottla_operator.reference needed crds/*.yaml` prints `api/needed_fields.py` from them,
-`python -m ottla_operator.reference reasons` the table of `api.condition_reasons`, and `metrics PAGE.md` writes the
+`python -m ottla_operator.reference reasons` the table of `condition_table`, and `metrics PAGE.md` writes the
 table of `api.metric_names` into docs/reference/metrics.md. None of them needs kopf or a client.
 """
 
@@ -19,13 +19,11 @@ from ottla_operator.api import definitions as crds
 from ottla_operator.api import metric_names
 from ottla_operator.api.condition_reasons import (
     CLUSTER,
-    CONDITION_REASONS,
-    CONDITION_TYPES,
-    NOT_NEEDED_FOR_READY,
     READY,
     ConditionType,
     reason_of_ready,
 )
+from ottla_operator.condition_table import CONDITION_REASONS, CONDITION_TYPES, NOT_NEEDED_FOR_READY
 
 USAGE = "usage: python -m ottla_operator.reference fields CRD.yaml... | needed CRD.yaml... | reasons | metrics PAGE.md"
 
@@ -118,7 +116,7 @@ def reasons_page() -> str:
         "# Conditions of KafkaCluster, KafkaTopic and KafkaPipeline",
         "",
         "`python -m ottla_operator.reference reasons` prints this page from the table in",
-        "`operator/ottla_operator/api/condition_reasons.py`. The message of a condition names the fields and objects.",
+        "`operator/ottla_operator/condition_table.py`. The message of a condition names the fields and objects.",
     ]
     for one in CONDITION_TYPES:
         lines += ["", f"## {one.resource}: {one.type}", "", f"True: {one.meaning[0].lower()}{one.meaning[1:]}.", ""]

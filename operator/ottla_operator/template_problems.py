@@ -10,6 +10,7 @@ from ottla_documents.fields import Problem
 from ottla_documents.templates import NO_TEMPLATE
 from ottla_operator.api import names
 from ottla_operator.concerns.brokers.brokers import build_stateful_set
+from ottla_operator.concerns.ensemble.observation import EnsembleObservation
 from ottla_operator.concerns.ensemble.zookeeper_objects import server_stateful_set
 from ottla_operator.facts.broker_claims import FIRST_GENERATION, Claim
 from ottla_operator.facts.snapshot import Snapshot
@@ -21,7 +22,7 @@ AFTER_SHUTDOWN_S = 15
 """What a broker needs beside its controlled shutdown: to flush and to end."""
 
 
-def find_template_problems(snapshot: Snapshot) -> tuple[Problem, ...]:
+def find_template_problems(snapshot: Snapshot, ensemble: EnsembleObservation) -> tuple[Problem, ...]:
     """The problems of both pod templates, with the paths of their fields."""
     cluster = snapshot.cluster
     own = replace(
@@ -41,7 +42,7 @@ def find_template_problems(snapshot: Snapshot) -> tuple[Problem, ...]:
         found += _grace_problems(pool)
     if cluster.zookeeper.template.pod.spec and not cluster.zookeeper.connect:
         instead = {**PULL_POLICY, "image": "spec.zookeeper.image", "resources": "spec.zookeeper.resources"}
-        built = server_stateful_set(bare, 1)
+        built = server_stateful_set(bare, ensemble, 1)
         found += template_problems(ZOOKEEPER_POD, built, names.ZOOKEEPER, cluster.zookeeper.template.pod, instead)
     return tuple(dict.fromkeys(found))
 

@@ -12,7 +12,7 @@ from ottla_documents.kafka_cluster import parse_cluster
 from ottla_documents.kafka_topic import declared_topic, has_unusable_name, parse_topic
 from ottla_documents.limits import ANNOTATIONS_BYTES, KAFKA_STRING_BYTES, OWN_ANNOTATIONS_BYTES
 from ottla_operator.api.objects import CLAIM, CONFIG_MAP, STATEFUL_SET
-from ottla_operator.concerns.topics.decisions import AlterTopicConfig, CreateTopic
+from ottla_operator.api.topics import AlterTopicConfig, CreateTopic
 from ottla_operator.effects.topic_requests import _why_not_sent
 from tests.operator.fleet import CLUSTER, Fleet
 

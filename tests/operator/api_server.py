@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from ottla_operator.api.objects import KINDS, Obj, ResourceKind, dig
-from ottla_operator.effects.ports import ApiError
+from ottla_operator.ports import ApiError
 from tests.operator.kubernetes import InMemoryKubernetes
 
 

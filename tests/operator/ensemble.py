@@ -122,7 +122,7 @@ class Ensemble:
         if uids is None:
             return
         marked = {self.volumes.get(uid, ("", EMPTY)) for uid in uids}
-        permission = self.fleet.kubernetes.there(CONFIG_MAP, "orders-zookeeper")["data"].get(f"start-empty-{server}")
+        permission = self.fleet.kubernetes.stored(CONFIG_MAP, "orders-zookeeper")["data"].get(f"start-empty-{server}")
         if permission is None:
             self.refused[server] = f"key start-empty-{server} not found in ConfigMap"
             return
@@ -137,7 +137,7 @@ class Ensemble:
         if SUPER_SECRET not in self.fleet.kubernetes.names(SECRET):
             self.refused[server] = f'secret "{SUPER_SECRET}" not found'
             return
-        encoded = self.fleet.kubernetes.there(SECRET, SUPER_SECRET)["data"]["password"]
+        encoded = self.fleet.kubernetes.stored(SECRET, SUPER_SECRET)["data"]["password"]
         if zxid == EMPTY and permission == "initialize":
             zxid = 0
         self._boots += 1
@@ -150,7 +150,7 @@ class Ensemble:
         found = self.fleet.kubernetes.names(CLAIM)
         if any(claim is not None and claim not in found for claim in claims):
             return None
-        return tuple(uid_of(self.fleet.kubernetes.there(CLAIM, claim)) for claim in claims if claim is not None)
+        return tuple(uid_of(self.fleet.kubernetes.stored(CLAIM, claim)) for claim in claims if claim is not None)
 
     def _members(self) -> dict[int, _Server]:
         """The servers that run and find each other."""
@@ -159,7 +159,7 @@ class Ensemble:
             name = f"orders-zookeeper-{server}-0"
             if name not in self.fleet.kubernetes.names(POD):
                 continue
-            pod = self.fleet.kubernetes.there(POD, name)
+            pod = self.fleet.kubernetes.stored(POD, name)
             config = dig(pod, "metadata", "annotations", names.CONFIG)
             if uid_of(pod) == running.pod_uid and not is_terminating(pod) and config not in self.broken_configs:
                 alive[server] = running
@@ -246,7 +246,7 @@ class EnsembleFleet(Fleet):
 
     def is_serving(self, server: int) -> bool:
         name = f"orders-zookeeper-{server}-0"
-        return name in self.kubernetes.names(POD) and has_condition(self.kubernetes.there(POD, name), "Ready")
+        return name in self.kubernetes.names(POD) and has_condition(self.kubernetes.stored(POD, name), "Ready")
 
     def stop(self, *servers: int) -> None:
         """Their StatefulSets are scaled to zero by hand and their pods are gone."""
@@ -274,7 +274,7 @@ class EnsembleFleet(Fleet):
             for role in ("data", "log"):
                 name = f"orders-zookeeper-{server}-{role}-1"
                 self.kubernetes.put(self._lost[name])
-                uid = uid_of(self.kubernetes.there(CLAIM, name))
+                uid = uid_of(self.kubernetes.stored(CLAIM, name))
                 if with_data and uid_of(self._lost[name]) in self.ensemble.volumes:
                     self.ensemble.volumes[uid] = self.ensemble.volumes[uid_of(self._lost[name])]
         self.kubernetes.settle()
@@ -291,7 +291,7 @@ class EnsembleFleet(Fleet):
             self.kubernetes.remove(CLAIM, name)
         for obj in before:
             self.kubernetes.put(obj)
-            uid = uid_of(self.kubernetes.there(KINDS[obj["kind"]], obj["metadata"]["name"]))
+            uid = uid_of(self.kubernetes.stored(KINDS[obj["kind"]], obj["metadata"]["name"]))
             if with_data and uid_of(obj) in self.ensemble.volumes:
                 self.ensemble.volumes[uid] = self.ensemble.volumes[uid_of(obj)]
         self.restart_operator()

@@ -13,7 +13,6 @@ from ottla_broker.config import BrokerConfig, is_changeable
 from ottla_broker.config.properties import parse_properties
 from ottla_broker.protocol.errors import KafkaError as BrokerError
 from ottla_operator.api import names
-from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
 from ottla_operator.api.fleet import (
     NO_ANSWER,
     BrokerReport,
@@ -43,10 +42,7 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.api.pipeline_report import PipelineReport, read_pipeline_report
-from ottla_operator.concerns.config.config import FILE
-from ottla_operator.concerns.ensemble.ensemble_volumes import parse_ensemble_record
-from ottla_operator.concerns.rebalance.machine import MoveRequests
-from ottla_operator.concerns.topics.decisions import (
+from ottla_operator.api.topics import (
     AlterTopicConfig,
     CreatePartitions,
     CreateTopic,
@@ -54,9 +50,13 @@ from ottla_operator.concerns.topics.decisions import (
     TopicChange,
     TopicDescription,
 )
-from ottla_operator.effects.ports import ApiError, KafkaAdmin, KafkaUnavailable
+from ottla_operator.concerns.config.config import FILE
+from ottla_operator.concerns.ensemble.ensemble_volumes import parse_ensemble_record
+from ottla_operator.concerns.topics.reasons import TOPIC_ALREADY_EXISTS
 from ottla_operator.facts.broker_claims import log_dir
+from ottla_operator.facts.fleet_values import MoveRequests
 from ottla_operator.facts.snapshot import ContainerImages
+from ottla_operator.ports import ApiError, KafkaAdmin, KafkaUnavailable
 from ottla_operator.runtime.cluster_task import ClusterTask
 from ottla_operator.runtime.object_cache import ObjectCache
 from tests.operator.kubernetes import NOW, InMemoryKubernetes, node
@@ -167,7 +167,7 @@ class InMemoryKafka:
         """The uids of the ready pods by broker."""
         ready = {}
         for name in self._kubernetes.names(POD):
-            pod = self._kubernetes.there(POD, name)
+            pod = self._kubernetes.stored(POD, name)
             number = dig(pod, "metadata", "labels", names.BROKER_ID)
             if number is not None and has_condition(pod, "Ready") and not dig(pod, "metadata", "deletionTimestamp"):
                 ready[int(number)] = uid_of(pod)
@@ -219,7 +219,7 @@ class InMemoryKafka:
     def _incarnations(self) -> dict[int, str]:
         return {
             int(pod["metadata"]["labels"][names.BROKER_ID]): uid_of(pod)
-            for pod in (self._kubernetes.there(POD, name) for name in self._kubernetes.names(POD))
+            for pod in (self._kubernetes.stored(POD, name) for name in self._kubernetes.names(POD))
             if dig(pod, "metadata", "labels", names.BROKER_ID) is not None
         }
 
@@ -341,7 +341,7 @@ class InMemoryKafka:
         return ""
 
     def _paths(self, broker: int) -> list[str]:
-        pod = self._kubernetes.there(POD, f"orders-broker-{broker}-0")
+        pod = self._kubernetes.stored(POD, f"orders-broker-{broker}-0")
         volumes = pod["spec"]["volumes"]
         return [log_dir(volume["name"]) for volume in volumes if "persistentVolumeClaim" in volume]
 
@@ -386,12 +386,12 @@ class InMemoryKafka:
         name = f"orders-broker-{broker}-0"
         if name not in self._kubernetes.names(POD):
             return {}
-        pod = self._kubernetes.there(POD, name)
+        pod = self._kubernetes.stored(POD, name)
         if uid_of(pod) not in self._files:
             config = next(item["configMap"]["name"] for item in pod["spec"]["volumes"] if item["name"] == "config")
             if config not in self._kubernetes.names(CONFIG_MAP):
                 return {}  # it cannot start yet
-            self._files[uid_of(pod)] = parse_properties(self._kubernetes.there(CONFIG_MAP, config)["data"][FILE])
+            self._files[uid_of(pod)] = parse_properties(self._kubernetes.stored(CONFIG_MAP, config)["data"][FILE])
         return self._files[uid_of(pod)]
 
     async def alter_broker_configs(self, changes: ConfigChanges) -> Mapping[tuple[int | None, str], str]:
@@ -542,7 +542,7 @@ class InMemorySurroundings:
     def serving(self) -> list[int]:
         """The servers whose pods are ready, while those with a vote among them are a quorum."""
         self.ensemble_members.form()
-        pods = [self.kubernetes.there(POD, name) for name in self.kubernetes.names(POD)]
+        pods = [self.kubernetes.stored(POD, name) for name in self.kubernetes.names(POD)]
         ready = [
             int(number)
             for pod in pods
@@ -650,7 +650,7 @@ class Fleet:
         self.kubernetes.put(document)
 
     def status(self, *path: str | int) -> Any:
-        return dig(self.kubernetes.there(KAFKA_CLUSTER, "orders"), "status", *path)
+        return dig(self.kubernetes.stored(KAFKA_CLUSTER, "orders"), "status", *path)
 
     def condition(self, kind: str) -> tuple[str, str, str]:
         """(status, reason, message)."""
@@ -667,7 +667,7 @@ class Fleet:
         """Rack by StatefulSet of a broker."""
         found = {}
         for name in self.kubernetes.names(STATEFUL_SET):
-            rack = dig(self.kubernetes.there(STATEFUL_SET, name), "metadata", "labels", names.RACK)
+            rack = dig(self.kubernetes.stored(STATEFUL_SET, name), "metadata", "labels", names.RACK)
             if rack is not None:
                 found[name] = rack
         return found
@@ -679,7 +679,7 @@ class Fleet:
         """With the names of claims in place of their uids, and without how often the record was written."""
         found = dict(obj["metadata"].get("annotations") or {})
         if (record := parse_ensemble_record(found.get(names.ENSEMBLE))) is not None:
-            by_uid = {uid_of(self.kubernetes.there(CLAIM, name)): name for name in self.claims()}
+            by_uid = {uid_of(self.kubernetes.stored(CLAIM, name)): name for name in self.claims()}
             found[names.ENSEMBLE] = {
                 server: [by_uid.get(uid) for uid in uids] for server, uids in record.served.items()
             }

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
+import pytest
+
 from tests.operator.kubernetes import InMemoryKubernetes, Killed
+
+every_third_or_every_write = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
+"""Of a slow test: after which writes its operator is killed."""
 
 
 class Operated(Protocol):
@@ -54,19 +59,21 @@ async def killed_after_every_write(
     act: Callable[[_Operated], Awaitable[object]] = _converge,
     *,
     at_least: int,
+    every: int = 1,
 ) -> AsyncIterator[tuple[int, _Operated]]:
-    """Fleets whose operator was killed after 0, 1, 2 and so on writes, each once the next one has acted too.
+    """Fleets whose operator was killed after 0, `every`, twice `every` and so on writes, each once the next one has
+    acted too.
 
     The last one is that of the first operator that makes no more writes than that and so survives.
 
     Args:
         prepare: makes a fleet with something to do.
-        at_least: how many operators are killed: so many writes there are to be killed after.
+        at_least: so many writes there are to be killed after.
     """
     writes, was_killed = 0, True
     while was_killed:
         fleet = await prepare()
         was_killed = await is_killed_after(writes, fleet, act)
         yield writes, fleet
-        writes += was_killed
+        writes += every if was_killed else 0
     assert writes >= at_least, f"the operator made {writes} writes, not {at_least}"

@@ -35,7 +35,7 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.api.rights import Right
-from ottla_operator.effects.ports import ApiError, ListPage
+from ottla_operator.ports import ApiError, ListPage
 from tests.operator.definitions import fields_v1, without_fields
 
 NOW = "2026-01-01T00:00:00Z"
@@ -125,7 +125,11 @@ class InMemoryKubernetes:
         return self.put({**self.there(kind, name), **parts})
 
     def there(self, kind: ResourceKind, name: str) -> Obj:
-        return _copy(self.objects[kind.kind, "default" if kind.namespaced else "", name])
+        return _copy(self.stored(kind, name))
+
+    def stored(self, kind: ResourceKind, name: str) -> Obj:
+        """As `there`, to be read only: no copy."""
+        return self.objects[kind.kind, "default" if kind.namespaced else "", name]
 
     def names(self, kind: ResourceKind) -> list[str]:
         return sorted(name for found, _, name in self.objects if found == kind.kind)
@@ -337,7 +341,8 @@ class InMemoryKubernetes:
         self._tell("DELETED", obj)
 
     def _all(self, kind: str) -> list[Obj]:
-        return [_copy(obj) for key, obj in sorted(self.objects.items()) if key[0] == kind]
+        """To be read only: no copies."""
+        return [obj for key, obj in sorted(self.objects.items()) if key[0] == kind]
 
     def _bound(self, claim: Obj) -> Obj:
         """The status of a claim: bound to a volume as large as asked, which grows if something resizes volumes."""

@@ -33,13 +33,13 @@ class Membership:
 
     def form(self) -> None:
         """The first servers take what the operator gives them, as do those after the loss of every volume."""
-        claims = [self.kubernetes.there(CLAIM, name) for name in self.kubernetes.names(CLAIM)]
+        claims = [self.kubernetes.stored(CLAIM, name) for name in self.kubernetes.names(CLAIM)]
         held = {label(claim, names.SERVER_ID) for claim in claims if label(claim, names.REMOVED) != "true"}
         if self.servers and held & {str(server) for server in self.servers}:
             return
         if "orders-zookeeper" not in self.kubernetes.names(CONFIG_MAP):
             return
-        files = self.kubernetes.there(CONFIG_MAP, "orders-zookeeper")
+        files = self.kubernetes.stored(CONFIG_MAP, "orders-zookeeper")
         record = parse_ensemble_record(files["metadata"]["annotations"][names.ENSEMBLE])
         found = read_config(files["data"]["members"] + "version=1").servers
         self.servers = {server: text for server, text in found.items() if record is None or server in record.members}

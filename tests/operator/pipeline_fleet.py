@@ -19,7 +19,7 @@ from ottla_operator.api.objects import (
     new,
     owned,
 )
-from ottla_operator.effects.ports import ApiError
+from ottla_operator.ports import ApiError
 from ottla_operator.runtime.object_cache import ObjectCache, pipeline_of
 from ottla_operator.runtime.pipeline_supervisor import PIPELINE_KINDS
 from ottla_operator.runtime.pipeline_task import PipelineImage, PipelineTask

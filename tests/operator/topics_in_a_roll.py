@@ -20,8 +20,8 @@ from ottla.testing import RunningCluster, cluster
 from ottla_operator.api import names
 from ottla_operator.api.objects import KAFKA_TOPIC, POD, STATEFUL_SET, Obj, dig, new
 from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
-from ottla_operator.effects.ports import KafkaAdmin
 from ottla_operator.facts.snapshot import ContainerImages
+from ottla_operator.ports import KafkaAdmin
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.supervisor import TaskSupervisor
 from tests.operator.fleet import CLUSTER, InMemoryKafka, InMemorySurroundings

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
 from ottla_operator.api.objects import KINDS, Obj, ResourceKind
-from ottla_operator.effects.ports import ApiError, ListPage
+from ottla_operator.ports import ApiError, ListPage
 from tests.operator.kubernetes import InMemoryKubernetes
 
 _Result = TypeVar("_Result")

@@ -1,6 +1,6 @@
 """Conditions of our custom resources: one value each, and the list of them in status with its transition times.
 
-Which types and reasons there are is in `condition_reasons`.
+Which types and reasons there are is in `condition_table`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla_documents.fields import Problem
-from ottla_operator.api.condition_reasons import AS_DECLARED, INVALID_SPEC, Status, require_listed
+from ottla_operator.api.condition_reasons import AS_DECLARED, INVALID_SPEC, Status
 from ottla_operator.api.objects import Obj
 
 MESSAGE_LENGTH = 1024
@@ -18,19 +18,12 @@ MESSAGE_LENGTH = 1024
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition: `reason` is for programs, `message` names fields and objects for people.
-
-    Raises:
-        UnlistedReason: `condition_reasons` does not have it.
-    """
+    """One condition: `reason` is for programs, `message` names fields and objects for people."""
 
     type: str
     status: Status
     reason: str
     message: str = ""
-
-    def __post_init__(self) -> None:
-        require_listed(self.type, self.status, self.reason)
 
 
 def condition_true(type_: str, reason: str = AS_DECLARED, message: str = "") -> Condition:

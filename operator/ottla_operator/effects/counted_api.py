@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from ottla_operator.api.objects import Obj, ResourceKind
 from ottla_operator.api.rights import Right
-from ottla_operator.effects.ports import ApiError, KubernetesApi, ListPage
+from ottla_operator.ports import ApiError, KubernetesApi, ListPage
 
 _Result = TypeVar("_Result")
 

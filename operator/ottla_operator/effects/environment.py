@@ -24,7 +24,7 @@ from ottla_operator.api.pipeline_report import PipelineReport, read_pipeline_rep
 from ottla_operator.concerns.ensemble.zookeeper_files import CLIENT_PORT
 from ottla_operator.effects import zookeeper_admin
 from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
-from ottla_operator.effects.ports import KafkaAdmin
+from ottla_operator.ports import KafkaAdmin
 
 STATUS_TIMEOUT_S = 3.0
 PASSWORD_BYTES = 24

@@ -27,13 +27,8 @@ from ottla_operator.api.fleet import (
     LogDirContents,
     PartitionReport,
 )
-from ottla_operator.concerns.rebalance.machine import MoveRequests
-from ottla_operator.concerns.topics.decisions import (
-    TopicChange,
-    TopicDescription,
-)
+from ottla_operator.api.topics import TopicChange, TopicDescription
 from ottla_operator.effects.broker_config_requests import alter_brokers, describe_brokers
-from ottla_operator.effects.ports import KafkaUnavailable
 from ottla_operator.effects.reassignment_requests import (
     alter_log_dirs,
     describe_log_dirs,
@@ -41,6 +36,8 @@ from ottla_operator.effects.reassignment_requests import (
     request_moves,
 )
 from ottla_operator.effects.topic_requests import change_topics, describe_topics
+from ottla_operator.facts.fleet_values import MoveRequests
+from ottla_operator.ports import KafkaUnavailable
 
 _Result = TypeVar("_Result")
 CLIENT_ID = "ottla-operator"

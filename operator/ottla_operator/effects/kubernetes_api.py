@@ -21,7 +21,7 @@ from ottla_operator.api.names import FIELD_MANAGER
 from ottla_operator.api.objects import KINDS, Obj, ResourceKind, dig, name_of
 from ottla_operator.api.rights import Right
 from ottla_operator.effects.access_reviews import read_lacking_rights
-from ottla_operator.effects.ports import ApiError, ListPage
+from ottla_operator.ports import ApiError, ListPage
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"

@@ -15,8 +15,7 @@ from kafka.errors import UnknownBrokerIdError, for_code
 
 from ottla_documents.limits import too_long_for_kafka
 from ottla_operator.api.fleet import LogDirContents, ReplicaInLogDir
-from ottla_operator.concerns.rebalance.machine import MoveRequests, ReplicaId, ThrottleChange
-from ottla_operator.facts.fleet_values import UNKNOWN, PartitionId
+from ottla_operator.facts.fleet_values import UNKNOWN, MoveRequests, PartitionId, ReplicaId, ThrottleChange
 
 NO_ERROR = 0
 UNKNOWN_TOPIC_OR_PARTITION = 3

@@ -17,8 +17,8 @@ from kafka.errors import BrokerResponseError, for_code
 from kafka.errors import KafkaError as ClientError
 
 from ottla_documents.limits import too_long_for_kafka
-from ottla_operator.api.condition_reasons import KAFKA_ERROR, TOPIC_ALREADY_EXISTS
-from ottla_operator.concerns.topics.decisions import (
+from ottla_operator.api.condition_reasons import KAFKA_ERROR
+from ottla_operator.api.topics import (
     AlterTopicConfig,
     CreatePartitions,
     CreateTopic,
@@ -26,6 +26,7 @@ from ottla_operator.concerns.topics.decisions import (
     TopicChange,
     TopicDescription,
 )
+from ottla_operator.concerns.topics.reasons import TOPIC_ALREADY_EXISTS
 
 _Part = TypeVar("_Part")
 _Change = TypeVar("_Change", CreateTopic, AlterTopicConfig, CreatePartitions, DeleteTopic)

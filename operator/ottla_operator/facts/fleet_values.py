@@ -7,13 +7,15 @@ a plan that is made again while the one before is carried out has only what is l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 State = Literal["active", "cordoned", "draining"]
 """Of a broker or a log directory. `cordoned` (KIP-1066): keeps what it has, gets nothing. `draining`: loses it all."""
 
 PartitionId = tuple[str, int]
+ReplicaId = tuple[int, str, int]
+"""Broker, topic, index."""
 UNKNOWN = -1
 """Bytes that the broker did not report."""
 
@@ -227,3 +229,27 @@ def _with_free(broker: FleetBroker, change: Mapping[tuple[int, str], int]) -> tu
         else replace(log_dir, free_bytes=log_dir.free_bytes + change.get((broker.id, log_dir.path), 0))
         for log_dir in broker.log_dirs
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottleChange:
+    """Throttles to set and to remove. `bytes_per_second`: 0 removes the rates of `brokers`.
+
+    `leaders`, `followers`: by topic, the replicas that are throttled, as ("index:broker", …). `unset`: topics that lose
+    their lists. Source: ReassignPartitionsCommand of Apache Kafka, KIP-73.
+    """
+
+    bytes_per_second: int
+    brokers: tuple[int, ...]
+    leaders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    followers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unset: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRequests:
+    """What to ask of Kafka, in this order. `reassign`: None cancels. `log_dirs`: the directory of each replica."""
+
+    throttle: ThrottleChange | None = None
+    log_dirs: Mapping[ReplicaId, str] = field(default_factory=dict)
+    reassign: Mapping[PartitionId, tuple[int, ...] | None] = field(default_factory=dict)

@@ -18,30 +18,29 @@ FIELDS = ("spec.image", "spec.imagePullPolicy", "spec.imageUpdatePolicy")
 ROLES = (names.BROKER, names.ZOOKEEPER)
 
 
-def decide_images(snapshot: Snapshot) -> ContainerImages:
-    """The images that the pods of this cluster should run, and their pull policy."""
+def decide_images(snapshot: Snapshot, offered: ContainerImages) -> ContainerImages:
+    """The images that the pods of this cluster should run, and their pull policy.
+
+    Args:
+        offered: the operator's own.
+    """
     cluster = snapshot.cluster
     return ContainerImages(
-        broker=_image(snapshot, names.BROKER, cluster.image, snapshot.images.broker),
-        zookeeper=_image(snapshot, names.ZOOKEEPER, cluster.zookeeper.image, snapshot.images.zookeeper),
-        pull_policy=cluster.image_pull_policy or snapshot.images.pull_policy,
+        broker=_image(snapshot, names.BROKER, cluster.image, offered.broker),
+        zookeeper=_image(snapshot, names.ZOOKEEPER, cluster.zookeeper.image, offered.zookeeper),
+        pull_policy=cluster.image_pull_policy or offered.pull_policy,
     )
 
 
-def images_status(snapshot: Snapshot, decided: ContainerImages, offered: ContainerImages) -> Obj:
-    """What status records.
-
-    Args:
-        decided: the images that the pods should run.
-        offered: the operator's own; shown where no field of spec decides and the cluster runs another one.
-    """
+def images_status(snapshot: Snapshot) -> Obj:
+    """What status records; the operator's images where no field of spec decides and the cluster runs another one."""
     found: Obj = {}
     follows = snapshot.cluster.image_update_policy == "FollowOperator"
     declared = {names.BROKER: snapshot.cluster.image, names.ZOOKEEPER: snapshot.cluster.zookeeper.image}
     for role in ROLES:
         if role == names.ZOOKEEPER and snapshot.cluster.zookeeper.connect:
             continue
-        wanted, own = str(getattr(decided, role)), str(getattr(offered, role))
+        wanted, own = str(getattr(snapshot.images, role)), str(getattr(snapshot.offered_images, role))
         recorded = wanted if wanted in _ready_with(snapshot, role) else _recorded(snapshot, role)
         if recorded:
             found[role] = recorded

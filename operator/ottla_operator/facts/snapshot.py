@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from ottla_documents.broker_pools import MAIN_POOL, BrokerPool, pools_of
@@ -19,9 +19,6 @@ from ottla_operator.api.fleet import (
     BrokerReport,
     BrokerValues,
     ClusterMetadata,
-    LogDirContents,
-    MembershipReport,
-    ServerReport,
 )
 from ottla_operator.api.names import BROKER, BROKER_ID, POOL, REMOVED, RETIRED, SERVER_ID, broker_name
 from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, Obj, ResourceKind, dig, label, lasting_label
@@ -35,6 +32,9 @@ class ContainerImages:
     broker: str
     zookeeper: str
     pull_policy: str = ""
+
+
+NO_IMAGES = ContainerImages("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,7 @@ class Snapshot:
     """What is known about one KafkaCluster.
 
     `objects`: those with the label of the cluster, by kind and name. `nodes`: None without the right to read them.
-    `kafka`: None while no broker answers. `storage_classes`: those that spec or claims name and that exist. `servers`:
-    answers of this reconciliation, asked for only until it is known which servers hold data.
+    `kafka`: None while no broker answers. `storage_classes`: those that spec or claims name and that exist.
     """
 
     cluster: KafkaCluster
@@ -68,32 +67,24 @@ class Snapshot:
     resource: Obj
     objects: Mapping[str, Mapping[str, Obj]]
     images: ContainerImages
+    """The images that the pods of this cluster should run (`facts.images`)."""
     now: str
+    offered_images: ContainerImages = NO_IMAGES
+    """The images of this operator."""
     nodes: tuple[Obj, ...] | None = None
     storage_classes: Mapping[str, Obj] = field(default_factory=dict)
     reports: Mapping[int, BrokerReport] = field(default_factory=dict)
-    servers: Mapping[int, ServerReport] = field(default_factory=dict)
-    membership: MembershipReport | None = None
-    """The members of the ensemble; asked for only while it is resized, None when its leader does not answer."""
     kafka: ClusterMetadata | None = None
     broker_values: Mapping[int, BrokerValues] | None = None
     """By broker, as each answered last; None before any broker has answered."""
     creation_failures: Mapping[str, str] = field(default_factory=dict)
     """Why Kubernetes creates no pod of a StatefulSet, by its name: a quota, a limit range, a policy."""
-    super_secret: Obj | None = None
-    """The Secret of the ensemble's super user, without what it holds; None when the cluster has none."""
-    accepts_super_user: Mapping[int, bool] = field(default_factory=dict)
-    """Whether a ZooKeeper server accepts that Secret's password, where it was asked and has answered."""
     contested: Mapping[tuple[str, str], ContestedFields] = field(default_factory=dict)
     """By kind and name."""
-    log_dirs: Mapping[int, tuple[LogDirContents, ...]] = field(default_factory=dict)
-    """Read now: of the brokers to remove and of those with a disk that is being emptied, those that answered."""
     volumes: Mapping[str, Obj] = field(default_factory=dict)
     """PersistentVolumes by name: those of pods that have no node, and all while a volume is looked for."""
     gone_for_s: Mapping[str, float] = field(default_factory=dict)
     """By claim uid, for how long its volume has been out of reach in every snapshot that this process has taken."""
-    reassignments: Mapping[tuple[str, int], tuple[tuple[int, ...], ...]] | None = None
-    """(adding, removing) of every reassignment under way; None while the controller does not answer."""
     joining: Mapping[int, str] = field(default_factory=dict)
     """The pools of brokers that this decision adds (`concerns.fleet.identity`)."""
     broker_claims: Mapping[str, Sequence[Obj]] = field(init=False, repr=False, compare=False)
@@ -122,6 +113,18 @@ class Snapshot:
             found = pools_of(brokers.pools, recorded, has_pools=brokers.has_pools)
         object.__setattr__(self, "pools", found)
         object.__setattr__(self, "pool_names", recorded | {number: pool.name for number, pool in found.items()})
+
+    def with_problems(self, problems: Sequence[Problem]) -> Snapshot:
+        """With more problems of the document."""
+        return replace(self, problems=(*self.problems, *problems)) if problems else self
+
+    def with_joining(self, joining: Mapping[int, str]) -> Snapshot:
+        """With the pools of the brokers that are added."""
+        return replace(self, joining=joining) if joining else self
+
+    def with_version(self, version: str) -> Snapshot:
+        """With the version that brokers get, in place of the declared one."""
+        return replace(self, cluster=replace(self.cluster, version=version))
 
     def get(self, kind: ResourceKind, name: str) -> Obj | None:
         return self.objects.get(kind.kind, {}).get(name)
@@ -217,11 +220,6 @@ class Snapshot:
             if label(obj, REMOVED) != "true"
         ]
         return sorted({int(number) for number in numbers if number is not None and number.isdecimal()})
-
-    def leading_server(self) -> int | None:
-        """The only ZooKeeper server that says it leads; None when there is none or two, or when none was asked."""
-        leaders = [server for server, report in self.servers.items() if report.mode == "leader"]
-        return leaders[0] if len(leaders) == 1 else None
 
     def pod(self, name: str) -> Obj | None:
         return self.get(POD, name)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from ottla_operator.api.objects import CLAIM, KINDS, POD, Obj, is_terminating, name_of, namespace_of, uid_of
 from ottla_operator.api.ownership import is_orphan_of
-from ottla_operator.effects.ports import KubernetesApi
+from ottla_operator.ports import KubernetesApi
 
 NEVER_OWNED = (CLAIM.kind, POD.kind)
 

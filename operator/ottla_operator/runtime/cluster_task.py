@@ -6,8 +6,6 @@ task runs for each cluster, one reconciliation at a time.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -17,26 +15,27 @@ from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import READY
 from ottla_operator.api.conditions import Condition, condition_false, condition_unknown, merged
 from ottla_operator.api.events import WARNING, events, new_event, obstacle_event
-from ottla_operator.api.objects import KAFKA_CLUSTER, SECRET, Obj, dig, is_terminating, name_of
-from ottla_operator.api.ownership import is_ours
+from ottla_operator.api.objects import KAFKA_CLUSTER, Obj, dig, is_terminating, name_of
 from ottla_operator.cluster_decision import ClusterDecision, Observations, decide_cluster
 from ottla_operator.concerns.config.actions import DynamicConfigWriter
-from ottla_operator.concerns.config.observation import ConfigWrites
+from ottla_operator.concerns.config.observation import NO_CONFIG_WRITES, ConfigWrites
 from ottla_operator.concerns.disks.actions import DiskExecutor, EmptyLogDirs
-from ottla_operator.concerns.disks.observation import DiskObservation
+from ottla_operator.concerns.disks.observer import DiskObserver
 from ottla_operator.concerns.ensemble.actions import EnsembleExecutor, Reconfigure
-from ottla_operator.concerns.ensemble.zookeeper_objects import super_secret
+from ottla_operator.concerns.ensemble.observer import EnsembleObserver
 from ottla_operator.concerns.rebalance.actions import MoveReplicas, RebalanceExecutor
-from ottla_operator.concerns.rebalance.observation import RebalanceObservation
+from ottla_operator.concerns.rebalance.observer import RebalanceObserver
 from ottla_operator.concerns.roll.actions import ElectLeaders, MoveLeaders, RollExecutor
 from ottla_operator.concerns.roll.batches import blockers, exposed
 from ottla_operator.concerns.roll.turns import wants_turn
-from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
+from ottla_operator.concerns.upgrades.observer import observe_features
 from ottla_operator.facts.contested_writes import ContestedWrites
+from ottla_operator.facts.intervals import REQUEUE_AFTER_S
 from ottla_operator.facts.snapshot import BatchProof, ClusterAction, ContainerImages, Snapshot
+from ottla_operator.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
 from ottla_operator.rebalancer.planner import plan
 from ottla_operator.runtime.adoption import may_adopt
-from ottla_operator.runtime.cluster_observer import REQUEUE_AFTER_S, ClusterObserver
+from ottla_operator.runtime.cluster_observer import ClusterObserver
 from ottla_operator.runtime.event_writer import emit_events
 from ottla_operator.runtime.kafka_connection import KafkaConnection
 from ottla_operator.runtime.lasting_obstacles import LastingObstacles
@@ -79,7 +78,10 @@ class ClusterTask:
         self._disks = DiskExecutor(monotonic, self._log)
         self._rebalance = RebalanceExecutor(monotonic, self._log)
         self._roll = RollExecutor(monotonic, self._log)
-        self._ensemble = EnsembleExecutor(self._super_secret, environment.reconfigure, self._log)
+        self._ensemble = EnsembleExecutor(key, api, environment, self._log)
+        self._ensemble_observer = EnsembleObserver(api, environment, monotonic)
+        self._disk_observer = DiskObserver(self._log)
+        self._rebalance_observer = RebalanceObserver(monotonic, self._log)
         self._observer = ClusterObserver(
             key,
             cache,
@@ -121,7 +123,7 @@ class ClusterTask:
             if not await may_adopt(self._api, resource, _of(snapshot)):
                 return REQUEUE_AFTER_S  # its deletion is about to be seen, and nothing is written for it any more
             snapshot, writes = await self._with_dynamic_config(snapshot)
-            wanted = decide_cluster(snapshot, await self._observations(snapshot, writes), self._make_plan)
+            wanted = decide_cluster(snapshot, await self.observations(snapshot, writes), self._make_plan)
         except Exception as failure:
             await self._write_ready_unknown(resource, failure)
             raise
@@ -156,18 +158,19 @@ class ClusterTask:
         """All that is known about the cluster now."""
         return await self._observer.snapshot(resource, self._contested.known())
 
-    async def _observations(self, snapshot: Snapshot, writes: ConfigWrites) -> Observations:
+    async def observations(self, snapshot: Snapshot, writes: ConfigWrites = NO_CONFIG_WRITES) -> Observations:
         """What the concerns know beyond the snapshot."""
         ahead: tuple[str, ...] = ()
         if self._turns is not None and wants_turn(snapshot):
             ahead = self._turns.ask(self.key, str(snapshot.status("roll", "started") or snapshot.now))
+        admin = self._kafka.client
         return Observations(
-            ensemble=self._ensemble.failure,
-            disks=DiskObservation(self._observer.filling(snapshot), self._disks.refused()),
+            ensemble=await self._ensemble_observer.observe(snapshot, self._ensemble.failure),
+            disks=await self._disk_observer.observe(snapshot, admin, self._disks.refused()),
             config=writes,
-            features=await self._observer.features(snapshot),
+            features=await observe_features(snapshot, admin, self._log),
             roll=self._roll.observed(ahead),
-            rebalance=RebalanceObservation(self._observer.log_dir_usage, self._rebalance.refused()),
+            rebalance=await self._rebalance_observer.observe(snapshot, admin, self._rebalance.refused()),
         )
 
     async def _with_dynamic_config(self, snapshot: Snapshot) -> tuple[Snapshot, ConfigWrites]:
@@ -198,41 +201,26 @@ class ClusterTask:
     async def _write(self, snapshot: Snapshot, wanted: ClusterDecision) -> tuple[ClusterDecision, ApiError | None]:
         """Writes the objects. Returns the decision with a status that shows what could not be written."""
         failed: ApiError | None = None
-        secrets: list[Obj] = []
+        foreign: list[str] = []
         try:
             if wanted.needs_secret:
-                secrets = await self._create_secret(snapshot)
+                created = await self._ensemble.create_secret(snapshot)
+                if created is None:
+                    foreign = [f"Secret {names.zookeeper_secret(self.key[1])}"]
+                else:
+                    self._ensemble_observer.note_secret(snapshot, created)
         except ApiError as error:
             failed = error
         result = await self._writer.apply(snapshot, wanted.desired, wanted.repairs)
         failed = failed or result.error
-        if foreign := [*result.foreign, *wanted.foreign, *secrets]:
-            text = ", ".join(dict.fromkeys(f"{obj['kind']} {name_of(obj)}" for obj in foreign))
+        foreign += [f"{obj['kind']} {name_of(obj)}" for obj in (*result.foreign, *wanted.foreign)]
+        if foreign:
+            text = ", ".join(dict.fromkeys(foreign))
             condition = condition_false(READY, "NotOwned", f"exist and do not belong to this cluster: {text}")
             return replace(wanted, status=_with_condition(snapshot, wanted.status, condition)), failed
         if failed is not None:
             return _with_failure(snapshot, wanted, str(failed)), failed
         return wanted, None
-
-    async def _create_secret(self, snapshot: Snapshot) -> list[Obj]:
-        """Creates the Secret of the super user. Returns it when it exists and belongs to somebody else."""
-        password = self._environment.password()
-        hashed = base64.b64encode(hashlib.sha1(f"super:{password}".encode()).digest()).decode()
-        wanted = super_secret(snapshot, password, f"super:{hashed}")
-        try:
-            created = await self._api.create(wanted)
-        except ApiError as error:
-            if error.status != 409:
-                raise
-            there = await self._api.get(SECRET, self.key[0], name_of(wanted))
-            if there is None or not is_ours(there, snapshot.resource):
-                return [wanted]  # somebody else's, or that of a former cluster of this name, which Kubernetes deletes
-            created = there
-        self._observer.note_super_secret(created)
-        return []
-
-    async def _super_secret(self) -> Obj | None:
-        return await self._api.get(SECRET, self.key[0], names.zookeeper_secret(self.key[1]))
 
     async def _carry_out(self, action: ClusterAction) -> Mapping[str, object]:
         """Returns the fields of status that change with it; None: the field goes."""

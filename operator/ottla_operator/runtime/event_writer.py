@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from ottla_operator.api.objects import Obj
-from ottla_operator.effects.ports import ApiError, KubernetesApi
+from ottla_operator.ports import ApiError, KubernetesApi
 
 
 async def emit_events(api: KubernetesApi, log: logging.Logger, transitions: Sequence[Obj]) -> None:

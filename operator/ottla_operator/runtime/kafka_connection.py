@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ottla_operator.effects.ports import KafkaAdmin, KafkaUnavailable
+from ottla_operator.ports import KafkaAdmin, KafkaUnavailable
 
 
 class KafkaConnection:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ottla_operator.api.objects import LEASE, Obj, dig, new
-from ottla_operator.effects.ports import ApiError, KubernetesApi
+from ottla_operator.ports import ApiError, KubernetesApi
 
 DURATION_S = 12
 RENEW_S = 3.0

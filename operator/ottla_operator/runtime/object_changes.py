@@ -33,9 +33,9 @@ from ottla_operator.api.objects import (
     namespace_of,
     uid_of,
 )
-from ottla_operator.effects.ports import ApiError, KubernetesApi
 from ottla_operator.facts.contested_writes import ContestedWrites
 from ottla_operator.facts.difference import stamped
+from ottla_operator.ports import ApiError, KubernetesApi
 from ottla_operator.runtime.object_cache import ObjectCache
 
 _REPLACED = (STATEFUL_SET, JOB, CRON_JOB, SERVICE, DISRUPTION_BUDGET)

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 from ottla_operator.api.objects import Obj, ResourceKind, dig
-from ottla_operator.effects.ports import ApiError, WatchApi
+from ottla_operator.facts.intervals import RESYNC_S
+from ottla_operator.ports import ApiError, WatchApi
 from ottla_operator.runtime.back_off import back_off_s
-from ottla_operator.runtime.cluster_observer import RESYNC_S
 
 BOOKMARK = "BOOKMARK"
 BROKEN_WATCHES = 3

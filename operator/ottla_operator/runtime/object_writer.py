@@ -23,11 +23,11 @@ from ottla_operator.api.objects import (
     name_of,
     uid_of,
 )
-from ottla_operator.effects.ports import ApiError, KubernetesApi
 from ottla_operator.facts.contested_writes import ContestedWrites
 from ottla_operator.facts.difference import difference, stamped
 from ottla_operator.facts.repairs import beside_template
 from ottla_operator.facts.snapshot import BatchProof, Deletion, Snapshot
+from ottla_operator.ports import ApiError, KubernetesApi
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.object_changes import ObjectChanges
 

@@ -10,10 +10,10 @@ import kopf
 
 from ottla_operator.effects.counted_api import CountedApi
 from ottla_operator.effects.kubernetes_api import KubernetesClient
-from ottla_operator.effects.ports import ApiError, Environment
+from ottla_operator.facts.intervals import RESYNC_S
 from ottla_operator.facts.snapshot import ContainerImages
+from ottla_operator.ports import ApiError, Environment
 from ottla_operator.runtime.back_off import FIRST_BACK_OFF_S
-from ottla_operator.runtime.cluster_observer import RESYNC_S
 from ottla_operator.runtime.handlers import FOLLOWED_KINDS, make_registry, watched_kinds
 from ottla_operator.runtime.http_endpoint import HttpEndpoint
 from ottla_operator.runtime.lease import NAME, LeaseHolder

@@ -27,7 +27,7 @@ from ottla_operator.api.objects import (
     name_of,
     namespace_of,
 )
-from ottla_operator.effects.ports import Environment, KubernetesApi
+from ottla_operator.ports import Environment, KubernetesApi
 from ottla_operator.runtime.object_cache import Key, ObjectCache, pipeline_of
 from ottla_operator.runtime.operator_metrics import OperatorMetrics
 from ottla_operator.runtime.pipeline_task import PipelineImage, PipelineTask

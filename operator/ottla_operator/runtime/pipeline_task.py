@@ -16,18 +16,12 @@ from ottla_operator.api.condition_reasons import READY
 from ottla_operator.api.conditions import condition_false
 from ottla_operator.api.events import WARNING, new_event
 from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_PIPELINE, Obj, dig, is_terminating, name_of
+from ottla_operator.concerns.pipelines.observation import PipelineFacts
 from ottla_operator.concerns.pipelines.pipeline_standing import Standing
 from ottla_operator.concerns.pipelines.pipeline_status import pipeline_events, pipeline_status
-from ottla_operator.concerns.pipelines.pipelines import (
-    ASK_S,
-    PipelineDecision,
-    PipelineFacts,
-    current_pod,
-    decide_pipeline,
-    last_run,
-)
-from ottla_operator.effects.ports import ApiError, Environment, KubernetesApi
+from ottla_operator.concerns.pipelines.pipelines import ASK_S, PipelineDecision, current_pod, decide_pipeline, last_run
 from ottla_operator.facts.contested_writes import ContestedWrites
+from ottla_operator.ports import ApiError, Environment, KubernetesApi
 from ottla_operator.runtime.adoption import may_adopt
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.pipeline_writer import PipelineWriter

@@ -24,9 +24,9 @@ from ottla_operator.api.objects import (
 )
 from ottla_operator.api.ownership import is_ours
 from ottla_operator.concerns.pipelines.pipelines import WORKLOADS
-from ottla_operator.effects.ports import KubernetesApi
 from ottla_operator.facts.contested_writes import ContestedWrites
 from ottla_operator.facts.difference import needs_no_write, stamped
+from ottla_operator.ports import KubernetesApi
 from ottla_operator.runtime.event_writer import emit_events
 from ottla_operator.runtime.object_cache import ObjectCache
 from ottla_operator.runtime.object_changes import ObjectChanges

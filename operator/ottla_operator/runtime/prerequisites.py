@@ -24,7 +24,7 @@ from ottla_operator.api.names import GROUP
 from ottla_operator.api.needed_fields import NEEDED_FIELDS
 from ottla_operator.api.objects import DEFINITION, Obj, ResourceKind, dig, name_of, namespace_of, uid_of
 from ottla_operator.api.rights import NEEDED_RIGHTS
-from ottla_operator.effects.ports import ApiError, KubernetesApi
+from ottla_operator.ports import ApiError, KubernetesApi
 
 AGAIN_S = 30.0
 READ_EVERY_S = 60.0

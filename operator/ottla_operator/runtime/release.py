@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from ottla_operator.api.names import TOPIC_FINALIZER
 from ottla_operator.api.objects import KAFKA_TOPIC, LEASE, Obj, dig, new
-from ottla_operator.effects.ports import ApiError, KubernetesApi
+from ottla_operator.ports import ApiError, KubernetesApi
 from ottla_operator.runtime.lease import DURATION_S, NAME
 
 HOLDER = "uninstall"

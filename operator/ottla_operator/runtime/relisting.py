@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla_operator.api.objects import Obj, ResourceKind, dig, uid_of
-from ottla_operator.effects.ports import KubernetesApi
+from ottla_operator.ports import KubernetesApi
 from ottla_operator.runtime.object_cache import ObjectCache
 
 

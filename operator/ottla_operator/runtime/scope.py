@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from ottla_operator.api.names import SERVED
 from ottla_operator.api.objects import KAFKA_TOPIC, LEASE, annotation, namespace_of
-from ottla_operator.effects.ports import ApiError, KubernetesApi
+from ottla_operator.ports import ApiError, KubernetesApi
 from ottla_operator.runtime.release import release_topic
 
 ALL = "*"

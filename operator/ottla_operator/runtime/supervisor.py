@@ -30,10 +30,10 @@ from ottla_operator.api.objects import (
     namespace_of,
     uid_of,
 )
-from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
+from ottla_operator.facts.intervals import RESYNC_S
 from ottla_operator.facts.snapshot import ContainerImages
+from ottla_operator.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
 from ottla_operator.runtime.back_off import back_off_s
-from ottla_operator.runtime.cluster_observer import RESYNC_S
 from ottla_operator.runtime.cluster_task import ClusterTask
 from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of, name_in_cluster
 from ottla_operator.runtime.operator_metrics import OperatorMetrics

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from ottla_operator.concerns.topics.decisions import TopicDescription
+from ottla_operator.api.topics import TopicDescription
 
 AUDIT_S = 45.0
 """How long a round takes: a change by others is noticed within it, and repaired in the next batch."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ottla_operator.api.fleet import ClusterMetadata
-from ottla_operator.effects.ports import KafkaAdmin
+from ottla_operator.ports import KafkaAdmin
 
 MAX_AGE_S = 60.0
 

@@ -29,8 +29,6 @@ from ottla_documents.topic_namespaces import parse_topic_namespaces
 from ottla_operator.api.condition_reasons import (
     DEFINITION_OUTDATED,
     READY,
-    TOPIC_ALREADY_EXISTS,
-    TOPIC_DELETION_DISABLED,
 )
 from ottla_operator.api.conditions import condition_false
 from ottla_operator.api.objects import (
@@ -43,13 +41,10 @@ from ottla_operator.api.objects import (
     namespace_of,
     uid_of,
 )
+from ottla_operator.api.topics import CreateTopic, DeleteTopic, TopicDescription
 from ottla_operator.concerns.config.config import internal_address
 from ottla_operator.concerns.topics.decisions import (
-    CreateTopic,
-    DeleteTopic,
     TopicDecision,
-    TopicDescription,
-    TopicFacts,
     decide_topic,
     found_existing,
     mark_of,
@@ -59,8 +54,10 @@ from ottla_operator.concerns.topics.decisions import (
     topic_owner_of,
     waiting,
 )
+from ottla_operator.concerns.topics.observation import TopicFacts
 from ottla_operator.concerns.topics.partition_limits import PartitionLimits, rooms
-from ottla_operator.effects.ports import ApiError, Environment, KafkaAdmin, KafkaUnavailable, KubernetesApi
+from ottla_operator.concerns.topics.reasons import TOPIC_ALREADY_EXISTS, TOPIC_DELETION_DISABLED
+from ottla_operator.ports import ApiError, Environment, KafkaAdmin, KafkaUnavailable, KubernetesApi
 from ottla_operator.runtime.kafka_connection import KafkaConnection
 from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of, name_in_cluster
 from ottla_operator.runtime.operator_metrics import OperatorMetrics

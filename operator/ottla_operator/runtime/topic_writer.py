@@ -19,7 +19,7 @@ from ottla_operator.api.objects import (
     namespace_of,
     uid_of,
 )
-from ottla_operator.effects.ports import ApiError, Environment, KubernetesApi
+from ottla_operator.ports import ApiError, Environment, KubernetesApi
 from ottla_operator.runtime.event_writer import emit_events
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 

@@ -6,7 +6,7 @@ import pytest
 
 from ottla_operator.api import names
 from ottla_operator.api.objects import DISRUPTION_BUDGET, POD, STATEFUL_SET, dig, label
-from ottla_operator.effects.ports import ApiError
+from ottla_operator.ports import ApiError
 from tests.operator.fleet import CLUSTER, Fleet
 
 PODS = tuple(f"orders-broker-{number}-0" for number in range(3))

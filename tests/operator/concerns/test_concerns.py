@@ -9,7 +9,7 @@ import pytest
 
 from ottla_operator import cluster_decision as concerns
 from ottla_operator.api.objects import SECRET, Obj, ResourceKind
-from ottla_operator.effects.ports import ApiError
+from ottla_operator.ports import ApiError
 from tests.operator.fleet import Fleet
 
 

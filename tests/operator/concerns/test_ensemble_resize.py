@@ -90,7 +90,8 @@ async def test_a_resized_ensemble_causes_no_write_and_no_question_at_rest() -> N
         await fleet.step()
     assert len(fleet.kubernetes.writes) == writes
     snapshot = await fleet.task.snapshot(fleet.kubernetes.there(KAFKA_CLUSTER, "orders"))
-    assert snapshot.servers == {} and snapshot.membership is None
+    observed = (await fleet.task.observations(snapshot)).ensemble
+    assert observed.servers == {} and observed.membership is None
 
 
 async def test_the_claims_of_a_server_that_left_stay_and_what_they_hold_is_not_used_when_it_joins_again() -> None:

@@ -399,7 +399,8 @@ async def test_a_configuration_that_separates_all_servers_is_undone_on_all_at_on
         for server in (1, 2, 3):  # as a bad release would have left them
             fleet.kubernetes.remove(POD, f"orders-zookeeper-{server}-0")
             snapshot = await fleet.task.snapshot(fleet.kubernetes.there(KAFKA_CLUSTER, "orders"))
-            wanted = zookeeper.decide_zookeeper(snapshot).stateful_sets[server]
+            observed = (await fleet.task.observations(snapshot)).ensemble
+            wanted = zookeeper.decide_zookeeper(snapshot, observed).stateful_sets[server]
             fleet.kubernetes.edit(STATEFUL_SET, f"orders-zookeeper-{server}", spec=wanted["spec"])
         bad = wanted["spec"]["template"]["metadata"]["annotations"][names.CONFIG]
         fleet.ensemble.broken_configs = {bad}

@@ -10,7 +10,7 @@ import pytest
 from ottla_operator.api import names
 from ottla_operator.api.objects import CLAIM, EVENT, POD, dig, label
 from tests.operator.fleet import CLUSTER, Fleet
-from tests.operator.killed_operator import killed_after_every_write
+from tests.operator.killed_operator import every_third_or_every_write, killed_after_every_write
 
 LOST, NEXT = "orders-broker-1-d0-1", "orders-broker-1-d0-2"
 
@@ -141,14 +141,15 @@ async def test_nothing_is_replaced_while_no_broker_answers_what_would_be_lost() 
     assert "no broker answers which replicas are in sync" in fleet.condition("DisksReady")[2]
 
 
-async def test_an_operator_killed_after_any_write_ends_in_the_same_state() -> None:
+@every_third_or_every_write
+async def test_an_operator_killed_after_any_write_ends_in_the_same_state(every: int) -> None:
     async def accepted() -> Fleet:
         fleet = await _running()
         await _lose(fleet, LOST)
         _accept(fleet, 1)
         return fleet
 
-    async for writes, fleet in killed_after_every_write(accepted, _later, at_least=4):
+    async for writes, fleet in killed_after_every_write(accepted, _later, at_least=4, every=every):
         assert _pod_claims(fleet, 1)[0] == NEXT and fleet.condition("Ready")[0] == "True", writes
         assert dig(fleet.kubernetes.there(CLAIM, NEXT), "metadata", "labels", names.GENERATION) == "2"
 

@@ -9,7 +9,7 @@ import pytest
 from ottla_operator.api.objects import CLAIM, NODE, POD, dig, uid_of
 from tests.operator.ensemble import EnsembleFleet
 from tests.operator.fleet import CLUSTER
-from tests.operator.killed_operator import killed_after_every_write
+from tests.operator.killed_operator import every_third_or_every_write, killed_after_every_write
 from tests.operator.kubernetes import node
 
 
@@ -103,7 +103,8 @@ async def test_two_lost_nodes_of_three_lose_no_claim() -> None:
 
 
 @pytest.mark.extended
-async def test_the_replacement_goes_on_when_the_operator_is_killed_after_any_write() -> None:
+@every_third_or_every_write
+async def test_the_replacement_goes_on_when_the_operator_is_killed_after_any_write(every: int) -> None:
     async def lost() -> EnsembleFleet:
         fleet = await _running()
         _lose_node(fleet, "n3")
@@ -111,5 +112,5 @@ async def test_the_replacement_goes_on_when_the_operator_is_killed_after_any_wri
         fleet.environment.passed_s += 61
         return fleet
 
-    async for writes, fleet in killed_after_every_write(lost, _until_replaced, at_least=8):
+    async for writes, fleet in killed_after_every_write(lost, _until_replaced, at_least=8, every=every):
         assert len(_deleted(fleet)) == 2 and fleet.is_serving(3) and not fleet.ensemble.overwritten, writes

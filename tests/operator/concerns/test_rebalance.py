@@ -11,7 +11,6 @@ import pytest
 from ottla_operator.api.names import REMOVED
 from ottla_operator.api.objects import CLAIM, DISRUPTION_BUDGET, KAFKA_CLUSTER, POD, STATEFUL_SET, label
 from ottla_operator.concerns.fleet.identity import decide_identities
-from ottla_operator.concerns.rebalance.observation import RebalanceObservation
 from ottla_operator.concerns.rebalance.rebalance import decide_rebalance
 from ottla_operator.facts.fleet_values import FleetPlacement, Plan, Policy
 from ottla_operator.rebalancer.planner import plan
@@ -287,7 +286,7 @@ async def test_while_volumes_are_replaced_one_by_one_the_log_directories_of_the_
         return plan(placement, policy)
 
     snapshot = await fleet.task.snapshot(fleet.kubernetes.there(KAFKA_CLUSTER, "orders"))
-    observation = RebalanceObservation(fleet.task._observer.log_dir_usage)
+    observation = (await fleet.task.observations(snapshot)).rebalance
     decide_rebalance(snapshot, decide_identities(snapshot), (), observation, is_rolling=False, make_plan=seen)
     states = {
         (broker.id, one.path.split("/")[4]): one.state for broker in placements[0].brokers for one in broker.log_dirs

@@ -18,7 +18,6 @@ from kafka.errors import KafkaConnectionError
 from kafka.net.manager import KafkaConnectionManager
 
 from ottla.testing import RunningCluster, cluster
-from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
 from ottla_operator.api.fleet import (
     NO_ANSWER,
     BrokerValue,
@@ -27,20 +26,15 @@ from ottla_operator.api.fleet import (
     ConfigChanges,
     PartitionReport,
 )
+from ottla_operator.api.topics import AlterTopicConfig, CreatePartitions, CreateTopic, DeleteTopic, TopicDescription
 from ottla_operator.concerns.roll.actions import Migration, migrate
 from ottla_operator.concerns.roll.leader_moves import movable, next_moves
-from ottla_operator.concerns.topics.decisions import (
-    AlterTopicConfig,
-    CreatePartitions,
-    CreateTopic,
-    DeleteTopic,
-    TopicDescription,
-)
+from ottla_operator.concerns.topics.reasons import TOPIC_ALREADY_EXISTS
 from ottla_operator.effects import broker_config_requests
 from ottla_operator.effects.environment import ProductionEnvironment, read_report
 from ottla_operator.effects.kafka_admin import CONNECT_TIMEOUT_MS, LONGEST_BACKOFF_MS, KafkaPythonAdmin
-from ottla_operator.effects.ports import KafkaUnavailable
 from ottla_operator.effects.topic_requests import change_topics
+from ottla_operator.ports import KafkaUnavailable
 
 BOOTSTRAP_TIMEOUT_MS = 60_000
 """The operator tries again after five seconds; a test has one try, on whatever machine."""

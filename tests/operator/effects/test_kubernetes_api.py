@@ -13,7 +13,7 @@ from kubernetes.aio import client
 
 from ottla_operator.api.objects import KAFKA_TOPIC
 from ottla_operator.effects.kubernetes_api import LARGEST_EVENT, KubernetesClient
-from ottla_operator.effects.ports import ApiError
+from ottla_operator.ports import ApiError
 
 _LARGEST_OBJECT = 1_500_000
 """Bytes; etcd takes no more in one request."""

@@ -13,10 +13,10 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from ottla.testing import RunningCluster, cluster
 from ottla_operator.api.fleet import ClusterMetadata, LogDirContents
+from ottla_operator.api.topics import CreateTopic
 from ottla_operator.concerns.disks.disk_drains import CORDONED_LOG_DIRS
-from ottla_operator.concerns.topics.decisions import CreateTopic
 from ottla_operator.effects.kafka_admin import LONGEST_BACKOFF_MS, KafkaPythonAdmin
-from ottla_operator.effects.ports import KafkaUnavailable
+from ottla_operator.ports import KafkaUnavailable
 
 BOOTSTRAP_TIMEOUT_MS = 60_000
 RECORDS = 300

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from ottla_operator.runtime.cluster_observer import RESYNC_S
+from ottla_operator.facts.intervals import RESYNC_S
 from tests.operator.model_based.cluster_invariants import violations_of_cluster
 from tests.operator.model_based.cluster_rules import ClusterRules
 

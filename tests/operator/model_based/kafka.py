@@ -12,8 +12,7 @@ from ottla_broker.config.definitions.topics import TOPIC_KEYS
 from ottla_broker.config.topics import validate_topic_config
 from ottla_broker.config.types import format_value
 from ottla_broker.protocol.errors import KafkaError as BrokerError
-from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
-from ottla_operator.concerns.topics.decisions import (
+from ottla_operator.api.topics import (
     AlterTopicConfig,
     CreatePartitions,
     CreateTopic,
@@ -21,7 +20,8 @@ from ottla_operator.concerns.topics.decisions import (
     TopicChange,
     TopicDescription,
 )
-from ottla_operator.effects.ports import KafkaUnavailable
+from ottla_operator.concerns.topics.reasons import TOPIC_ALREADY_EXISTS
+from ottla_operator.ports import KafkaUnavailable
 from tests.operator.fleet import InMemoryKafka
 from tests.operator.kubernetes import InMemoryKubernetes
 

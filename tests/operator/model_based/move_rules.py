@@ -9,7 +9,7 @@ from hypothesis.stateful import initialize, rule
 
 from ottla_operator.api import names
 from ottla_operator.api.objects import NODE, POD, dig, label, name_of
-from ottla_operator.effects.ports import ApiError
+from ottla_operator.ports import ApiError
 from tests.operator.model_based.fleet_rules import FleetRules
 from tests.operator.model_based.world import UNSEEN_S
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 from ottla_operator.api import names
 from ottla_operator.api.objects import CLAIM, POD, Obj, annotation, dig, has_condition, label, name_of
-from ottla_operator.concerns.rebalance.machine import MoveRequests
 from ottla_operator.facts.broker_claims import log_dir
-from ottla_operator.runtime.cluster_observer import RESYNC_S
+from ottla_operator.facts.fleet_values import MoveRequests
+from ottla_operator.facts.intervals import RESYNC_S
 from tests.operator.fleet import THROTTLE_RATES
 from tests.operator.model_based.cluster_invariants import violations_of_cluster
 from tests.operator.model_based.clusters import OWN_ENSEMBLE

@@ -11,10 +11,10 @@ import asyncio
 import contextvars
 
 from ottla_operator.api.objects import Obj, ResourceKind
-from ottla_operator.effects.ports import ApiError, Environment
+from ottla_operator.facts.intervals import RESYNC_S
 from ottla_operator.facts.snapshot import ContainerImages
+from ottla_operator.ports import ApiError, Environment
 from ottla_operator.runtime.back_off import FIRST_BACK_OFF_S
-from ottla_operator.runtime.cluster_observer import RESYNC_S
 from ottla_operator.runtime.handlers import watched_kinds
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.operator import WATCHES_BEGIN_S

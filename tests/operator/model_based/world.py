@@ -36,11 +36,11 @@ from ottla_operator.api.objects import (
     new,
     uid_of,
 )
+from ottla_operator.api.topics import TopicDescription
 from ottla_operator.concerns.config.config import FILE
-from ottla_operator.concerns.topics.decisions import TopicDescription
+from ottla_operator.facts.intervals import RESYNC_S
 from ottla_operator.facts.snapshot import ContainerImages
 from ottla_operator.runtime.back_off import LONGEST_BACK_OFF_S
-from ottla_operator.runtime.cluster_observer import RESYNC_S
 from ottla_operator.runtime.supervisor import TaskSupervisor
 from simulation.loop import VirtualTimeLoop
 from tests.operator.fleet import InMemorySurroundings

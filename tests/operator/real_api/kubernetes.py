@@ -42,7 +42,7 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.effects.kubernetes_api import KubernetesClient, path_of
-from ottla_operator.effects.ports import ListPage
+from ottla_operator.ports import ListPage
 from tests.operator.kubernetes import InMemoryKubernetes, _claims, _kind
 
 SEEN = (

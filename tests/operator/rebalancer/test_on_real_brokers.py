@@ -14,10 +14,10 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from ottla.testing import RunningCluster, cluster
 from ottla_documents.kafka_cluster import parse_cluster
 from ottla_operator.api.names import broker_name, pod_of
+from ottla_operator.api.topics import CreateTopic
 from ottla_operator.concerns.fleet.identity import Identities
 from ottla_operator.concerns.rebalance.observation import RebalanceObservation
 from ottla_operator.concerns.rebalance.rebalance import decide_rebalance
-from ottla_operator.concerns.topics.decisions import CreateTopic
 from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
 from ottla_operator.effects.reassignment_requests import FOLLOWERS, LEADERS, RATES
 from ottla_operator.facts.snapshot import ContainerImages, Snapshot
@@ -52,7 +52,7 @@ class _Operator:
         log_dirs = await self._admin.log_dirs(view.brokers)
         self.lowest_in_sync = min(self.lowest_in_sync, *(len(one.in_sync) for one in view.partitions))
         decision = decide_rebalance(
-            self._snapshot(view, under_way), self._identities, (), RebalanceObservation(log_dirs), is_rolling=False
+            self._snapshot(view), self._identities, (), RebalanceObservation(log_dirs, under_way), is_rolling=False
         )
         found = decision.rebalance
         if decision.requests is not None:
@@ -62,7 +62,7 @@ class _Operator:
         self.steps += [] if found is None else [found.step]
         return found is None
 
-    def _snapshot(self, view: Any, under_way: Any) -> Snapshot:
+    def _snapshot(self, view: Any) -> Snapshot:
         pods = {
             pod_of(broker_name("c", number)): {
                 "metadata": {},
@@ -75,7 +75,7 @@ class _Operator:
         resource = {"status": {} if self.status is None else {"rebalance": self.status}}
         return Snapshot(
             self._cluster, (), resource, {"Pod": pods}, ContainerImages("o", "z"), now,
-            kafka=view, reassignments=under_way,
+            kafka=view,
         )  # fmt: skip
 
     async def until_done(self) -> None:

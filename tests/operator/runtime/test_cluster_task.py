@@ -31,10 +31,10 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.concerns.roll.leader_moves import MOVES_PER_BROKER
-from ottla_operator.effects.ports import ApiError
 from ottla_operator.facts.progress import PATIENCE_S
+from ottla_operator.ports import ApiError
 from tests.operator.fleet import CLUSTER, Fleet
-from tests.operator.killed_operator import is_killed_after
+from tests.operator.killed_operator import every_third_or_every_write, is_killed_after
 from tests.operator.kubernetes import Killed, node
 
 
@@ -179,11 +179,14 @@ def killed() -> dict[str, Any]:
 
 
 @pytest.mark.extended
-async def test_an_operator_killed_between_any_two_writes_ends_in_the_same_state(killed: dict[str, Any]) -> None:
+@every_third_or_every_write
+async def test_an_operator_killed_between_any_two_writes_ends_in_the_same_state(
+    killed: dict[str, Any], every: int
+) -> None:
     whole = await _running(killed)
     writes = len(whole.kubernetes.writes)
     expected = whole.picture()
-    for survived in range(writes):
+    for survived in range(0, writes, every):
         fleet = Fleet(killed)
         await is_killed_after(survived, fleet)
         assert fleet.picture() == expected, f"killed after {survived} writes"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla_operator.concerns.roll.actions import migrate
-from ottla_operator.effects.ports import KafkaUnavailable
 from ottla_operator.facts.leader_move import LeaderMove
+from ottla_operator.ports import KafkaUnavailable
 from tests.operator.fleet import Fleet
 
 MOVE = LeaderMove("t", 0, (1, 0, 2), 0)

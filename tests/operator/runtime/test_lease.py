@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ottla_operator.api.objects import LEASE, Obj, ResourceKind, dig
-from ottla_operator.effects.ports import ApiError
+from ottla_operator.ports import ApiError
 from ottla_operator.runtime import lease
 from ottla_operator.runtime.lease import DURATION_S, RETRY_S, STOP_S, LeaseHolder
 from simulation.loop import VirtualTimeLoop

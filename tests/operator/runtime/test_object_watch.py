@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 import pytest
 
 from ottla_operator.api.objects import KAFKA_TOPIC, Obj, ResourceKind
-from ottla_operator.effects.ports import ApiError
+from ottla_operator.ports import ApiError
 from ottla_operator.runtime.object_watch import ObjectWatch
 from simulation.loop import VirtualTimeLoop
 

@@ -16,7 +16,7 @@ from ottla_operator import reference
 from ottla_operator.api.metric_names import METRICS
 from ottla_operator.api.objects import KAFKA_CLUSTER, LEASE
 from ottla_operator.effects.counted_api import CountedApi
-from ottla_operator.effects.ports import ApiError
+from ottla_operator.ports import ApiError
 from ottla_operator.runtime.http_endpoint import HttpEndpoint
 from ottla_operator.runtime.operator_metrics import OperatorMetrics
 from tests.operator.fleet import CLUSTER

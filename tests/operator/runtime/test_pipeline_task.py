@@ -24,7 +24,7 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.concerns.pipelines.pipeline_status import PROGRESS_S
-from ottla_operator.effects.ports import ApiError
+from ottla_operator.ports import ApiError
 from tests.operator.pipeline_fleet import BATCH, NAME, OBJECT, Pipelines, status
 
 

@@ -19,7 +19,7 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.api.rights import Right
-from ottla_operator.effects.ports import ApiError
+from ottla_operator.ports import ApiError
 from ottla_operator.runtime.prerequisites import AGAIN_S
 from tests.operator.definitions import make_older
 from tests.operator.fleet import Fleet

@@ -9,7 +9,7 @@ import pytest
 
 from ottla_operator.api.names import TOPIC_FINALIZER
 from ottla_operator.api.objects import KAFKA_TOPIC, LEASE, Obj, dig, name_of
-from ottla_operator.effects.ports import ApiError
+from ottla_operator.ports import ApiError
 from ottla_operator.runtime.lease import LeaseHolder
 from ottla_operator.runtime.release import release_topics
 from tests.operator.kubernetes import InMemoryKubernetes

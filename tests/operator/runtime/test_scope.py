@@ -10,7 +10,7 @@ import pytest
 
 from ottla_operator.api.names import SERVED, TOPIC_FINALIZER
 from ottla_operator.api.objects import KAFKA_TOPIC, LEASE, Obj, annotation, new
-from ottla_operator.effects.ports import ApiError
+from ottla_operator.ports import ApiError
 from ottla_operator.runtime.scope import leave_dropped_namespaces
 from tests.operator.kubernetes import InMemoryKubernetes
 from tests.operator.topic_fleet import FLIGHTS

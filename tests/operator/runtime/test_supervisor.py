@@ -22,10 +22,10 @@ from ottla_operator.api.objects import (
     new,
 )
 from ottla_operator.api.rights import Right
+from ottla_operator.api.topics import DeleteTopic, TopicDescription
 from ottla_operator.concerns.roll import machine
-from ottla_operator.concerns.topics.decisions import DeleteTopic, TopicDescription
-from ottla_operator.effects.ports import ApiError
 from ottla_operator.facts.snapshot import ContainerImages
+from ottla_operator.ports import ApiError
 from ottla_operator.runtime import reconciling, topic_task
 from ottla_operator.runtime.object_cache import ObjectCache
 from ottla_operator.runtime.supervisor import TaskSupervisor

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ottla_operator.api.objects import KAFKA_TOPIC
-from ottla_operator.concerns.topics.decisions import AlterTopicConfig, CreateTopic, TopicDescription
-from ottla_operator.effects.ports import KafkaUnavailable
+from ottla_operator.api.topics import AlterTopicConfig, CreateTopic, TopicDescription
+from ottla_operator.ports import KafkaUnavailable
 from ottla_operator.runtime.topic_audit import AUDIT_S, MOST_PER_S, SLICE, TopicAudit
 from tests.operator.model_based.topics import SMALL
 from tests.operator.model_based.world import World

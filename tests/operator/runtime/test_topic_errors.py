@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ottla_operator.api.objects import EVENT, KAFKA_TOPIC, NAMESPACE, Obj, ResourceKind, name_of
-from ottla_operator.concerns.topics.decisions import TopicChange
-from ottla_operator.effects.ports import ApiError
+from ottla_operator.api.topics import TopicChange
+from ottla_operator.ports import ApiError
 from ottla_operator.runtime import topic_task
 from ottla_operator.runtime.topic_queue import REQUEUE_S, SETTLES
 from ottla_operator.runtime.topic_task import TopicTask

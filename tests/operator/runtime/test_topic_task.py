@@ -11,7 +11,7 @@ import pytest
 
 from ottla_operator.api.names import CREATED, TOPIC_FINALIZER
 from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_TOPIC, NAMESPACE, dig, uid_of
-from ottla_operator.concerns.topics.decisions import (
+from ottla_operator.api.topics import (
     AlterTopicConfig,
     CreatePartitions,
     CreateTopic,
@@ -19,7 +19,7 @@ from ottla_operator.concerns.topics.decisions import (
     TopicChange,
     TopicDescription,
 )
-from ottla_operator.effects.ports import KafkaUnavailable
+from ottla_operator.ports import KafkaUnavailable
 from ottla_operator.runtime.topic_task import BATCH
 from tests.operator.fleet import Fleet
 from tests.operator.killed_operator import killed_after_every_write

@@ -32,7 +32,7 @@ The interleavings of an eviction (E), the operator's read of Kafka's metadata (L
   and is strict until the ISRs are whole. Without an operator the budget stays as it was.
 - A container that crashes runs again before the operator has seen it: an E in between takes a broker that recovers. It
   recovers elsewhere from the same volumes, as after the crash; nothing that another one needs stops.
-- A follower falls behind without a restart: strict from the next look on (`runtime.cluster_task.REQUEUE_AFTER_S`).
+- A follower falls behind without a restart: strict from the next look on (`facts.intervals.REQUEUE_AFTER_S`).
 
 A paused cluster keeps its budgets as they are: a pod replaced meanwhile has no label, so no other pod is evicted.
 """

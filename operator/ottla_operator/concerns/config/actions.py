@@ -6,25 +6,19 @@ In memory only: a new operator tries again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
-from ottla_operator.api.fleet import NO_ANSWER, ConfigChanges
+from ottla_operator.api.fleet import NO_ANSWER
 from ottla_operator.concerns.config.config import decide_dynamic
 from ottla_operator.concerns.config.dynamic_config import NOTHING_DYNAMIC, DynamicConfigDecision, allowed
 from ottla_operator.concerns.config.observation import ConfigKey, ConfigWrites
 from ottla_operator.facts.contested_writes import MOST_WRITES, NOT_WRITTEN_S
 from ottla_operator.facts.refusals import Refusals
 from ottla_operator.facts.snapshot import Snapshot
+from ottla_operator.ports import KafkaAdmin
 
 WrittenValue = tuple[int | None, str, str | None]
-
-
-class ConfigAdmin(Protocol):
-    """The requests that this needs of `effects.ports.KafkaAdmin`, which says what they do."""
-
-    async def alter_broker_configs(self, changes: ConfigChanges) -> Mapping[ConfigKey, str]: ...
 
 
 class DynamicConfigWriter:
@@ -56,7 +50,7 @@ class DynamicConfigWriter:
         self._log.info("the dynamic configuration is not changed: %s", error)
         self._no_answer = error
 
-    async def write(self, admin: ConfigAdmin, decision: DynamicConfigDecision) -> tuple[ConfigKey, ...]:
+    async def write(self, admin: KafkaAdmin, decision: DynamicConfigDecision) -> tuple[ConfigKey, ...]:
         """Makes the changes. Returns what nobody declares and is undone now. Raises KafkaUnavailable."""
         changes = decision.changes
         for broker, values in changes.items():

@@ -9,12 +9,12 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from ottla_operator.concerns.disks.disk_drains import CORDONED_LOG_DIRS, ReplicaMove
 from ottla_operator.facts.fleet_values import PartitionId
 from ottla_operator.facts.refusals import Refusals
 from ottla_operator.facts.snapshot import ClusterAction
+from ottla_operator.ports import KafkaAdmin
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,6 @@ class EmptyLogDirs(ClusterAction):
 
     cordons: Mapping[int, tuple[str, ...]]
     moves: tuple[ReplicaMove, ...]
-
-
-class LogDirAdmin(Protocol):
-    """The requests that this needs of `effects.ports.KafkaAdmin`, which says what they do."""
-
-    async def set_broker_config(self, broker: int, key: str, value: str | None) -> str: ...
-
-    async def move_replicas(self, broker: int, targets: Mapping[PartitionId, str]) -> Mapping[PartitionId, str]: ...
 
 
 class DiskExecutor:
@@ -45,7 +37,7 @@ class DiskExecutor:
         """The replicas that their broker refused to move a short time ago, and why."""
         return self._refused.now()
 
-    async def empty_log_dirs(self, admin: LogDirAdmin, action: EmptyLogDirs) -> None:
+    async def empty_log_dirs(self, admin: KafkaAdmin, action: EmptyLogDirs) -> None:
         """What is not answered is decided again in the next reconciliation."""
         for broker, paths in action.cordons.items():
             value = ",".join(paths)

@@ -148,11 +148,11 @@ def decide_drains(
     emptied = brokers_to_empty(snapshot, broker_ids, drains.values())
     for number in broker_ids:
         mine = {disk: one for (broker, disk), one in drains.items() if broker == number}
-        if mine and not _leaves_another(snapshot, number, mine):
+        if mine and not _leaves_another(snapshot, number, mine, observation.log_dirs.get(number)):
             what = f"log directory {', '.join(mine)} of broker {number} ({next(iter(mine.values())).why})"
             if number in emptied:
                 states |= {(number, disk): "Draining" for disk in mine}
-                texts.append(f"{what} {_leaves_broker(snapshot, number)}")
+                texts.append(f"{what} {_leaves_broker(snapshot, observation.log_dirs.get(number))}")
             else:
                 texts.append(f"{what} is not drained: no broker would have a log directory left for its replicas")
             mine = {}
@@ -180,7 +180,8 @@ def decide_drains(
                     marks[name_of(claim)] = {names.CORDONED: ""}
         for disk, one in mine.items():
             is_cordoned = current is not None and bool({log_dir(disk), "*"} & current) and disk in marked
-            contents = _contents(snapshot, number, disk)
+            everything = observation.log_dirs.get(number, ())
+            contents = next((part for part in everything if part.path == log_dir(disk)), None)
             if is_cordoned and contents is not None and not contents.replicas and not contents.error:
                 drained[number, disk] = one
                 states[number, disk] = "Drained"
@@ -193,7 +194,7 @@ def decide_drains(
                 texts.append(f"log directory {disk} of broker {number} ({one.why}) is being cordoned")
                 looks.append(SOON_S)
                 continue
-            asked, text, look = _move(snapshot, one, current or set(), contents, observation.refused_moves)
+            asked, text, look = _move(snapshot, one, current or set(), contents, observation)
             moves += asked
             looks += [] if look is None else [look]
             texts.append(f"log directory {disk} of broker {number} ({one.why}) {text}")
@@ -215,9 +216,8 @@ def brokers_to_empty(snapshot: Snapshot, broker_ids: Iterable[int], drains: Iter
     return found if found < {*named} else frozenset()
 
 
-def _leaves_broker(snapshot: Snapshot, number: int) -> str:
+def _leaves_broker(snapshot: Snapshot, contents: Sequence[LogDirContents] | None) -> str:
     """How far the replicas of a broker have moved to other brokers."""
-    contents = snapshot.log_dirs.get(number)
     if contents is None:
         return "waits: the broker does not report what is in it"
     left = sum(len(one.replicas) for one in contents)
@@ -298,16 +298,12 @@ def cordoned_now(snapshot: Snapshot, number: int) -> set[str] | None:
     return {part.strip() for part in found.split(",") if part.strip()}
 
 
-def _contents(snapshot: Snapshot, number: int, disk: str) -> LogDirContents | None:
-    return next((one for one in snapshot.log_dirs.get(number, ()) if one.path == log_dir(disk)), None)
-
-
 def _move(
     snapshot: Snapshot,
     drain: Drain,
     cordoned: set[str],
     contents: LogDirContents | None,
-    refused_moves: Mapping[tuple[int, str, int], str],
+    observation: DiskObservation,
 ) -> tuple[tuple[ReplicaMove, ...], str, float | None]:
     """The replicas to move now, how far it is, and the seconds to requeue after."""
     number = drain.broker_id
@@ -316,7 +312,7 @@ def _move(
     left = len(contents.replicas)
     if not drain.moves:
         return (), f"holds {left} replicas; declare it again with state: Drain, and remove it once it is empty", None
-    everything = snapshot.log_dirs[number]
+    everything = observation.log_dirs[number]
     on_the_way = {(one.topic, one.index) for part in everything for one in part.replicas if one.is_future}
     text = f"has {left} replicas left, {len(on_the_way)} move"
     if snapshot.is_rolling():
@@ -336,7 +332,7 @@ def _move(
         if (one.topic, one.index) not in on_the_way
     )
     found = plan(FleetPlacement((broker,), partitions), Policy(balance=False))
-    refused = {(topic, index): why for (at, topic, index), why in refused_moves.items() if at == number}
+    refused = {(topic, index): why for (at, topic, index), why in observation.refused_moves.items() if at == number}
     planned = [one for one in found.log_dir_moves if one.before == log_dir(drain.disk)]
     possible = [one for one in planned if (one.topic, one.index) not in refused]
     if not planned and not on_the_way:
@@ -357,11 +353,12 @@ def _state(path: str, drain: Drain, cordoned: set[str]) -> State:
     return "cordoned" if path in cordoned or "*" in cordoned else "active"
 
 
-def _leaves_another(snapshot: Snapshot, number: int, mine: Mapping[str, Drain]) -> bool:
+def _leaves_another(
+    snapshot: Snapshot, number: int, mine: Mapping[str, Drain], contents: Sequence[LogDirContents] | None
+) -> bool:
     """Whether a broker has a log directory that is not emptied, or nothing to put there."""
     if any(disk.name not in mine for disk in snapshot.disks_of(number)):
         return True
-    contents = snapshot.log_dirs.get(number)
     return contents is not None and not any(one.replicas for one in contents)
 
 

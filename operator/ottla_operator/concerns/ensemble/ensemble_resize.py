@@ -39,7 +39,7 @@ from dataclasses import dataclass, replace
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import ZOOKEEPER_READY
 from ottla_operator.api.conditions import Condition, condition_false
-from ottla_operator.api.fleet import Reconfiguration
+from ottla_operator.api.fleet import MembershipReport, Reconfiguration
 from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, is_terminating, label, name_of, uid_of
 from ottla_operator.concerns.ensemble.ensemble_volumes import (
     EnsembleRecord,
@@ -48,7 +48,7 @@ from ottla_operator.concerns.ensemble.ensemble_volumes import (
     is_serving,
     stored_record,
 )
-from ottla_operator.concerns.ensemble.observation import NO_FAILURE, ReconfigurationFailure
+from ottla_operator.concerns.ensemble.observation import EnsembleObservation
 from ottla_operator.concerns.ensemble.zookeeper_files import member
 from ottla_operator.facts.snapshot import Deletion, Snapshot
 
@@ -89,7 +89,7 @@ def decide_resize(
     record: EnsembleRecord,
     wanted: Sequence[int],
     roles: Sequence[str],
-    failure: ReconfigurationFailure = NO_FAILURE,
+    observed: EnsembleObservation,
 ) -> ResizeDecision:
     """The next step towards the members `wanted`.
 
@@ -102,12 +102,12 @@ def decide_resize(
     starts = record.joining if _is_stored(snapshot, record) else None
     if not record.served:
         return _waits(record, starts, wanted, "the ensemble has not served yet")
-    if snapshot.membership is None:
-        silent = _silent(snapshot, record.members)
+    if observed.membership is None:
+        silent = _silent(snapshot, observed, record.members)
         why = f"server {_list(silent)} does not serve" if silent else "its leader does not answer"
         return _waits(record, starts, wanted, why)
-    voters = tuple(sorted(snapshot.membership.servers))
-    if foreign := _foreign(snapshot):
+    voters = tuple(sorted(observed.membership.servers))
+    if foreign := _foreign(snapshot, observed.membership):
         return _waits(record, starts, wanted, f"its configuration has servers that are not of this cluster: {foreign}")
     if (changed := _recorded(record, voters, wanted)) != record:
         return _goes_on(changed, starts if changed.joining == record.joining else None, wanted, "")
@@ -117,8 +117,8 @@ def decide_resize(
         return _waits(record, starts, wanted, "a roll restarts the servers")
     joining = next((server for server in wanted if server not in voters), None)
     if joining is not None:
-        return _join(snapshot, record, voters, joining, starts, wanted, roles, failure)
-    return _leave(snapshot, record, voters, [server for server in voters if server not in wanted], wanted, failure)
+        return _join(snapshot, record, voters, joining, starts, wanted, roles, observed)
+    return _leave(snapshot, record, voters, [server for server in voters if server not in wanted], wanted, observed)
 
 
 def _recorded(record: EnsembleRecord, voters: Sequence[int], wanted: Sequence[int]) -> EnsembleRecord:
@@ -145,22 +145,22 @@ def _join(
     starts: int | None,
     wanted: Sequence[int],
     roles: Sequence[str],
-    failure: ReconfigurationFailure,
+    observed: EnsembleObservation,
 ) -> ResizeDecision:
-    if silent := _silent(snapshot, voters):
+    if silent := _silent(snapshot, observed, voters):
         return _waits(record, starts, wanted, f"server {_list(silent)} does not serve")
     if record.joining is None:
         return _goes_on(replace(record, joining=joining), None, wanted, f"server {joining} is added")
     joining = record.joining
-    if not has_served(snapshot, record, joining, roles) or not is_serving(snapshot, joining):
+    if not has_served(snapshot, record, joining, roles) or not is_serving(snapshot, observed, joining):
         return _waits(record, starts, wanted, f"server {joining} starts and copies the data of the others")
     if joining not in record.members:
         members = tuple(sorted({*record.members, joining}))
         return _goes_on(replace(record, members=members), starts, wanted, f"server {joining} joins")
-    assert snapshot.membership is not None, "it has been checked"
-    change = Reconfiguration(snapshot.membership.version, joining=member(snapshot.cluster, joining))
+    assert observed.membership is not None, "it has been checked"
+    change = Reconfiguration(observed.membership.version, joining=member(snapshot.cluster, joining))
     return replace(
-        _goes_on(record, starts, wanted, _refusal(snapshot, failure, f"server {joining} joins")), reconfiguration=change
+        _goes_on(record, starts, wanted, _refusal(observed, f"server {joining} joins")), reconfiguration=change
     )
 
 
@@ -170,20 +170,20 @@ def _leave(
     voters: Sequence[int],
     surplus: Sequence[int],
     wanted: Sequence[int],
-    failure: ReconfigurationFailure,
+    observed: EnsembleObservation,
 ) -> ResizeDecision:
     if not surplus:
         return _goes_on(record, None, wanted, "")
-    leader = snapshot.leading_server()
-    leaving = min(surplus, key=lambda server: (is_serving(snapshot, server), server == leader, -server))
-    if silent := _silent(snapshot, [server for server in voters if server != leaving]):
+    leader = observed.leading_server()
+    leaving = min(surplus, key=lambda server: (is_serving(snapshot, observed, server), server == leader, -server))
+    if silent := _silent(snapshot, observed, [server for server in voters if server != leaving]):
         return _waits(record, None, wanted, f"server {_list(silent)} does not serve")
     if record.leaving != leaving:
         return _goes_on(replace(record, leaving=leaving), None, wanted, f"server {leaving} leaves")
-    assert snapshot.membership is not None, "it has been checked"
-    change = Reconfiguration(snapshot.membership.version, leaving=leaving)
+    assert observed.membership is not None, "it has been checked"
+    change = Reconfiguration(observed.membership.version, leaving=leaving)
     return replace(
-        _goes_on(record, None, wanted, _refusal(snapshot, failure, f"server {leaving} leaves")), reconfiguration=change
+        _goes_on(record, None, wanted, _refusal(observed, f"server {leaving} leaves")), reconfiguration=change
     )
 
 
@@ -231,22 +231,22 @@ def _is_stored(snapshot: Snapshot, record: EnsembleRecord) -> bool:
     return (stored := stored_record(snapshot)) is not None and stored.joining == record.joining
 
 
-def _silent(snapshot: Snapshot, servers: Sequence[int]) -> list[int]:
-    return [server for server in servers if not is_serving(snapshot, server)]
+def _silent(snapshot: Snapshot, observed: EnsembleObservation, servers: Sequence[int]) -> list[int]:
+    return [server for server in servers if not is_serving(snapshot, observed, server)]
 
 
-def _foreign(snapshot: Snapshot) -> str:
+def _foreign(snapshot: Snapshot, membership: MembershipReport) -> str:
     """The servers of the configuration whose addresses are not those of this cluster's pods."""
-    assert snapshot.membership is not None, "it has been checked"
     return ", ".join(
         f"server.{server}={text}"
-        for server, text in sorted(snapshot.membership.servers.items())
+        for server, text in sorted(membership.servers.items())
         if text.partition(":")[0] != member(snapshot.cluster, server).partition("=")[2].partition(":")[0]
     )
 
 
-def _refusal(snapshot: Snapshot, failure: ReconfigurationFailure, what: str) -> str:
-    is_of_now = snapshot.membership is not None and failure.version == snapshot.membership.version
+def _refusal(observed: EnsembleObservation, what: str) -> str:
+    failure = observed.failure
+    is_of_now = observed.membership is not None and failure.version == observed.membership.version
     return f"{what}; ZooKeeper has refused it: {failure.why}" if is_of_now and failure.why else what
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from ottla_operator.api import names
@@ -40,6 +41,7 @@ from ottla_operator.api.objects import (
     short_hash,
     uid_of,
 )
+from ottla_operator.concerns.ensemble.observation import EnsembleObservation
 from ottla_operator.facts.annotation_values import SHOWN_LENGTH, accepted_losses
 from ottla_operator.facts.snapshot import Snapshot
 from ottla_operator.objects.pods import container_status
@@ -89,6 +91,7 @@ class EnsembleRecord:
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
+@lru_cache(maxsize=256)
 def parse_ensemble_record(text: str | None) -> EnsembleRecord | None:
     """
     >>> parse_ensemble_record('{"revision":2,"served":{"1":["a"]},"size":1}')
@@ -146,7 +149,9 @@ def has_served(snapshot: Snapshot, record: EnsembleRecord, server: int, roles: S
     return uids is not None and record.served.get(server) == uids
 
 
-def decide_volumes(snapshot: Snapshot, wanted: EnsembleRecord, roles: Sequence[str]) -> VolumesDecision:
+def decide_volumes(
+    snapshot: Snapshot, observed: EnsembleObservation, wanted: EnsembleRecord, roles: Sequence[str]
+) -> VolumesDecision:
     """Which servers may get a volume and start with an empty one.
 
     Args:
@@ -154,7 +159,8 @@ def decide_volumes(snapshot: Snapshot, wanted: EnsembleRecord, roles: Sequence[s
         roles: the volumes of a server, "data" and perhaps "log".
     """
     known = {server: uids for server, uids in wanted.served.items() if server in wanted.servers}
-    decided = _decide_for_members(snapshot, _updated(snapshot, replace(wanted, served=known), roles), roles)
+    updated = _updated(snapshot, observed, replace(wanted, served=known), roles)
+    decided = _decide_for_members(snapshot, observed, updated, roles)
     joining = wanted.joining
     if joining is None or joining in wanted.members:
         return decided
@@ -164,7 +170,9 @@ def decide_volumes(snapshot: Snapshot, wanted: EnsembleRecord, roles: Sequence[s
     )
 
 
-def _decide_for_members(snapshot: Snapshot, record: EnsembleRecord, roles: Sequence[str]) -> VolumesDecision:
+def _decide_for_members(
+    snapshot: Snapshot, observed: EnsembleObservation, record: EnsembleRecord, roles: Sequence[str]
+) -> VolumesDecision:
     servers = record.members
     states = {server: _state(snapshot, record, server, roles) for server in servers}
     held = [server for server in servers if states[server] in ("held", "deleting")]
@@ -185,7 +193,7 @@ def _decide_for_members(snapshot: Snapshot, record: EnsembleRecord, roles: Seque
     quorum = len(servers) // 2 + 1
     missing = [server for server in servers if states[server] in ("lost", "replaced", "new")]
     next_server = _next_to_replace(snapshot, missing, roles)
-    if next_server is not None and _serves(snapshot, held, quorum):
+    if next_server is not None and _serves(snapshot, observed, held, quorum):
         permissions[next_server] = JOIN
         if states[next_server] != "new":
             faults.append(_replacing(next_server, [server for server in missing if server != next_server]))
@@ -194,7 +202,7 @@ def _decide_for_members(snapshot: Snapshot, record: EnsembleRecord, roles: Seque
     permissions |= dict.fromkeys(may_vote, INITIALIZE)
     lost = [server for server in missing if states[server] != "new" and not _is_ready(snapshot, server)]
     if lost and not may_vote:
-        faults.insert(0, _loss(snapshot, record, states, lost, held, quorum, roles))
+        faults.insert(0, _loss(snapshot, observed, record, states, lost, held, quorum, roles))
     return VolumesDecision(record, permissions, frozenset(may_vote), tuple(faults), kept)
 
 
@@ -252,9 +260,9 @@ def _is_ready(snapshot: Snapshot, server: int) -> bool:
     return pod is not None and has_condition(pod, "Ready") and not is_terminating(pod)
 
 
-def is_serving(snapshot: Snapshot, server: int) -> bool:
+def is_serving(snapshot: Snapshot, observed: EnsembleObservation, server: int) -> bool:
     """Whether the server's current pod has answered in this reconciliation that it serves clients."""
-    pod, report = _pod(snapshot, server), snapshot.servers.get(server)
+    pod, report = _pod(snapshot, server), observed.servers.get(server)
     return (
         pod is not None
         and not is_terminating(pod)
@@ -263,21 +271,26 @@ def is_serving(snapshot: Snapshot, server: int) -> bool:
     )
 
 
-def holds_and_serves(snapshot: Snapshot, server: int, roles: Sequence[str]) -> bool:
+def holds_and_serves(snapshot: Snapshot, observed: EnsembleObservation, server: int, roles: Sequence[str]) -> bool:
     """Whether a server serves clients now, with the claims with which it is recorded to have served."""
     stored = stored_record(snapshot)
     uids = _uids(snapshot, server, roles)
     return (
-        stored is not None and uids is not None and stored.served.get(server) == uids and is_serving(snapshot, server)
+        stored is not None
+        and uids is not None
+        and stored.served.get(server) == uids
+        and is_serving(snapshot, observed, server)
     )
 
 
-def _updated(snapshot: Snapshot, record: EnsembleRecord, roles: Sequence[str]) -> EnsembleRecord:
+def _updated(
+    snapshot: Snapshot, observed: EnsembleObservation, record: EnsembleRecord, roles: Sequence[str]
+) -> EnsembleRecord:
     """The record with the servers that serve now. A container has not mounted a claim that is younger than itself."""
     served = dict(record.served)
     for server in record.servers:
         uids = _uids(snapshot, server, roles)
-        if uids is None or served.get(server) == uids or not is_serving(snapshot, server):
+        if uids is None or served.get(server) == uids or not is_serving(snapshot, observed, server):
             continue
         container = container_status(_pod(snapshot, server), names.ZOOKEEPER)
         started = str(dig(container, "state", "running", "startedAt") or "")
@@ -287,10 +300,10 @@ def _updated(snapshot: Snapshot, record: EnsembleRecord, roles: Sequence[str]) -
     return replace(record, served=served)
 
 
-def _serves(snapshot: Snapshot, held: Sequence[int], quorum: int) -> bool:
+def _serves(snapshot: Snapshot, observed: EnsembleObservation, held: Sequence[int], quorum: int) -> bool:
     """Whether a quorum of servers that hold data serves now, one of them as the leader."""
-    serving = [server for server in held if is_serving(snapshot, server)]
-    leads = any(snapshot.servers[server].mode != "follower" for server in serving)
+    serving = [server for server in held if is_serving(snapshot, observed, server)]
+    leads = any(observed.servers[server].mode != "follower" for server in serving)
     return leads and len(serving) >= quorum
 
 
@@ -361,6 +374,7 @@ def _replacing(server: int, waits: Sequence[int]) -> Condition:
 
 def _loss(
     snapshot: Snapshot,
+    observed: EnsembleObservation,
     record: EnsembleRecord,
     states: Mapping[int, State],
     lost: Sequence[int],
@@ -377,7 +391,7 @@ def _loss(
         )
         if claim is None or states[server] == "replaced"
     ]
-    serving = sum(1 for server in held if is_serving(snapshot, server))
+    serving = sum(1 for server in held if is_serving(snapshot, observed, server))
     what = (
         f"servers {', '.join(map(str, lost))} do not have the volumes that they served with ({', '.join(gone[:6])}). "
         f"Empty ones could overwrite what is left, so nothing is created: of the {quorum} servers that a quorum needs "

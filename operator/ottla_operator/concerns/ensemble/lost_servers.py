@@ -16,6 +16,7 @@ from ottla_operator.api.condition_reasons import ZOOKEEPER_READY
 from ottla_operator.api.conditions import Condition, condition_false
 from ottla_operator.api.objects import CLAIM, Obj, annotation, is_terminating, name_of, uid_of
 from ottla_operator.concerns.ensemble.ensemble_volumes import claim_name, holds_and_serves
+from ottla_operator.concerns.ensemble.observation import EnsembleObservation
 from ottla_operator.facts.broker_claims import marked_claim
 from ottla_operator.facts.lost_nodes import is_gone_for_long, pods_without_node, why_out_of_reach
 from ottla_operator.facts.snapshot import ConcernDecision, Deletion, Snapshot
@@ -45,7 +46,9 @@ def servers_without_node(snapshot: Snapshot, members: Sequence[int]) -> list[int
     return pods_without_node(snapshot, pods)
 
 
-def decide_lost_servers(snapshot: Snapshot, members: Sequence[int], roles: Sequence[str]) -> ConcernDecision:
+def decide_lost_servers(
+    snapshot: Snapshot, observed: EnsembleObservation, members: Sequence[int], roles: Sequence[str]
+) -> ConcernDecision:
     """The claim to mark or delete next, and ZooKeeperReady False NodeGone; nothing when no server has lost its node."""
     lost = _lost_servers(snapshot, members, roles)
     if not lost:
@@ -56,7 +59,7 @@ def decide_lost_servers(snapshot: Snapshot, members: Sequence[int], roles: Seque
     if not is_gone_for_long(snapshot, [claim for claim, _ in first.claims]):
         return ConcernDecision((_gone(first.text),), requeue_after_s=5.0)
     others = [server for server in members if server != first.server]
-    if silent := [server for server in others if not holds_and_serves(snapshot, server, roles)]:
+    if silent := [server for server in others if not holds_and_serves(snapshot, observed, server, roles)]:
         text = f"{first.text}; not replaced yet: server {', '.join(map(str, silent))} does not serve with its data"
         return ConcernDecision((_gone(text),), requeue_after_s=5.0)
     if len(members) < 3:

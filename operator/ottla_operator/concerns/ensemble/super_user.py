@@ -12,12 +12,12 @@ import base64
 from ottla_operator.api import names
 from ottla_operator.api.objects import STATEFUL_SET, Obj, annotation, dig, has_condition, is_terminating, uid_of
 from ottla_operator.api.times import seconds_between
+from ottla_operator.concerns.ensemble.observation import EnsembleObservation
 from ottla_operator.facts.snapshot import Snapshot
 
 
-def servers_to_ask(snapshot: Snapshot) -> dict[int, Obj]:
+def servers_to_ask(snapshot: Snapshot, secret: Obj | None) -> dict[int, Obj]:
     """The pods of the servers that may have another password than the Secret holds, by server id."""
-    secret = snapshot.super_secret
     if secret is None:
         return {}
     found: dict[int, Obj] = {}
@@ -43,14 +43,14 @@ def container_of(pod: Obj) -> tuple[str, int]:
     return uid_of(pod), sum(restarts)
 
 
-def restart_annotation(snapshot: Snapshot, server: int) -> dict[str, str]:
+def restart_annotation(snapshot: Snapshot, observed: EnsembleObservation, server: int) -> dict[str, str]:
     """The annotation with which a server restarts once it is known that it does not accept the Secret's password.
 
     Whoever has the password has no annotation, so an operator that begins to write it restarts nobody.
     """
     wanted = _restarts_for(snapshot, names.zookeeper_name(snapshot.cluster.name, server))
-    if snapshot.super_secret is not None and snapshot.accepts_super_user.get(server) is False:
-        wanted = uid_of(snapshot.super_secret)
+    if observed.super_secret is not None and observed.accepts_super_user.get(server) is False:
+        wanted = uid_of(observed.super_secret)
     return {names.SUPER_USER: wanted} if wanted else {}
 
 

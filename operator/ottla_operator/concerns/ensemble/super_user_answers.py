@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 
 from ottla_operator.api import names
-from ottla_operator.api.objects import SECRET, uid_of
+from ottla_operator.api.objects import SECRET, Obj, uid_of
 from ottla_operator.concerns.ensemble.super_user import can_answer, container_of, servers_to_ask, super_user_password
-from ottla_operator.effects.ports import Environment, KubernetesApi
 from ottla_operator.facts.snapshot import Snapshot
+from ottla_operator.ports import Environment, KubernetesApi
 
 
 class SuperUserAnswers:
@@ -22,13 +22,17 @@ class SuperUserAnswers:
         self._environment = environment
         self._known: dict[tuple[str, tuple[str, int]], bool] = {}
 
-    async def read(self, snapshot: Snapshot) -> dict[int, bool]:
-        """By server id; a server that is not asked, or does not answer, is not there. Raises ApiError."""
-        pods = servers_to_ask(snapshot)
-        keys = {server: (uid_of(snapshot.super_secret or {}), container_of(pod)) for server, pod in pods.items()}
+    async def read(self, snapshot: Snapshot, secret: Obj | None) -> dict[int, bool]:
+        """By server id; a server that is not asked, or does not answer, is not there. Raises ApiError.
+
+        Args:
+            secret: the Secret of the super user, without what it holds.
+        """
+        pods = servers_to_ask(snapshot, secret)
+        keys = {server: (uid_of(secret or {}), container_of(pod)) for server, pod in pods.items()}
         self._known = {key: self._known[key] for key in keys.values() if key in self._known}
         asked = [server for server, pod in pods.items() if keys[server] not in self._known and can_answer(pod)]
-        if asked and (password := await self._password(snapshot)) is not None:
+        if asked and (password := await self._password(snapshot, secret)) is not None:
             answers = await asyncio.gather(
                 *(self._environment.accepts_super_user(pods[server], password) for server in asked)
             )
@@ -37,10 +41,10 @@ class SuperUserAnswers:
                     self._known[keys[server]] = answer
         return {server: self._known[key] for server, key in keys.items() if key in self._known}
 
-    async def _password(self, snapshot: Snapshot) -> str | None:
-        """That of the snapshot's Secret; None when it is another one by now, or holds none."""
+    async def _password(self, snapshot: Snapshot, secret: Obj | None) -> str | None:
+        """That of the Secret; None when it is another one by now, or holds none."""
         cluster = snapshot.cluster
         found = await self._api.get(SECRET, cluster.namespace, names.zookeeper_secret(cluster.name))
-        if found is None or snapshot.super_secret is None or uid_of(found) != uid_of(snapshot.super_secret):
+        if found is None or secret is None or uid_of(found) != uid_of(secret):
             return None
         return super_user_password(found)

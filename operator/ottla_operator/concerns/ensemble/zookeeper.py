@@ -36,7 +36,7 @@ from ottla_operator.concerns.ensemble.ensemble_volumes import (
     record_of,
 )
 from ottla_operator.concerns.ensemble.lost_servers import decide_lost_servers, servers_without_node
-from ottla_operator.concerns.ensemble.observation import NO_FAILURE, ReconfigurationFailure
+from ottla_operator.concerns.ensemble.observation import NO_ENSEMBLE_OBSERVATION, EnsembleObservation
 from ottla_operator.concerns.ensemble.zookeeper_layout import (
     disks_of,
     ensemble_members,
@@ -76,7 +76,7 @@ class EnsembleDecision:
     can_serve: bool = False
 
 
-def decide_zookeeper(snapshot: Snapshot, failure: ReconfigurationFailure = NO_FAILURE) -> EnsembleDecision:
+def decide_zookeeper(snapshot: Snapshot, observed: EnsembleObservation = NO_ENSEMBLE_OBSERVATION) -> EnsembleDecision:
     """The objects of the ensemble to write, without the templates of existing servers, and ZooKeeperReady."""
     cluster = snapshot.cluster
     spec = cluster.zookeeper
@@ -90,8 +90,8 @@ def decide_zookeeper(snapshot: Snapshot, failure: ReconfigurationFailure = NO_FA
         return EnsembleDecision(ConcernDecision(tuple(faults[:1]), is_incomplete=is_incomplete), {})
     roles = roles_of(snapshot)
     record = record_of(snapshot, exists or first_members(snapshot))
-    resize = decide_resize(snapshot, record, _wanted(snapshot, record), roles, failure)
-    volumes = decide_volumes(snapshot, resize.record, roles)
+    resize = decide_resize(snapshot, record, _wanted(snapshot, record), roles, observed)
+    volumes = decide_volumes(snapshot, observed, resize.record, roles)
     faults = [*volumes.faults, *faults]
     servers = sorted({*resize.record.members, *([resize.starts] if resize.starts is not None else [])})
     desired: list[Obj] = [disruption_budget(snapshot, servers), files_config_map(snapshot, volumes)]
@@ -110,11 +110,11 @@ def decide_zookeeper(snapshot: Snapshot, failure: ReconfigurationFailure = NO_FA
             faults += _claim_faults(snapshot, server, role, disk, field)
         if is_incomplete:
             continue  # not known how a server should be: existing ones stay as they are
-        stateful_sets[server] = server_stateful_set(snapshot, server)
+        stateful_sets[server] = server_stateful_set(snapshot, observed, server)
         if is_whole and snapshot.get(STATEFUL_SET, names.zookeeper_name(cluster.name, server)) is None:
             desired.append(stateful_sets[server])
-    desired += _of_servers_that_left(snapshot, resize, volumes)
-    lost = decide_lost_servers(snapshot, resize.record.members, roles)
+    desired += _of_servers_that_left(snapshot, observed, resize, volumes)
+    lost = decide_lost_servers(snapshot, observed, resize.record.members, roles)
     marked = {name_of(claim): claim for claim in lost.desired}
     desired = [marked.get(name_of(obj), obj) if obj["kind"] == CLAIM.kind else obj for obj in desired]
     faults = [*lost.conditions, *faults]
@@ -132,22 +132,22 @@ def decide_zookeeper(snapshot: Snapshot, failure: ReconfigurationFailure = NO_FA
         tuple(desired),
         delete,
         min(pauses, default=None),
-        actions=() if change is None else (Reconfigure(change, leader_pod(snapshot)),),
+        actions=() if change is None else (Reconfigure(change, leader_pod(snapshot, observed)),),
         is_incomplete=is_incomplete,
     )
     return EnsembleDecision(
         decision,
         stateful_sets,
-        snapshot.super_secret is None,
+        observed.super_secret is None,
         volumes.kept,
         resize.record.members,
         can_serve=not faults and ready.status == "True",
     )
 
 
-def leader_pod(snapshot: Snapshot) -> Obj | None:
+def leader_pod(snapshot: Snapshot, observed: EnsembleObservation) -> Obj | None:
     """The pod of the only server that says it leads; None when there is none, or two."""
-    leader = snapshot.leading_server()
+    leader = observed.leading_server()
     return None if leader is None else snapshot.pod(names.pod_of(names.zookeeper_name(snapshot.cluster.name, leader)))
 
 
@@ -182,11 +182,13 @@ def _wanted(snapshot: Snapshot, record: EnsembleRecord) -> tuple[int, ...]:
     return record.members if snapshot.problems_below("spec.zookeeper") else spec_members(snapshot)
 
 
-def _of_servers_that_left(snapshot: Snapshot, resize: ResizeDecision, volumes: VolumesDecision) -> list[Obj]:
+def _of_servers_that_left(
+    snapshot: Snapshot, observed: EnsembleObservation, resize: ResizeDecision, volumes: VolumesDecision
+) -> list[Obj]:
     """What is left of servers that must not run any more: StatefulSets without a pod, and released claims."""
     found: list[Obj] = []
     for server in resize.stopped:
-        wanted = server_stateful_set(snapshot, server)
+        wanted = server_stateful_set(snapshot, observed, server)
         if snapshot.own(STATEFUL_SET, name_of(wanted)) is not None:
             found.append({**wanted, "spec": {**wanted["spec"], "replicas": 0}})
     for server in resize.released:

@@ -28,6 +28,7 @@ from ottla_operator.concerns.ensemble.ensemble_volumes import (
     VolumesDecision,
     claim_name,
 )
+from ottla_operator.concerns.ensemble.observation import EnsembleObservation
 from ottla_operator.concerns.ensemble.super_user import restart_annotation
 from ottla_operator.concerns.ensemble.zookeeper_files import (
     ADMIN_PORT,
@@ -172,7 +173,7 @@ def server_claim(
     return claim_with_metadata(claim, cluster.zookeeper.template.claim, live)
 
 
-def server_stateful_set(snapshot: Snapshot, server: int) -> Obj:
+def server_stateful_set(snapshot: Snapshot, observed: EnsembleObservation, server: int) -> Obj:
     """The StatefulSet of one server, as it should be."""
     cluster = snapshot.cluster
     name = names.zookeeper_name(cluster.name, server)
@@ -240,7 +241,7 @@ def server_stateful_set(snapshot: Snapshot, server: int) -> Obj:
             for key in dict.fromkeys((cluster.brokers.rack_key, "kubernetes.io/hostname"))
         ],
     }
-    annotations = {names.CONFIG: short_hash(_scripts(snapshot)), **restart_annotation(snapshot, server)}
+    annotations = {names.CONFIG: short_hash(_scripts(snapshot)), **restart_annotation(snapshot, observed, server)}
     built = stateful_set(cluster.namespace, name, labels, names.zookeeper_service(cluster.name), pod_spec, annotations)
     return owned(with_template(built, cluster.zookeeper.template.pod), snapshot.resource)
 

@@ -24,12 +24,13 @@ keep no broker from being removed, since nothing reads them; but their claim sta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import BROKERS_READY
 from ottla_operator.api.conditions import Condition, condition_false
+from ottla_operator.api.fleet import LogDirContents
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -67,8 +68,17 @@ class RemovalDecision:
     requeue_after_s: float | None = None
 
 
-def decide_removal(snapshot: Snapshot, surplus: Sequence[int], racks: Iterable[int]) -> RemovalDecision:
-    """The next step for the `surplus` brokers (highest id first) and for the leftovers of removed ones."""
+def decide_removal(
+    snapshot: Snapshot,
+    surplus: Sequence[int],
+    racks: Iterable[int],
+    log_dirs: Mapping[int, Sequence[LogDirContents]],
+) -> RemovalDecision:
+    """The next step for the `surplus` brokers (highest id first) and for the leftovers of removed ones.
+
+    Args:
+        log_dirs: what is in the log directories of those that answered, read now.
+    """
     stopped = [broker_id for broker_id in surplus if is_stopped(snapshot, broker_id)]
     stopping: list[int] = []
     held_by: dict[int, list[str]] = {}
@@ -77,7 +87,7 @@ def decide_removal(snapshot: Snapshot, surplus: Sequence[int], racks: Iterable[i
     for broker_id in [*stopped, *(number for number in surplus if number not in stopped)]:
         if snapshot.get(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id)) is None:
             continue  # only claims without the label exist: it may hold data, so it is created first
-        held = held_replicas(snapshot, broker_id)
+        held = held_replicas(snapshot, broker_id, log_dirs.get(broker_id))
         if held == []:
             empty.add(broker_id)
         if held:
@@ -99,7 +109,7 @@ def decide_removal(snapshot: Snapshot, surplus: Sequence[int], racks: Iterable[i
     return RemovalDecision(tuple(stopping), released, frozenset(empty), condition, delete, requeue_after_s)
 
 
-def held_replicas(snapshot: Snapshot, broker_id: int) -> list[str] | None:
+def held_replicas(snapshot: Snapshot, broker_id: int, log_dirs: Sequence[LogDirContents] | None) -> list[str] | None:
     """The partitions with a replica on the broker; None while that is not known for certain.
 
     The log directories of a registered broker count too: replicas of topics in deletion, and future replicas. Metadata
@@ -113,7 +123,6 @@ def held_replicas(snapshot: Snapshot, broker_id: int) -> list[str] | None:
     if broker_id not in snapshot.kafka.brokers:
         report = snapshot.reports.get(broker_id)
         return None if report is not None and report.session == "connected" else []
-    log_dirs = snapshot.log_dirs.get(broker_id)
     return None if log_dirs is None else [str(replica) for one in log_dirs for replica in one.replicas]
 
 

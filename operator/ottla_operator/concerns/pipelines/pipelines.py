@@ -7,7 +7,7 @@ checkpoint and the epochs of the sink are there for what nobody decides, such as
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ottla_documents.fields import Problem
@@ -28,7 +28,6 @@ from ottla_operator.api.objects import (
     ROLE_BINDING,
     STATEFUL_SET,
     Obj,
-    ResourceKind,
     dig,
     has_condition,
     is_owned_by,
@@ -37,37 +36,15 @@ from ottla_operator.api.objects import (
     namespace_of,
 )
 from ottla_operator.api.ownership import is_orphan_of, is_ours
-from ottla_operator.api.pipeline_report import PipelineReport
 from ottla_operator.concerns.pipelines import pipeline_executors, pipeline_objects
+from ottla_operator.concerns.pipelines.observation import PipelineFacts
 from ottla_operator.concerns.pipelines.pipeline_standing import Standing, standing, with_executors
-from ottla_operator.facts.snapshot import ContestedFields
 
 WORKLOADS = (STATEFUL_SET, JOB, CRON_JOB)
 NAME_LENGTH = CLUSTER_NAME_LENGTH
 ASK_S = 10.0
 """How often a driver is asked for its status, and a change waited for that no watch reports."""
 REST_S = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineFacts:
-    """What is known. `problems`: of the document. `objects`: those with the label of the pipeline, by kind and name.
-    `has_cluster`: whether the KafkaCluster of spec.clusterRef exists. `image`: the operator's, "" when it has none."""
-
-    resource: Obj
-    pipeline: KafkaPipeline
-    problems: tuple[Problem, ...]
-    objects: Mapping[str, Mapping[str, Obj]]
-    has_cluster: bool
-    image: str
-    pull_policy: str
-    now: str
-    report: PipelineReport | None = None
-    contested: Mapping[tuple[str, str], ContestedFields] | None = None
-
-    def all(self, kind: ResourceKind) -> Iterator[Obj]:
-        """Those of a kind that exist and are this pipeline's, by name."""
-        return (obj for _, obj in sorted(self.objects.get(kind.kind, {}).items()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
-from ottla_operator.concerns.rebalance.machine import MoveRequests
 from ottla_operator.concerns.rebalance.rebalance_status import Rebalance
-from ottla_operator.facts.fleet_values import PartitionId
+from ottla_operator.facts.fleet_values import MoveRequests, PartitionId
 from ottla_operator.facts.refusals import Refusals
 from ottla_operator.facts.snapshot import ClusterAction
+from ottla_operator.ports import KafkaAdmin
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +19,6 @@ class MoveReplicas(ClusterAction):
 
     requests: MoveRequests
     after: Rebalance | None
-
-
-class MoveAdmin(Protocol):
-    """The requests that this needs of `effects.ports.KafkaAdmin`, which says what they do."""
-
-    async def move(self, requests: MoveRequests) -> Mapping[PartitionId, str]: ...
 
 
 class RebalanceExecutor:
@@ -39,7 +32,7 @@ class RebalanceExecutor:
         """What was refused a short time ago, and why."""
         return self._refused.now()
 
-    async def move_replicas(self, admin: MoveAdmin, action: MoveReplicas) -> dict[str, object]:
+    async def move_replicas(self, admin: KafkaAdmin, action: MoveReplicas) -> dict[str, object]:
         """Returns the part of status that changes once the requests are taken; a partition may be refused."""
         requests = action.requests
         errors = await admin.move(requests)

@@ -26,7 +26,15 @@ from dataclasses import dataclass, field, replace
 
 from ottla_operator.api.times import seconds_between
 from ottla_operator.concerns.rebalance.rebalance_status import BatchMember, Rebalance, Step, Throttled
-from ottla_operator.facts.fleet_values import LogDirMove, PartitionId, Plan, Reassignment
+from ottla_operator.facts.fleet_values import (
+    LogDirMove,
+    MoveRequests,
+    PartitionId,
+    Plan,
+    Reassignment,
+    ReplicaId,
+    ThrottleChange,
+)
 from ottla_operator.rebalancer.pace import REQUEUE_S, SMALL_BYTES, SOON_S, chosen, look_after_s
 
 Mode = str
@@ -36,33 +44,6 @@ ORDERS_PER_BATCH = 500
 """How many partitions are in a batch that only changes the order of replicas, which copies nothing."""
 PLAN_SHOWN = 20
 REASONS_SHOWN = 3
-
-ReplicaId = tuple[int, str, int]
-"""Broker, topic, index."""
-
-
-@dataclass(frozen=True, slots=True)
-class ThrottleChange:
-    """Throttles to set and to remove. `bytes_per_second`: 0 removes the rates of `brokers`.
-
-    `leaders`, `followers`: by topic, the replicas that are throttled, as ("index:broker", …). `unset`: topics that lose
-    their lists. Source: ReassignPartitionsCommand of Apache Kafka, KIP-73.
-    """
-
-    bytes_per_second: int
-    brokers: tuple[int, ...]
-    leaders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    followers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    unset: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class MoveRequests:
-    """What to ask of Kafka, in this order. `reassign`: None cancels. `log_dirs`: the directory of each replica."""
-
-    throttle: ThrottleChange | None = None
-    log_dirs: Mapping[ReplicaId, str] = field(default_factory=dict)
-    reassign: Mapping[PartitionId, tuple[int, ...] | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

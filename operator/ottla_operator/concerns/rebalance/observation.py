@@ -11,10 +11,12 @@ from ottla_operator.facts.fleet_values import PartitionId
 
 @dataclass(frozen=True, slots=True)
 class RebalanceObservation:
-    """What the brokers store, and what they refused to move."""
+    """What the brokers store and move, and what they refused to move."""
 
     log_dir_usage: Mapping[int, Sequence[LogDirContents]] = field(default_factory=dict)
     """Of all brokers, as they answered some time ago: for where replicas should be, not for what may be deleted."""
+    reassignments: Mapping[PartitionId, tuple[tuple[int, ...], ...]] | None = None
+    """(adding, removing) of every reassignment under way; None while the controller does not answer."""
     refused: Mapping[PartitionId, str] = field(default_factory=dict)
     """Why the brokers have refused to move a partition a short time ago."""
 

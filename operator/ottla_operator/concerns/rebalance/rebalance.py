@@ -78,10 +78,10 @@ def decide_rebalance(
         mode=spec.mode,
         bytes_per_second=spec.bytes_per_second,
         most_per_batch=spec.most_partitions_per_batch,
-        plan=lambda is_running: _plan(snapshot, brokers, usage, RUNNING if is_running else AT_REST, make_plan),
+        plan=lambda is_running: _plan(snapshot, brokers, observation, RUNNING if is_running else AT_REST, make_plan),
         under_way=None
-        if kafka is None or snapshot.reassignments is None
-        else {partition: adding for partition, (adding, _) in snapshot.reassignments.items()},
+        if kafka is None or observation.reassignments is None
+        else {partition: adding for partition, (adding, _) in observation.reassignments.items()},
         replicas={} if kafka is None else {(one.topic, one.index): one.replicas for one in kafka.partitions},
         leaving=tuple(sorted(leaving)),
         brokers=() if kafka is None else kafka.brokers,
@@ -157,13 +157,17 @@ def _is_up(snapshot: Snapshot, number: int, pod: Obj | None) -> bool:
 
 
 def _plan(
-    snapshot: Snapshot, brokers: tuple[FleetBroker, ...], usage: Usage, policy: Policy, make_plan: Planner
+    snapshot: Snapshot,
+    brokers: tuple[FleetBroker, ...],
+    observation: RebalanceObservation,
+    policy: Policy,
+    make_plan: Planner,
 ) -> Plan:
     """The plan of the partitions that have a leader; the others cannot be reassigned."""
     if snapshot.kafka is None:
         return Plan()
     factors = _factors(snapshot)
-    stored = _stored(usage)
+    stored = _stored(observation.log_dir_usage)
     partitions: list[FleetPartition] = []
     without: list[PlacementRefusal] = []
     draining = {broker.id for broker in brokers if broker.state == "draining"}
@@ -172,17 +176,20 @@ def _plan(
             if draining & set(report.replicas):
                 without.append(PlacementRefusal(report.topic, report.index, "has no leader"))
             continue
-        partitions.append(_partition(snapshot, report, factors.get(report.topic, 0), stored))
+        partitions.append(_partition(observation, report, factors.get(report.topic, 0), stored))
     found = make_plan(FleetPlacement(brokers, tuple(partitions)), policy)
     return Plan(found.reassignments, found.log_dir_moves, (*found.refusals, *without)) if without else found
 
 
 def _partition(
-    snapshot: Snapshot, report: PartitionReport, factor: int, stored: Mapping[PartitionId, Mapping[int, FleetReplica]]
+    observation: RebalanceObservation,
+    report: PartitionReport,
+    factor: int,
+    stored: Mapping[PartitionId, Mapping[int, FleetReplica]],
 ) -> FleetPartition:
     """A partition with the replicas that it will have once its reassignment is done."""
     identity = (report.topic, report.index)
-    removing = (snapshot.reassignments or {}).get(identity, ((), ()))[1]
+    removing = (observation.reassignments or {}).get(identity, ((), ()))[1]
     known = stored.get(identity, {})
     replicas = tuple(known.get(number) or FleetReplica(number) for number in report.replicas if number not in removing)
     return FleetPartition(report.topic, report.index, replicas, factor, report.in_sync)

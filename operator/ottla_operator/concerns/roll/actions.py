@@ -6,11 +6,9 @@ It may be interrupted between any two requests and done again. What Kafka refuse
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from ottla_operator.api.fleet import ClusterMetadata
 from ottla_operator.api.objects import Obj, dig
 from ottla_operator.concerns.roll.leader_moves import ours
 from ottla_operator.concerns.roll.observation import RollObservation
@@ -18,6 +16,7 @@ from ottla_operator.facts.fleet_values import PartitionId
 from ottla_operator.facts.leader_move import LeaderMove
 from ottla_operator.facts.refusals import Refusals
 from ottla_operator.facts.snapshot import ClusterAction
+from ottla_operator.ports import KafkaAdmin
 
 NOT_OURS_ANY_MORE = ("ReassignmentInProgress", "UnknownTopicOrPartition")
 """Errors of step 4 that end a move: somebody reassigns the partition, or it is deleted."""
@@ -39,16 +38,6 @@ class ElectLeaders(ClusterAction):
     partitions: tuple[PartitionId, ...]
 
 
-class LeaderAdmin(Protocol):
-    """The requests that this needs of `effects.ports.KafkaAdmin`, which says what they do."""
-
-    async def view(self) -> ClusterMetadata: ...
-
-    async def reorder(self, orders: Mapping[PartitionId, Sequence[int]]) -> Mapping[PartitionId, str]: ...
-
-    async def elect_leaders(self, partitions: Sequence[PartitionId]) -> Mapping[PartitionId, str]: ...
-
-
 class RollExecutor:
     """Carries out the actions of one cluster's rolls. Every call raises KafkaUnavailable."""
 
@@ -67,13 +56,13 @@ class RollExecutor:
             self._restored_moves,
         )
 
-    async def move_leaders(self, admin: LeaderAdmin, action: MoveLeaders) -> None:
+    async def move_leaders(self, admin: KafkaAdmin, action: MoveLeaders) -> None:
         done = await migrate(admin, action.moves, action.batch, only_restore=action.only_restore)
         self._log.info("leaderships of %d partitions are moved, %d refused", len(action.moves), len(done.refused))
         self._refused_moves.add(done.refused)
         self._restored_moves = (*self._restored_moves, *done.restored)
 
-    async def elect_leaders(self, admin: LeaderAdmin, action: ElectLeaders) -> None:
+    async def elect_leaders(self, admin: KafkaAdmin, action: ElectLeaders) -> None:
         refused = await admin.elect_leaders(action.partitions)
         text = "preferred leader election of %d partitions, %d refused"
         self._log.info(text, len(action.partitions), len(refused))
@@ -94,7 +83,7 @@ class Migration:
 
 
 async def migrate(
-    admin: LeaderAdmin, moves: Sequence[LeaderMove], batch: Collection[int], *, only_restore: bool
+    admin: KafkaAdmin, moves: Sequence[LeaderMove], batch: Collection[int], *, only_restore: bool
 ) -> Migration:
     """Moves the leaderships away from the batch, and puts the original orders back.
 

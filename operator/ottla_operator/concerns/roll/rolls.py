@@ -13,6 +13,7 @@ from ottla_documents.overrides import with_state
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import ROLLED
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
+from ottla_operator.api.fleet import MembershipReport
 from ottla_operator.api.objects import (
     POD,
     STATEFUL_SET,
@@ -29,6 +30,7 @@ from ottla_operator.api.objects import (
 from ottla_operator.api.times import seconds_between
 from ottla_operator.concerns.brokers.brokers import BrokersDecision, pending_reasons
 from ottla_operator.concerns.disks.disk_replacement import replaces_failed_volume
+from ottla_operator.concerns.ensemble.observation import NO_ENSEMBLE_OBSERVATION, EnsembleObservation
 from ottla_operator.concerns.fleet.broker_removal import is_stopped
 from ottla_operator.concerns.roll import machine
 from ottla_operator.concerns.roll.actions import ElectLeaders, MoveLeaders
@@ -66,6 +68,7 @@ def decide_roll(
     leaving: frozenset[int],
     failed: Sequence[str],
     observation: RollObservation = NO_ROLL_OBSERVATION,
+    ensemble: EnsembleObservation = NO_ENSEMBLE_OBSERVATION,
 ) -> RollPlan:
     """The next step of the roll under way, or the first of a new one.
 
@@ -101,11 +104,11 @@ def decide_roll(
             leadership_timeout_s=float(snapshot.cluster.rolling.leadership_timeout_s),
             most=snapshot.cluster.rolling.max_batch,
             awaits=_awaited_approval(snapshot, wanted),
-            leader=snapshot.leading_server(),
+            leader=ensemble.leading_server(),
             waiting=_waiting(maintenance, observation.clusters_ahead),
             allows_unavailability=snapshot.cluster.rolling.allows_unavailability,
             progress_deadline_s=float(snapshot.cluster.rolling.progress_deadline_s),
-            store_troubles=store_troubles(snapshot, servers),
+            store_troubles=store_troubles(snapshot, servers, ensemble.membership),
         )
         decided = machine.decide(recorded, facts)
         desired = tuple(wanted[number] for number in decided.apply)
@@ -150,14 +153,17 @@ def _waiting(maintenance: Maintenance, ahead: Sequence[str]) -> Waiting | None:
     return Waiting("AwaitingTurn", f"the roll of {', '.join(ahead[:AHEAD_SHOWN])}{more}")
 
 
-def store_troubles(snapshot: Snapshot, servers: Mapping[int, Obj]) -> tuple[str, ...]:
+def store_troubles(
+    snapshot: Snapshot, servers: Mapping[int, Obj], membership: MembershipReport | None
+) -> tuple[str, ...]:
     """Why ZooKeeper does not serve the brokers, as far as pods and brokers report it; empty when it may.
 
     Args:
         servers: the StatefulSet of each server of an ensemble of the operator's, none for another one.
+        membership: the members, while the ensemble is resized.
     """
     # Only while the ensemble is resized there are servers that are no members yet, or no longer.
-    members = servers if snapshot.membership is None else snapshot.membership.servers
+    members = servers if membership is None else membership.servers
     pods = [snapshot.pod(names.pod_of(name_of(one))) for server, one in servers.items() if server in members]
     serving = [pod for pod in pods if pod is not None and has_condition(pod, "Ready") and not is_terminating(pod)]
     found = []

@@ -23,17 +23,26 @@ namespace: nothing could delete topics then. What needs no answer of a broker do
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ottla_documents.fields import Problem
 from ottla_documents.kafka_topic import KafkaTopic, has_unusable_name
 from ottla_documents.topic_config import is_same_value
-from ottla_operator.api.condition_reasons import KAFKA_ERROR, READY, reason_of_kafka_error
+from ottla_operator.api.condition_reasons import KAFKA_ERROR, READY
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec, merged
 from ottla_operator.api.names import CREATED, TOPIC_FINALIZER
 from ottla_operator.api.objects import Obj, annotation, dig, is_terminating, name_of, namespace_of, uid_of
-from ottla_operator.concerns.topics.partition_limits import NO_LIMITS, PartitionLimits, why_refused
+from ottla_operator.api.topics import (
+    AlterTopicConfig,
+    CreatePartitions,
+    CreateTopic,
+    DeleteTopic,
+    TopicChange,
+    TopicDescription,
+)
+from ottla_operator.concerns.topics.observation import TopicFacts
+from ottla_operator.concerns.topics.partition_limits import PartitionLimits, why_refused
+from ottla_operator.concerns.topics.reasons import reason_of_kafka_error
 
 NOT_MANAGED_KEYS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 """Topic keys that are not changed back: tools set them while they reassign replicas."""
@@ -41,87 +50,6 @@ NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
 
 _CONFIG_FIELDS = ("spec.config", "spec.unmanagedConfig")
 _OBSERVED = ("topicName", "topicId", "partitions", "replicas", "adopted")
-
-
-@dataclass(frozen=True, slots=True)
-class TopicDescription:
-    """A topic in Kafka. `replicas`: of the partition with the fewest. `config`: the values set on the topic.
-
-    `error`: the error that the brokers answered, "Name: message"; the other fields have no meaning then. `whole`: the
-    number of replicas of each partition whose replicas are all in sync.
-    """
-
-    name: str
-    topic_id: str
-    partitions: int
-    replicas: int
-    config: Mapping[str, str]
-    is_internal: bool = False
-    error: str = ""
-    whole: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CreateTopic:
-    topic: str
-    partitions: int
-    replicas: int
-    config: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class CreatePartitions:
-    """Adds partitions, up to `partitions` in all."""
-
-    topic: str
-    partitions: int
-
-
-@dataclass(frozen=True, slots=True)
-class AlterTopicConfig:
-    topic: str
-    set: Mapping[str, str]
-    unset: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteTopic:
-    """`topic_id`: of the topic to delete, and of no other that has its name; "" where no id is known."""
-
-    topic: str
-    topic_id: str = ""
-
-
-TopicChange = CreateTopic | CreatePartitions | AlterTopicConfig | DeleteTopic
-
-
-@dataclass(frozen=True, slots=True)
-class TopicFacts:
-    """What is known about one KafkaTopic.
-
-    `cluster_is_terminating`: the KafkaCluster is absent, or it or the namespace is terminating. `topic_owner`: the name
-    of another KafkaTopic that has the topic, "" when there is none. `is_asked`: whether brokers have answered; without
-    that, `live` and `brokers` (the number of registered brokers) have no meaning. `limits`: of the KafkaCluster.
-    `is_allowed`: whether the KafkaCluster allows KafkaTopics of this namespace.
-    `is_deleted`: whether the controller has answered that it deletes the topic, or that there is none.
-    `bytes_to_go`: what the batch of the rebalance still has to copy of the topic; None when no partition is in it.
-    """
-
-    topic: KafkaTopic
-    problems: Sequence[Problem]
-    resource: Obj
-    cluster_is_terminating: bool
-    cluster_is_paused: bool
-    topic_owner: str
-    now: str
-    limits: PartitionLimits = NO_LIMITS
-    rebalance_mode: str = "Auto"
-    is_allowed: bool = True
-    is_asked: bool = False
-    live: TopicDescription | None = None
-    is_deleted: bool = False
-    brokers: int = 0
-    bytes_to_go: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

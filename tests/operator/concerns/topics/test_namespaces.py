@@ -8,7 +8,7 @@ import pytest
 
 from ottla_operator.api.names import TOPIC_FINALIZER
 from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_TOPIC, Obj, dig, is_terminating
-from ottla_operator.concerns.topics.decisions import DeleteTopic
+from ottla_operator.api.topics import DeleteTopic
 from tests.operator.topic_fleet import Topics, document
 
 BY_NAME = {"names": ["team-a", "team-b"]}

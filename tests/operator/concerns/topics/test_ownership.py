@@ -9,8 +9,8 @@ import pytest
 
 from ottla_operator.api.names import CREATED, TOPIC_FINALIZER
 from ottla_operator.api.objects import KAFKA_TOPIC, Obj, ResourceKind, dig, uid_of
-from ottla_operator.concerns.topics.decisions import DeleteTopic, TopicDescription
-from ottla_operator.effects.ports import ApiError, KafkaUnavailable
+from ottla_operator.api.topics import DeleteTopic, TopicDescription
+from ottla_operator.ports import ApiError, KafkaUnavailable
 from tests.operator.fleet import Fleet
 from tests.operator.killed_operator import killed_after_every_write
 from tests.operator.topic_fleet import Topics, document

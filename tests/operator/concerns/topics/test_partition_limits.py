@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla_operator.api.objects import KAFKA_TOPIC
-from ottla_operator.concerns.topics.decisions import AlterTopicConfig, CreatePartitions, TopicDescription
+from ottla_operator.api.topics import AlterTopicConfig, CreatePartitions, TopicDescription
 from tests.operator.topic_fleet import Topics, document
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ottla_broker.config import TOPIC_KEYS, BrokerConfig, ConfigType, TopicConfig
 from ottla_documents.topic_config import canonical_text
-from ottla_operator.concerns.topics.decisions import TopicDescription
+from ottla_operator.api.topics import TopicDescription
 from tests.operator.topic_fleet import Topics
 
 AS_PEOPLE_WRITE = [
