@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANKS = " \t\f"
@@ -60,7 +61,7 @@ def format_properties(config: Mapping[str, str]) -> str:
     >>> format_properties({"log.dirs": "C:\\dir\n", "broker.rack": " zöne"})
     'log.dirs=C:\\\\dir\\n\nbroker.rack=\\ z\\u00f6ne\n'
     """
-    return "".join(f"{_escaped(name, _IN_KEYS)}={_escaped(value, '')}\n" for name, value in config.items())
+    return "".join(f"{_escaped_key(name)}={_escaped(value, '')}\n" for name, value in config.items())
 
 
 _IN_KEYS = "=:#! "
@@ -86,6 +87,12 @@ def _escaped(text: str, escaped_too: str) -> str:
             units = character.encode("utf-16-be", "surrogatepass")
             out += (f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
     return "".join(out)
+
+
+@lru_cache(maxsize=1024)
+def _escaped_key(name: str) -> str:
+    """There are few keys, and the operator writes all of them again for each broker."""
+    return _escaped(name, _IN_KEYS)
 
 
 def _logical_lines(text: str) -> Iterator[str]:

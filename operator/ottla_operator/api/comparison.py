@@ -77,11 +77,13 @@ def _differences(live: Any, desired: Any, path: str, field: str) -> list[str]:
     if type(desired) is dict or isinstance(desired, Mapping):
         if type(live) is not dict and not isinstance(live, Mapping):
             return [path] if desired or live is not None else []
-        return [
-            found
-            for name, value in desired.items()
-            for found in _field(live, name, value, f"{path}.{name}" if path else str(name), field)
-        ]
+        found: list[str] = []
+        for name, value in desired.items():
+            there = live.get(name)
+            if there is value or (value.__class__ is str and there == value):
+                continue  # most fields
+            found += _field(live, name, value, f"{path}.{name}" if path else str(name), field)
+        return found
     if isinstance(desired, list):
         return _list(live if isinstance(live, list) else [], desired, path, field)
     return [] if live == desired and isinstance(live, bool) == isinstance(desired, bool) else [path]

@@ -74,9 +74,10 @@ def dig(value: Any, *path: str | int) -> Any:
     True
     """
     for key in path:
-        if isinstance(key, str):
-            # What was JSON is a dict; to ask an abstract class is several times as slow.
-            value = value.get(key) if type(value) is dict or isinstance(value, Mapping) else None
+        if type(value) is dict:  # what was JSON; to ask an abstract class is several times as slow
+            value = value.get(key)
+        elif isinstance(key, str):
+            value = value.get(key) if isinstance(value, Mapping) else None
         else:
             value = value[key] if isinstance(value, list) and -len(value) <= key < len(value) else None
         if value is None:

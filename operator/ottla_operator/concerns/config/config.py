@@ -206,11 +206,17 @@ def _for_the_next_start(
     return text
 
 
-def _written(snapshot: Snapshot, name: str) -> dict[str, str]:
+def _written(snapshot: Snapshot, name: str) -> Mapping[str, str]:
     """The keys in a ConfigMap of a broker; none where there is no such ConfigMap."""
     text = dig(snapshot.own(CONFIG_MAP, name), "data", FILE)
+    return _parsed(text) if isinstance(text, str) else {}
+
+
+@lru_cache(maxsize=512)
+def _parsed(text: str) -> Mapping[str, str]:
+    """What a file says; nothing when it cannot be read. Each pass asks for the files of all brokers."""
     try:
-        return parse_properties(text) if isinstance(text, str) else {}
+        return parse_properties(text)
     except ValueError:
         return {}
 
