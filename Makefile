@@ -50,9 +50,11 @@ bench: system ## side by side with Apache Kafka 3.9.1: build/bench/report.json, 
 lint: setup ## style, types, import layers, language
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
-	@.venv/bin/mypy broker/ottla_broker documents/ottla_documents pipeline/ottla_pipeline operator/ottla_operator command/ottla demo simulation bench e2e
-	@.venv/bin/lint-imports
-	@$(PY) scripts/check_language.py
+	@.venv/bin/mypy broker/ottla_broker documents/ottla_documents pipeline/ottla_pipeline operator/ottla_operator command/ottla demo simulation bench e2e & \
+	types=$$!; \
+	.venv/bin/lint-imports && $(PY) scripts/check_language.py; \
+	others=$$?; \
+	wait $$types && exit $$others
 
 format: setup ## let ruff write the style
 	@.venv/bin/ruff check --fix -q . ; .venv/bin/ruff format -q .
