@@ -138,8 +138,8 @@ def write_page(path: Path, measured: Measured, made: str) -> None:
         "<!-- Written by `make bench`: do not edit. -->",
         "",
         made,
-        "The scenarios, and how they are measured: [benchmarks.md](../internals/benchmarks.md). What a hostile client",
-        "costs others: [benchmark-hostile.md](benchmark-hostile.md).",
+        "The scenarios, and how they are measured: [benchmarks.md](../internals/benchmarks.md). The costs of a",
+        "hostile client: [benchmark-hostile.md](benchmark-hostile.md).",
         "",
     ]
     path.write_text("\n".join(_markdown(entries(measured), measured, head)) + "\n")

@@ -242,14 +242,14 @@ def the_measures(measured: list[Attacked], *, quick: bool, all_versions: bool) -
 
 
 def left_out(*, quick: bool, all_versions: bool) -> list[str]:
-    """What the page says that it does not have."""
-    found = ["requests that brokers alone send."]
+    """What the page says that it does not have, a line each."""
+    found = ["requests that brokers alone send"]
     if not all_versions:
-        found[-1] = "requests that brokers alone send, older versions of the requests."
+        found.append("older versions of the requests")
     if quick:
-        return [*found, f"other requests than {', '.join(QUICK_APIS)}.", "requests of 24 MB, repeated elements."]
-    found.append("Apache Kafka, where ours meets 100 ms: some of these requests hold it for minutes.")
-    return [*found, "24 MB of other fields than the first one of each request, or of other than empty elements."]
+        return [*found, f"other requests than {', '.join(QUICK_APIS)}", "requests of 24 MB, repeated elements"]
+    found.append("Apache Kafka, where ours meets 100 ms: some of these requests hold it for minutes")
+    return [*found, "24 MB of other fields than the first one of each request, or of other than empty elements"]
 
 
 def is_wanted(system: str, figures: Mapping[str, Harm], *, is_attack: bool) -> bool:

@@ -40,7 +40,7 @@ def page_of(
     """The page.
 
     Args:
-        left_out: what the run did not measure, a sentence each.
+        left_out: what the run did not measure, a line each.
     """
     lines = [
         "# What a hostile client costs others",
@@ -51,12 +51,14 @@ def page_of(
         "",
         "One client sends the request of the row, with as many elements as fit. Another one asks for Metadata every",
         "two milliseconds: its longest wait and its 99th percentile, and the resident memory that the broker gains.",
-        "Loop lag: a timer of the broker's loop, which runs once a second, was late by no more than this",
-        "(`ottla_loop_lag_seconds`, of the seconds of this row). `closed`: ours refuses a request of more elements",
-        "than its API may have, and closes the connection; the rows of `elements at most` have as many as are allowed.",
+        "Loop lag: a timer of the broker's loop was late by no more than this (`ottla_loop_lag_seconds`). It runs once a",
+        "second, so a short row may miss the lag. `closed`: ours refuses a request of more elements than its API may have.",
+        "The rows of `elements at most` have as many as are allowed.",
         f"Goal: at most Apache Kafka's wait, or at most 100 ms. Made by `{command}`.",
         "",
-        "Not measured here: " + " ".join(left_out),
+        "Not measured here:",
+        "",
+        *(f"- {one}" for one in left_out),
         "",
         f"| request | {' | '.join(_heading(name) for name in systems)} | goal met |",
         "|---|" + "".join("---|" * (4 if name == OURS else 3) for name in systems) + "---|",

@@ -47,12 +47,12 @@ def test_a_request_has_as_many_elements_as_its_api_may_have_as_the_broker_counts
 
 
 def test_the_page_has_the_waits_the_lag_of_the_loop_and_the_memory() -> None:
-    text = page_of([OURS, APACHE_KAFKA], {"Fetch": GOOD}, "python -m bench.hostile --page", "A machine.", ["this."])
+    text = page_of([OURS, APACHE_KAFKA], {"Fetch": GOOD}, "python -m bench.hostile --page", "A machine.", ["this"])
     heading, _, row = [line for line in text.splitlines() if line.startswith("|")]
     assert heading.count("|") == row.count("|")
     assert "loop lag (ms)" in heading
     assert row == "| Fetch | 12, 3 | 5 | 40 | 10 bytes | 80, 20 | 90 | 10 bytes | yes |"
-    assert "Not measured here: this." in text
+    assert "Not measured here:\n\n- this\n" in text
 
 
 def test_apache_kafka_is_asked_where_it_decides_about_the_goal_and_for_the_attacks() -> None:
@@ -62,7 +62,7 @@ def test_apache_kafka_is_asked_where_it_decides_about_the_goal_and_for_the_attac
     assert is_wanted(APACHE_KAFKA, ours, is_attack=True)
     assert is_wanted(APACHE_KAFKA, slow, is_attack=False)
     assert is_wanted(APACHE_KAFKA, {}, is_attack=False)
-    text = page_of([OURS, APACHE_KAFKA], {"Fetch": ours}, "python -m bench.hostile --page", "A machine.", ["this."])
+    text = page_of([OURS, APACHE_KAFKA], {"Fetch": ours}, "python -m bench.hostile --page", "A machine.", ["this"])
     assert text.splitlines()[-1] == "| Fetch | 12, 3 | 5 | 40 | 10 bytes | - | - | - | yes |"
 
 
