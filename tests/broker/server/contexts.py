@@ -19,9 +19,14 @@ class _Clock:
         asyncio.get_running_loop().call_soon(callback, *args)
 
 
+def clock_of_loop() -> Any:
+    """What waits for a turn needs of a clock."""
+    return _Clock()
+
+
 def turns_of_loop() -> Turns:
     """Turns of the loop that runs the test."""
-    return Turns(_Clock())  # type: ignore[arg-type]
+    return Turns(clock_of_loop())
 
 
 def handler_context(**fields: Any) -> Any:

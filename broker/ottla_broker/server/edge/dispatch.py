@@ -22,6 +22,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.server.edge import element_limits
 from ottla_broker.server.edge.cluster_action import ONLY_FROM_BROKERS, REFUSALS, is_from_broker, refuse_unread
+from ottla_broker.server.edge.long_reads import SMALL_BYTES, LongReads
 from ottla_broker.server.edge.request_scheduling import CONTROL_APIS
 from ottla_broker.server.edge.throttling import measured
 from ottla_broker.server.handler_api import (
@@ -244,6 +245,7 @@ class Dispatcher:
         self._clock = clock
         self._options = options
         self._turns = Turns(clock)
+        self._small_reads, self._large_reads = LongReads(clock), LongReads(clock)
         self._max_elements = max_elements
         self._loaded: dict[int, _LoadedApi] = {}
         self._logs_refusals_at = 0.0
@@ -295,7 +297,7 @@ class Dispatcher:
                         work = self._work(context)
                         work.is_long = True
                         context.work = work
-                        self._spawn(context, self._run_long(entry, services, context, work, steps))
+                        self._spawn(context, self._read_long(entry, services, context, work, steps, len(frame)))
                         return
                 request = request[0]
         except codec.DecodeError as error:
@@ -361,10 +363,34 @@ class Dispatcher:
         except Exception as error:
             self._fail(context, error)
 
-    async def _run_long(
-        self, entry: _LoadedApi, services: Services, context: RequestContext, work: LongWork, steps: Iterator[Any]
+    async def _read_long(
+        self,
+        entry: _LoadedApi,
+        services: Services,
+        context: RequestContext,
+        work: LongWork,
+        steps: Iterator[Any],
+        size: int,
     ) -> None:
-        """Reads a request of many elements in slices, and calls its handler."""
+        """Reads a request of many elements in slices, and calls its handler.
+
+        Args:
+            size: bytes of its frame.
+        """
+        if work.is_urgent:
+            request = await self._elements(context, work, steps)
+        else:
+            reads = self._small_reads if size < SMALL_BYTES else self._large_reads
+            await reads.begin(size)
+            try:
+                request = await self._elements(context, work, steps)
+            finally:
+                reads.end(size)
+        if request is not None:
+            await self._run_long(entry, services, context, work, request)
+
+    async def _elements(self, context: RequestContext, work: LongWork, steps: Iterator[Any]) -> Any:
+        """The request with its elements; None when it was refused, or its client is gone."""
         most = min(self._max_elements, element_limits.MOST.get(context.api_key, self._max_elements))
         request: Any = None
         try:
@@ -375,23 +401,28 @@ class Dispatcher:
                             f"{ApiKey(context.api_key).name} request of more than {most} elements: no client of Apache"
                             " Kafka sends so many"
                         )
-                        return
+                        return None
                     await work.turn()
         except ClientIsGone:
-            return
+            return None
         except codec.DecodeError as error:
             self._malformed(context, error)
-            return
-        if entry.needs_cluster_action(request[0]) and not context.connection.has_cluster_action:
+            return None
+        return request[0]
+
+    async def _run_long(
+        self, entry: _LoadedApi, services: Services, context: RequestContext, work: LongWork, request: Any
+    ) -> None:
+        if entry.needs_cluster_action(request) and not context.connection.has_cluster_action:
             context.close_connection(f"{ApiKey(context.api_key).name} of many partitions: brokers alone send it")
             return
         if entry.handle_long is not None:
-            await self._go_on(context, entry.handle_long(services, context, request[0], context.respond))
+            await self._go_on(context, entry.handle_long(services, context, request, context.respond))
         elif entry.listing.calls_back:
-            self._call_back(entry, services, context, request[0])
+            self._call_back(entry, services, context, request)
         else:
-            await self._run(entry, services, context, request[0])
-            await work.release(request[0])
+            await self._run(entry, services, context, request)
+            await work.release(request)
 
     def _malformed(self, context: RequestContext, error: codec.DecodeError) -> None:
         context.close_connection(f"malformed {ApiKey(context.api_key).name} v{context.api_version} request: {error}")
