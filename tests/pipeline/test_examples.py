@@ -27,7 +27,7 @@ from tests.pipeline.fleets import create
 from tests.pipeline.sink.test_delivery import read_all
 from tests.pipeline.spark_jvm import own_jvm
 
-pytestmark = [pytest.mark.spark, pytest.mark.java]
+pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -198,7 +198,6 @@ def test_a_table_has_the_latest_value_of_each_key_and_is_the_changelog_of_anothe
         assert sorted(found, key=str) == sorted(rows, key=str)
 
 
-@pytest.mark.long
 def test_views_are_counted_in_windows_until_they_are_too_late(
     fleet: RunningCluster, run: Callable[..., None], script: Script
 ) -> None:
@@ -214,7 +213,6 @@ def test_views_are_counted_in_windows_until_they_are_too_late(
     assert found == [("12:00 a", "3"), ("12:05 b", "1"), ("12:20 b", "1")]
 
 
-@pytest.mark.long
 def test_streams_are_joined_by_key_and_time(fleet: RunningCluster, run: Callable[..., None], script: Script) -> None:
     declare(fleet, "clicks.yaml")
     send(fleet, "shown", ("1", "shoes", 0), ("2", "hats", 1), ("3", "coats", 2))
@@ -227,7 +225,6 @@ def test_streams_are_joined_by_key_and_time(fleet: RunningCluster, run: Callable
     assert found == [("1", "shoes clicked"), ("2", "hats not clicked"), ("3", "coats not clicked")]
 
 
-@pytest.mark.long
 def test_a_session_ends_with_half_an_hour_of_nothing(
     fleet: RunningCluster, run: Callable[..., None], script: Script
 ) -> None:
@@ -242,7 +239,6 @@ def test_a_session_ends_with_half_an_hour_of_nothing(
     ]  # fmt: skip
 
 
-@pytest.mark.long
 def test_a_repeated_payment_is_written_once(fleet: RunningCluster, run: Callable[..., None], script: Script) -> None:
     declare(fleet, "payments.yaml")
     send(fleet, "payments", ("p1", "10", 0), ("p1", "10", 0), ("p2", "20", 1))
@@ -261,7 +257,6 @@ def records(spark: Any, fleet: RunningCluster, topics: str) -> list[Any]:
     return list(rows.orderBy("topic", "partition", "offset").drop("offset").collect())
 
 
-@pytest.mark.long
 def test_a_mirror_has_each_record_once_and_a_group_goes_on_there(
     spark: Any, fleet: RunningCluster, other: RunningCluster, script: Script, tmp_path: Path
 ) -> None:
@@ -306,7 +301,6 @@ def test_a_mirror_has_each_record_once_and_a_group_goes_on_there(
     assert [row[1:] for row in audit] == [("11", "10", "1"), ("2", "2", "0")]
 
 
-@pytest.mark.long
 def test_dated_folders_have_each_record_once_after_a_kill(
     fleet: RunningCluster, script: Script, tmp_path: Path
 ) -> None:
@@ -348,11 +342,3 @@ def test_lines_of_a_file_go_through_a_topic_into_a_file_each_once(
     # The source writes its position before the lines, so that it is killed with lines to write, or to leave out.
     forget_last_commit(Path(f"{copied}.state"))
     assert copy() == "foo\nbar\n\nhalf a line\nlast\n"
-
-
-def test_the_manual_lists_every_example() -> None:
-    manual = (ROOT / "docs" / "operating" / "pipeline-examples.md").read_text()
-    elsewhere = {"first_records.py"}  # without Spark: docs/start/on-this-machine.md prints it
-    found = {path.name for path in EXAMPLES.glob("*.*")} - elsewhere
-    missing = [name for name in sorted(found) if f"examples/{name})" not in manual]
-    assert missing == []

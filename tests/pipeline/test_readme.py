@@ -33,3 +33,11 @@ def test_the_manual_of_the_sink_has_every_option_and_no_other() -> None:
     table = manual.split("## Options")[1].split("## What is exactly once")[0].splitlines()
     told = {name for line in table if line.startswith("| `") for name in re.findall(r"`([\w.]+)`", line.split("|")[1])}
     assert told == {*write_options._OWN, *write_options._OF_CONNECTING, *write_options._KAFKA, "checkpointLocation"}
+
+
+def test_the_manual_lists_every_example() -> None:
+    manual = (ROOT / "docs" / "operating" / "pipeline-examples.md").read_text()
+    elsewhere = {"first_records.py"}  # without Spark: docs/start/on-this-machine.md prints it
+    found = {path.name for path in (ROOT / "examples").glob("*.*")} - elsewhere
+    missing = [name for name in sorted(found) if f"examples/{name})" not in manual]
+    assert missing == []

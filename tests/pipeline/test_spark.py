@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from ottla.testing import RunningCluster, cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.java]
+pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.long]
 
 RECORDS = 2000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
