@@ -87,13 +87,11 @@ BOOLEAN, STRING, INT, SHORT, LONG = (
     ConfigType.SHORT,
     ConfigType.LONG,
 )
-DOUBLE, LIST, CLASS, PASSWORD = ConfigType.DOUBLE, ConfigType.LIST, ConfigType.CLASS, ConfigType.PASSWORD
-HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
-READ_ONLY, PER_BROKER, CLUSTER_WIDE = UpdateMode.READ_ONLY, UpdateMode.PER_BROKER, UpdateMode.CLUSTER_WIDE
+DOUBLE, LIST, PASSWORD = ConfigType.DOUBLE, ConfigType.LIST, ConfigType.PASSWORD
+READ_ONLY, PER_BROKER = UpdateMode.READ_ONLY, UpdateMode.PER_BROKER
 
 LONG_MAX = 9223372036854775807
 INT_MAX = 2147483647
-DOUBLE_MAX = 1.7976931348623157e308
 
 _RANGES = {
     ConfigType.SHORT: (-32768, 32767),
@@ -144,16 +142,8 @@ class OneOf:
         return f"one of {', '.join(self.words)}"
 
 
-def at_least(low: float) -> Bounds:
-    return Bounds(low)
-
-
 def between(low: float, high: float, *, also: float | None = None) -> Bounds:
     return Bounds(low, high, also)
-
-
-def one_of(*words: str) -> OneOf:
-    return OneOf(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,23 +181,6 @@ class ConfigKey:
         allowed = self.validator(value) if self.validator is not None else None
         if allowed is not None:
             raise ConfigError(name or self.name, "[hidden]" if self.is_sensitive else format_value(value), allowed)
-
-
-def key(
-    name: str,
-    type: ConfigType,
-    default: Any,
-    importance: Importance,
-    update_mode: UpdateMode,
-    documentation: str,
-    validator: Validator | None = None,
-    *,
-    note: str = "",
-    internal: bool = False,
-    known: Known = Known.KAFKA,
-) -> ConfigKey:
-    """A row of a definition table."""
-    return ConfigKey(name, type, default, importance, update_mode, documentation, validator, note, internal, known)
 
 
 def parse_value(name: str, type: ConfigType, text: str) -> Any:

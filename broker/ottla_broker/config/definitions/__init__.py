@@ -1,44 +1,37 @@
-"""The tables of broker keys, one module per area, and their union."""
+"""The tables of broker keys, one file for each area, and their union."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from ottla_broker.config.definitions import (
-    cluster,
-    groups,
-    kraft,
-    logs,
-    network,
-    other,
-    replication,
-    security,
-    tiered,
-)
-from ottla_broker.config.definitions.other import LEGACY_ALIASES
-from ottla_broker.config.types import ConfigKey
+from ottla_broker.config.definitions.key_table import read_keys
+from ottla_broker.config.types import ConfigKey, Known
+
+_TABLES = ("cluster", "network", "logs", "replication", "groups", "security", "kraft", "tiered")
+_OTHERS = {"own": Known.OWN, "legacy": Known.LEGACY, "dynamic": Known.DYNAMIC}
+"""Keys that Apache Kafka 3.9 does not have in server.properties."""
+
+
+def _all_keys() -> Iterator[ConfigKey]:
+    for table in _TABLES:
+        yield from read_keys(table)
+    for table, known in _OTHERS.items():
+        yield from read_keys(table, known)
+
 
 BROKER_KEYS: Mapping[str, ConfigKey] = MappingProxyType(
-    {
-        entry.name: entry
-        for entry in sorted(
-            (
-                *cluster.KEYS,
-                *network.KEYS,
-                *logs.KEYS,
-                *replication.KEYS,
-                *groups.KEYS,
-                *security.KEYS,
-                *kraft.KEYS,
-                *tiered.KEYS,
-                *other.KEYS,
-            ),
-            key=lambda entry: entry.name,
-        )
-    }
+    {entry.name: entry for entry in sorted(_all_keys(), key=lambda entry: entry.name)}
 )
 """Every broker key by name, in alphabetical order."""
+
+LEGACY_ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        "log.delete.delay.ms": "log.segment.delete.delay.ms",
+        "offsets.topic.retention.minutes": "offsets.retention.minutes",
+    }
+)
+"""Older names of keys that still exist: they set the newer one where that is not given itself."""
 
 _RETENTION = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 _ROLL = ("log.roll.ms", "log.roll.hours")
