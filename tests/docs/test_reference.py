@@ -74,7 +74,8 @@ def test_every_metric_and_every_key_has_a_meaning() -> None:
 def test_every_metric_key_file_and_znode_of_ours_that_a_page_names_exists() -> None:
     """Metrics by their page, and a table; what begins with `ottla.` or `/ottla/` by the code of the broker."""
     metrics = (PAGES / "metrics.md").read_text()
-    code = "\n".join(path.read_text() for path in (ROOT / "broker" / "ottla_broker").rglob("*.py"))
+    files = [path for path in (ROOT / "broker" / "ottla_broker").rglob("*") if path.suffix in (".py", ".keys")]
+    code = "\n".join(path.read_text() for path in files)
     missing = []
     for page in (ROOT / "docs").rglob("*.md"):
         text = page.read_text()
