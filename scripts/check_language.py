@@ -20,7 +20,24 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-SUFFIXES = {".py", ".md", ".sh", ".yaml", ".yml", ".toml", ".txt", ".tpl", ".java", ".c", ".h", ".pyx", ".svg", ""}
+SUFFIXES = {
+    ".py",
+    ".md",
+    ".api",
+    ".keys",
+    ".sh",
+    ".yaml",
+    ".yml",
+    ".toml",
+    ".txt",
+    ".tpl",
+    ".java",
+    ".c",
+    ".h",
+    ".pyx",
+    ".svg",
+    "",
+}
 SKIPPED = (
     "broker/ottla_broker/protocol/generated/",
     "requirements/",
