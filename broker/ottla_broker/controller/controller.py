@@ -14,6 +14,28 @@ this broker resigns, and the next active controller reads everything again. Even
 dropped, and requests get NOT_CONTROLLER.
 
 Source: KafkaController and ControllerEventManager of Apache Kafka.
+
+What others may rely on:
+
+- Persistent paths exist before `start`, and the broker is registered. `stop` resigns before the session is closed, so
+  that another broker can become the active controller at once. After `broker_registered` (a new session) it takes
+  part in the election again.
+- Whatever is awaited raises NOT_CONTROLLER on a broker that is not the active controller.
+- An election chooses among `electable_brokers(partition)` (online, and of those in controlled shutdown only the ones
+  that the partition cannot do without). An ISR takes `isr_candidates(partition)`. Requests go to
+  `online_brokers(partition)`.
+- Channels (`controller.channels_port`): one ordered queue for each broker, retried for ever; no response is delivered
+  after `close`.
+- LeaderAndIsr has `type` 1, or 2 (full) after the broker registered or the controller changed. UpdateMetadata has
+  `type` 0, or 2 (full) in a broker's first one after either: topics that it does not name are deleted.
+- Every request from one broker to another takes its version from `config.inter_broker.inter_broker_versions`.
+- Of a LeaderAndIsr response the controller uses, for each partition, NONE (the replica is online) and
+  KAFKA_STORAGE_ERROR (offline). Of a StopReplica with deletion, NONE means deleted; anything else waits until the
+  broker registers again.
+- The configuration of a new topic is in /config/topics before its LeaderAndIsr is sent, without a change
+  notification.
+- Reassignments: `progress(partitions)` runs in the same event in which an ISR changed. A replica that is being added
+  and not in the ISR has `is_new` in its LeaderAndIsr.
 """
 
 from __future__ import annotations

@@ -11,6 +11,14 @@ Not here: paths, JSON and their meaning (`ottla_broker.coordination.znodes`).
 - Errors are set on the future; a path that ZooKeeper refuses is a ValueError at once.
 
 Everything is called, and calls back, on the broker's event loop.
+
+What others may rely on:
+
+- Paths and contents of znodes are pure functions of `coordination.znodes`.
+- An adapter is started once: a broker makes a new one for each incarnation. One embedded store serves all brokers of
+  a process and outlives their sessions.
+- Packets to a server may be lost silently: a ZooKeeper session moves to the next server before it expires. SUSPENDED
+  may last for ever; EXPIRED arrives with the first server that answers.
 """
 
 from __future__ import annotations

@@ -12,6 +12,14 @@ A handler that loops over what a request names, or over what the broker stores, 
 
 It may be interrupted before each element. So whatever has to be seen as one change is made behind such a loop, or in
 one step of it. The next request of the connection waits for the answer of this one (`edge.connection`).
+
+What others may rely on:
+
+- A handler loops over what a request names, or over what the broker stores, with `async for ... in
+  context.each(...)`: between two elements other requests are handled. What has to be seen as one change is made in
+  one step. A loop over a table that others change takes a copy first.
+- A handler that ends with ClientIsGone has no client to answer; what it has begun in other parts goes on.
+- An API whose loops are not of this kind has a limit in `server.edge.element_limits`.
 """
 
 from __future__ import annotations

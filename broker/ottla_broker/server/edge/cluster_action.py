@@ -6,6 +6,15 @@ ottla.broker.request.addresses names, has the right. Without it each request is 
 whose authorizer refuses it. Source: the calls of authorizeClusterOperation in kafka.server.KafkaApis.
 
 Not here: rights on topics, groups and others, which need an authenticated user.
+
+What others may rely on:
+
+- `connection.has_cluster_action` says whether a connection may send them: the right ClusterAction on the cluster. Its
+  listener and address decide when it is accepted. The dispatcher refuses such a request before its handler is called,
+  most of them before they are read. A handler does not ask again, and an authorizer that knows users sets the same
+  attribute.
+- A new API that only brokers send is a row of `ONLY_FROM_BROKERS` or of `REFUSALS`, and a case of
+  `tests/beside/test_broker_requests.py`.
 """
 
 from __future__ import annotations

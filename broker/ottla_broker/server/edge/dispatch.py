@@ -4,6 +4,16 @@
 without brokers of Apache Kafka the ranges of `ABOVE_KAFKA_3_9` replace it (`listed`). A handler module and the reader
 of its API are imported when the first request comes; `warm` does it for the APIs that every client uses. Not here: the
 order of requests of one connection (`connection`), what is known of the fleet (`peers.fleet_features`).
+
+What others may rely on:
+
+- A range is listed when each of its versions is complete. One of Apache Kafka 3.9 is a row of `LISTED`; one above it
+  is a row of `ABOVE_KAFKA_3_9`, with the feature or the broker key that it waits for, and a definition that is
+  compared with the jar of 4.3.1 (`HIGHEST_IN_3_9` in `tests/broker/protocol/test_kafka_jar.py`).
+- ApiVersions follows the registered brokers; what is served does not
+  (docs/internals/decisions/0040-versions-that-follow-the-fleet.md).
+- A feature that is complete is one line of `SUPPORTED` in `config.features`. What it changes asks
+  `services.fleet_features.view.finalized` at the time.
 """
 
 from __future__ import annotations

@@ -16,6 +16,21 @@ The time of a request is that of its dispatch, of the steps of its coroutine, an
 happens when a delayed operation completes is the work of the request that completes it, as in Apache Kafka.
 
 Source: kafka.server.QuotaFactory, RequestHandlerHelper, KafkaApis; kafka.server.ThrottledChannel.
+
+What others may rely on:
+
+- `throttle.is_active` is false while nobody has a quota on bytes or request time. Then `context.usage` is None, and
+  nobody calls the rest. A request that arrived before the first quota has no usage either.
+- A client is `context.principal_name` and `context.client_id`. Authentication sets `principal_name` on the
+  connection.
+- The connection counts and mutes; a handler does neither. Two exceptions: a fetch of a consumer asks `is_throttled`
+  of its reply once, before its session is told what is sent, and sends `context.throttled()` instead; a handler that
+  changes topics gives the controller a `charge`, which is called before each write and may raise
+  THROTTLING_QUOTA_EXCEEDED.
+- A muted connection is not read, and responses leave all the same. Whatever resumes reading asks for the mute, a full
+  queue and unsent bytes.
+- Quotas reach `on_quotas` at the start, with each notification and after a lost session, also when nothing has
+  changed.
 """
 
 from __future__ import annotations

@@ -19,6 +19,40 @@ Each part has the values and the parts that it needs, in the order of the table;
 the broker's event loop. A log touches files only through its Disk, which keeps the order of calls.
 
 Where many partitions are looked at, read `log.state`: it saves the call of a property.
+
+What others may rely on:
+
+Three ends. `assigned_offset` >= `log_end_offset` (written) >= flushed. An append assigns offsets at once and queues
+the write; the record is written when `log_end_offset` passes it. Where flush.messages asks for a sync,
+`log_end_offset` moves with the sync and not with the write, so nobody sees a record before its promise holds.
+
+Appends:
+- `append_as_leader` checks a batch, assigns its offsets in place and returns before it is written. It raises
+  `KafkaError`. A duplicate gets the offsets of the original.
+- `PreparationNeeded` asks the caller to prepare the batch first (`replication.append_queue`). It is never raised for
+  internal topics, or for a batch that is prepared or that the broker wrote itself.
+- The log does not know the version of the request: the produce handler refuses zstd before Produce version 7.
+- `append_as_follower` takes whole batches with the leader's offsets and epochs, and drops a partial last batch.
+- An internal writer does what the produce handler does: it appends, and where `log_end_offset` (acks=1) or
+  `high_watermark` (acks=-1) has not passed the last offset it adds a `DelayedProduce` to the queue of the partition.
+
+Reads. A read returns whole batches that end below its upper offset: a batch that straddles it is not visible yet. It
+returns at once where the page cache has the bytes, else a future. A segment may hold message formats 0 and 1;
+`records.formats` reads all three. A file is not closed while a slow consumer may still be sent a range of it.
+
+High watermark. `maybe_advance_high_watermark` never goes back. The last stable offset is derived from it and from the
+transactions that are open.
+
+Failures. When a log directory goes offline, each of its logs sets `is_failed`, calls `on_failure` once, and raises
+KAFKA_STORAGE_ERROR from then on. When it is full (`is_full`), only appends raise it. What an OSError means (no room,
+shortage, failure) is decided by `ports.os_errors` alone; a shortage of descriptors or memory takes no directory
+offline.
+
+Files. An active segment keeps its log file open and nothing else. Index entries go through `Disk.append_to(path)`,
+which opens, writes and closes in one call of the lane. Whoever renames the directory of an open log sets the
+`directory` of the log and of its segments in the same turn of the loop in which it calls `Disk.rename`: calls queued
+before that find the old name, later ones the new name. Whoever changes a directory while its log is being opened
+calls `contents.forget()` first.
 """
 
 from __future__ import annotations
@@ -56,7 +90,7 @@ from ottla_broker.storage.log.writes import WriteTracker
 
 
 class Log:
-    """See the module and docs/internals/contracts.md. `loading.open_log` creates it."""
+    """See the module. `loading.open_log` creates it."""
 
     __slots__ = (
         "_aborted_transactions",
