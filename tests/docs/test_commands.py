@@ -56,6 +56,7 @@ def test_every_command_that_a_page_shows_exists(page: Path) -> None:
     missing = [f"make {name}" for name in re.findall(r"\bmake ([a-z][a-z0-9-]*)", text) if name not in targets]
     missing += [f"python -m {name}" for name in re.findall(r"python3? -m ([\w.]+)", text) if not is_module(name)]
     missing += [name for name in re.findall(r"\bscripts/[\w-]+\.\w+", text) if not (ROOT / name).exists()]
-    missing += [name for name in re.findall(r"(?<![\w/])tests/[\w/]+\.py", text) if not (ROOT / name).exists()]
+    # A comment in the first line of a block names the file that a reader makes of it.
+    missing += [name for name in re.findall(r"(?<![\w/])(?<!# )tests/[\w/]+\.py", text) if not (ROOT / name).exists()]
     missing += missing_ottla_commands(text)
     assert missing == []

@@ -34,7 +34,7 @@ def _value(expression: str, values: dict[str, Any]) -> Any:
     place: Any = {
         "Values": values,
         "Release": {"Name": "ottla", "Namespace": "ottla-system"},
-        "Chart": {"AppVersion": "0.1.0"},
+        "Chart": {"AppVersion": "0.2.0"},
     }
     for part in words[-1].strip(".").split("."):
         place = place[part]
@@ -248,7 +248,7 @@ def _environment(documents: list[dict[str, Any]], kind: str) -> dict[str, str]:
 
 
 def test_the_image_of_brokers_may_be_another_than_the_operators() -> None:
-    assert _environment(rendered(), "Deployment")["OTTLA_BROKER_IMAGE"] == "ottla:0.1.0"
+    assert _environment(rendered(), "Deployment")["OTTLA_BROKER_IMAGE"] == "ottla:0.2.0"
     image = {"repository": "mirror/ottla", "tag": "", "pullPolicy": "Always"}
     documents = rendered(image={**VALUES["image"], "tag": "0.2.0"}, broker={"image": image})
     (deployment,) = of_kind(documents, "Deployment")
@@ -256,8 +256,8 @@ def test_the_image_of_brokers_may_be_another_than_the_operators() -> None:
     environment = _environment(documents, "Deployment")
     assert environment["OTTLA_BROKER_IMAGE"] == "mirror/ottla:0.2.0"
     assert environment["OTTLA_IMAGE_PULL_POLICY"] == "Always"
-    pinned = rendered(broker={"image": {**image, "tag": "0.1.0-fix"}})
-    assert _environment(pinned, "Deployment")["OTTLA_BROKER_IMAGE"] == "mirror/ottla:0.1.0-fix"
+    pinned = rendered(broker={"image": {**image, "tag": "0.2.0-fix"}})
+    assert _environment(pinned, "Deployment")["OTTLA_BROKER_IMAGE"] == "mirror/ottla:0.2.0-fix"
 
 
 def test_pipelines_have_an_image_of_their_own_or_none() -> None:
