@@ -13,3 +13,5 @@ compile --extra dev pyproject.toml -o requirements/dev.txt
 echo "pyspark==4.2.1" | compile --extra pipeline pyproject.toml -c requirements/dev.txt -c - -o requirements/pipeline.txt
 # What installs the rest: pyspark comes as source and is built with this setuptools.
 printf 'uv\nsetuptools\n' | compile - -c requirements/dev.txt -o requirements/uv.txt
+# What a release is built with (scripts/build-release.sh).
+printf 'auditwheel\npatchelf\nhatchling\n' | compile - -c requirements/dev.txt -o requirements/release.txt
