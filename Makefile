@@ -50,7 +50,7 @@ bench: system ## side by side with Apache Kafka 3.9.1: build/bench/report.json, 
 lint: setup ## style, types, import layers, language
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
-	@.venv/bin/mypy broker/ottla_broker documents/ottla_documents pipeline/ottla_pipeline operator/ottla_operator command/ottla demo simulation bench e2e & \
+	@.venv/bin/mypy broker/ottla_broker documents/ottla_documents pipeline/ottla_pipeline operator/ottla_operator command/ottla demo simulation bench e2e tests & \
 	types=$$!; \
 	.venv/bin/lint-imports && $(PY) scripts/check_language.py; \
 	others=$$?; \

@@ -30,7 +30,7 @@ WAIT_MS = 60_000
 class RecordingChannels:
     """Implements ControllerChannels for one controller."""
 
-    def __init__(self, clock):
+    def __init__(self, clock) -> None:
         self.clock = clock
         self.sent = []
         """(broker, api key, request) in the order of sending."""
@@ -46,21 +46,21 @@ class RecordingChannels:
         self._held = {}
         self._changed = asyncio.Event()
 
-    def open(self, broker):
+    def open(self, broker) -> None:
         assert broker.id not in self.open_brokers
         assert broker.endpoint(LISTENER) is not None
         self.open_brokers[broker.id] = broker
         self._held[broker.id] = deque()
 
-    def close(self, broker_id):
+    def close(self, broker_id) -> None:
         self.open_brokers.pop(broker_id, None)
         self._held.pop(broker_id, None)
 
-    def close_all(self):
+    def close_all(self) -> None:
         self.open_brokers.clear()
         self._held.clear()
 
-    def send(self, broker_id, api_key, version, request, on_response):
+    def send(self, broker_id, api_key, version, request, on_response) -> None:
         queue = self._held[broker_id]
         frame = b"".join(bytes(chunk) for chunk in codec.frame_request(api_key, version, 1, "controller", request))
         view = memoryview(frame)[4:]
@@ -75,7 +75,7 @@ class RecordingChannels:
             self.clock.call_soon(self._answer_next, broker_id, queue)
         self._changed.set()
 
-    def speak(self, broker_id, count=None):
+    def speak(self, broker_id, count=None) -> None:
         """The broker answers again, beginning with what waits; only `count` of that, and then it is silent again."""
         queue = self._held[broker_id]
         if count is None:
@@ -83,7 +83,7 @@ class RecordingChannels:
         for _ in range(len(queue) if count is None else count):
             self._answer_next(broker_id, queue)
 
-    def _answer_next(self, broker_id, queue):
+    def _answer_next(self, broker_id, queue) -> None:
         if queue is not self._held.get(broker_id) or not queue:
             return
         request, on_response = queue.popleft()
@@ -136,13 +136,13 @@ class RecordingChannels:
             if (broker_id is None or broker == broker_id) and (api_key is None or key is api_key)
         ]
 
-    def forget(self):
+    def forget(self) -> None:
         self.sent.clear()
 
-    async def until(self, is_true, limit_s=60.0):
+    async def until(self, is_true, limit_s=60.0) -> None:
         """Waits until something sent or answered makes it true."""
 
-        async def wait():
+        async def wait() -> None:
             while not is_true():
                 self._changed.clear()
                 await self._changed.wait()
@@ -183,7 +183,7 @@ class LossyCoordination:
 
     CALLS = frozenset({"get", "exists", "children", "create", "set", "delete", "multi"})
 
-    def __init__(self, inner, source, rate):
+    def __init__(self, inner, source, rate) -> None:
         self._inner = inner
         self._source = source
         self._rate = rate
@@ -204,7 +204,7 @@ class LossyCoordination:
                 future.set_exception(ConnectionLoss())
                 return future
 
-            def lose(done):
+            def lose(done) -> None:
                 done.exception()
                 if not future.done():
                     future.set_exception(ConnectionLoss())
@@ -219,7 +219,7 @@ class AnswerLost:
     """A session that, once `armed`, loses its connection behind one write of a znode whose path ends with `path_end`:
     it has taken effect."""
 
-    def __init__(self, inner, path_end="/state"):
+    def __init__(self, inner, path_end="/state") -> None:
         self._inner = inner
         self._path_end = path_end
         self.armed = False
@@ -234,7 +234,7 @@ class AnswerLost:
         self.armed = False
         future = asyncio.get_running_loop().create_future()
 
-        def lose(done):
+        def lose(done) -> None:
             done.result()
             future.set_exception(ConnectionLoss())
 
@@ -245,14 +245,14 @@ class AnswerLost:
 class ImpatientClock(LoopClock):
     """Pauses between tries take one turn of the loop."""
 
-    async def sleep(self, delay_s):
+    async def sleep(self, delay_s) -> None:
         await asyncio.sleep(0)
 
 
 class Fleet:
     """Brokers with a session and a controller each."""
 
-    def __init__(self, tmp_path, zookeeper=None, **config):
+    def __init__(self, tmp_path, zookeeper=None, **config) -> None:
         """On an embedded store of its own, or below the chroot `zookeeper` ("host:port/path") of a real one."""
         self.store = None if zookeeper else EmbeddedStore(str(tmp_path / "coordination.db"))
         self._zookeeper = zookeeper
@@ -265,7 +265,7 @@ class Fleet:
             return ZooKeeperCoordination(self._zookeeper)
         return EmbeddedCoordination(self.store)
 
-    async def expire(self, session):
+    async def expire(self, session) -> None:
         """Ends a session whose broker lives, as its timeout would; returns when it has a new one."""
         renewed = asyncio.Event()
         session.add_session_listener(lambda event: renewed.set() if event is SessionEvent.CONNECTED else None)
@@ -317,7 +317,7 @@ class Fleet:
         )
         return self.brokers[broker_id]
 
-    async def announce(self, session, broker_id, rack=None, listener=LISTENER):
+    async def announce(self, session, broker_id, rack=None, listener=LISTENER) -> None:
         await session.create(
             znodes.BrokerRegistration.path(broker_id),
             znodes.BrokerRegistration(
@@ -351,13 +351,13 @@ class Fleet:
         await broker.controller.start()
         return broker.controller, broker.channels
 
-    async def kill(self, broker_id):
+    async def kill(self, broker_id) -> None:
         """A crash whose session has ended: its registration, and /controller if it held it, are gone."""
         broker = self.brokers.pop(broker_id)
         broker.clock.cancel_all()
         await broker.session.close()
 
-    async def bounce(self, broker_id):
+    async def bounce(self, broker_id) -> None:
         """A restart so quick that one look sees the same id with another epoch."""
         broker = self.brokers[broker_id]
         path = znodes.BrokerRegistration.path(broker_id)
@@ -374,7 +374,7 @@ class Fleet:
         data, _ = await self.tool.get(znodes.topic_path(topic))
         return znodes.TopicAssignment.decode(topic, data)
 
-    async def until_gone(self, path):
+    async def until_gone(self, path) -> None:
         """Waits on the node's watch until it is deleted."""
         while True:
             changed = asyncio.Event()
@@ -382,7 +382,7 @@ class Fleet:
                 return
             await asyncio.wait_for(changed.wait(), 60)
 
-    async def exists(self, path):
+    async def exists(self, path) -> bool:
         try:
             await self.tool.get(path)
         except NoNode:

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from typing import Never
 
 import pytest
 
@@ -18,7 +19,7 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from tests.broker.controller.fleet import LISTENER, WAIT_MS, Fleet, create, fleet_of
 
 
-async def test_the_first_controller_becomes_active_and_sends_the_brokers_their_endpoints(fleet):
+async def test_the_first_controller_becomes_active_and_sends_the_brokers_their_endpoints(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     assert controller.is_active and controller.controller_id == 0 and controller.epoch == 1
     assert (await fleet.tool.get("/controller_epoch"))[0] == b"1"
@@ -31,7 +32,7 @@ async def test_the_first_controller_becomes_active_and_sends_the_brokers_their_e
         assert {endpoint.listener for endpoint in first[2].live_brokers[broker].endpoints} == {LISTENER, "CLIENT"}
 
 
-async def test_a_dead_leader_is_replaced_from_the_isr_and_leaves_it(fleet):
+async def test_a_dead_leader_is_replaced_from_the_isr_and_leaves_it(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2, 0)})
     channels.forget()
@@ -47,7 +48,7 @@ async def test_a_dead_leader_is_replaced_from_the_isr_and_leaves_it(fleet):
     assert 1 not in channels.open_brokers
 
 
-async def test_the_last_of_the_isr_is_kept_without_leader_until_it_returns(fleet):
+async def test_the_last_of_the_isr_is_kept_without_leader_until_it_returns(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     await fleet.kill(1)
@@ -68,7 +69,7 @@ async def test_the_last_of_the_isr_is_kept_without_leader_until_it_returns(fleet
     assert controller.offline_partitions() == 0
 
 
-async def test_unclean_election_only_where_the_topic_allows_it(fleet):
+async def test_unclean_election_only_where_the_topic_allows_it(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "clean", {0: (1, 2)})
     await create(controller, "dirty", {0: (1, 2)}, configs={"unclean.leader.election.enable": "true"})
@@ -93,7 +94,7 @@ async def test_unclean_election_only_where_the_topic_allows_it(fleet):
 )
 async def test_brokers_are_told_in_the_versions_of_inter_broker_protocol_version(
     tmp_path, protocol, versions, recovering
-):
+) -> None:
     async with Fleet(tmp_path, inter_broker_protocol_version=protocol) as fleet:
         controller, channels = await fleet_of(fleet)
         await create(controller, "t", {0: (1, 2)}, configs={"unclean.leader.election.enable": "true"})
@@ -110,7 +111,7 @@ async def test_brokers_are_told_in_the_versions_of_inter_broker_protocol_version
         assert (await fleet.state("t"))[0].leader_recovery_state == recovering
 
 
-async def test_a_returning_broker_hears_the_endpoints_then_everything_it_holds(fleet):
+async def test_a_returning_broker_hears_the_endpoints_then_everything_it_holds(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2), 1: (0, 2)})
     await create(controller, "u", {0: (2, 1)})
@@ -133,7 +134,7 @@ async def test_a_returning_broker_hears_the_endpoints_then_everything_it_holds(f
     assert (await fleet.state("t"))[0].leader == 2
 
 
-async def test_a_bounce_that_one_look_cannot_see_is_handled_as_death_and_return(fleet):
+async def test_a_bounce_that_one_look_cannot_see_is_handled_as_death_and_return(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     before = channels.open_brokers[1].epoch
@@ -146,7 +147,7 @@ async def test_a_bounce_that_one_look_cannot_see_is_handled_as_death_and_return(
     assert channels.requests(1, ApiKey.LEADER_AND_ISR)[0].type == 2
 
 
-async def test_a_failed_directory_moves_its_leaders_and_the_broker_stays(fleet):
+async def test_a_failed_directory_moves_its_leaders_and_the_broker_stays(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     channels.storage_errors.add((1, "t", 0))
     await create(controller, "t", {0: (1, 2)})
@@ -163,7 +164,7 @@ def change(partition_epoch=0, leader_epoch=0, isr=((1, -1),), broker=1):
     return IsrChange(broker, leader_epoch, partition_epoch, isr)
 
 
-async def test_an_isr_that_a_leader_alters_reaches_every_broker(fleet):
+async def test_an_isr_that_a_leader_alters_reaches_every_broker(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     created = await create(controller, "t", {0: (1, 2)})
     topic_id = created.plan.topic.topic_id
@@ -180,7 +181,7 @@ async def test_an_isr_that_a_leader_alters_reaches_every_broker(fleet):
     assert answers[0].error is ErrorCode.INVALID_UPDATE_VERSION
 
 
-async def test_alter_partition_refusals(fleet):
+async def test_alter_partition_refusals(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     epoch = channels.open_brokers[1].epoch
@@ -195,7 +196,7 @@ async def test_alter_partition_refusals(fleet):
     assert second[7].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_a_state_written_behind_our_back_is_a_conflict_and_then_known(fleet):
+async def test_a_state_written_behind_our_back_is_a_conflict_and_then_known(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2, 0)})
     epoch = channels.open_brokers[1].epoch
@@ -211,7 +212,7 @@ async def test_a_state_written_behind_our_back_is_a_conflict_and_then_known(flee
     assert (await fleet.state("t"))[0].isr == (0,)
 
 
-async def test_isr_change_notifications_are_read_told_and_removed(fleet):
+async def test_isr_change_notifications_are_read_told_and_removed(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     await fleet.tool.set("/brokers/topics/t/partitions/0/state", znodes.PartitionStateZnode(1, 0, 1, (1,)).encode())
@@ -220,7 +221,7 @@ async def test_isr_change_notifications_are_read_told_and_removed(fleet):
     assert channels.metadata(2, "t").isr == [1]
 
 
-async def test_the_next_controller_takes_over_with_a_higher_epoch(fleet):
+async def test_the_next_controller_takes_over_with_a_higher_epoch(fleet) -> None:
     controller, _channels = await fleet_of(fleet)
     await create(controller, "t", {0: (0, 1)})
     second, to = await fleet.start_controller(1)
@@ -239,7 +240,7 @@ async def test_the_next_controller_takes_over_with_a_higher_epoch(fleet):
     assert [topic.topic_name for topic in introduction.topic_states] == ["t"]
 
 
-async def test_a_leader_that_restarted_while_no_controller_was_active_leads_in_a_new_epoch(fleet):
+async def test_a_leader_that_restarted_while_no_controller_was_active_leads_in_a_new_epoch(fleet) -> None:
     """It may have lost records in a power loss: in the old epoch they look like what it writes now."""
     controller, _channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2), 1: (2, 1)})
@@ -256,7 +257,7 @@ async def test_a_leader_that_restarted_while_no_controller_was_active_leads_in_a
 
 async def test_a_leader_whose_return_was_not_seen_before_a_write_for_its_former_life_gets_a_new_epoch_too(
     fleet, monkeypatch
-):
+) -> None:
     """The ISR change that it had asked for before it was gone stands above its registration."""
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
@@ -278,7 +279,7 @@ async def test_a_leader_whose_return_was_not_seen_before_a_write_for_its_former_
     assert (await fleet.state("t"))[0].leader_epoch == 1
 
 
-async def test_a_controller_that_was_replaced_unseen_can_write_nothing(fleet):
+async def test_a_controller_that_was_replaced_unseen_can_write_nothing(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     # Another broker has raised the epoch; /controller still shows the old one.
@@ -290,7 +291,7 @@ async def test_a_controller_that_was_replaced_unseen_can_write_nothing(fleet):
     assert not await fleet.exists("/brokers/topics/u") and not await fleet.exists("/config/topics/u")
 
 
-async def test_an_expired_session_ends_the_term_and_a_new_registration_begins_another(fleet):
+async def test_an_expired_session_ends_the_term_and_a_new_registration_begins_another(fleet) -> None:
     controller, channels = await fleet_of(fleet, 2)
     await create(controller, "t", {0: (0, 1)})
     session = fleet.brokers[0].session
@@ -305,7 +306,7 @@ async def test_an_expired_session_ends_the_term_and_a_new_registration_begins_an
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["before the start", "before it is reported"])
-async def test_a_broker_whose_registration_went_with_its_session_does_not_become_controller(fleet, is_late):
+async def test_a_broker_whose_registration_went_with_its_session_does_not_become_controller(fleet, is_late) -> None:
     """Clients would get a controller that no list of brokers has: librdkafka then waits for a minute."""
     broker = await fleet.register(0)
     await fleet.register(1)
@@ -329,7 +330,7 @@ async def test_a_broker_whose_registration_went_with_its_session_does_not_become
         assert request.controller_id in {alive.id for alive in request.live_brokers}
 
 
-async def test_what_somebody_has_put_below_the_configuration_of_a_topic_goes_with_it(fleet):
+async def test_what_somebody_has_put_below_the_configuration_of_a_topic_goes_with_it(fleet) -> None:
     controller, _ = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     await fleet.tool.create("/config/topics/t/stray")
@@ -348,7 +349,7 @@ async def test_what_somebody_has_put_below_the_configuration_of_a_topic_goes_wit
         b"[" * 200_000,
     ],
 )
-async def test_a_broker_becomes_the_controller_when_another_registration_cannot_be_parsed(fleet, content):
+async def test_a_broker_becomes_the_controller_when_another_registration_cannot_be_parsed(fleet, content) -> None:
     await fleet.tool.create("/brokers/ids/7", content)
     controller, channels = await fleet_of(fleet)
     assert controller.is_active
@@ -358,14 +359,14 @@ async def test_a_broker_becomes_the_controller_when_another_registration_cannot_
 
 
 @pytest.mark.parametrize("name", ["4294967296", "1" * 5000])
-async def test_a_registration_of_a_broker_that_no_request_can_name_harms_nobody(fleet, name):
+async def test_a_registration_of_a_broker_that_no_request_can_name_harms_nobody(fleet, name) -> None:
     await fleet.tool.create(f"/brokers/ids/{name}", b'{"version":5,"endpoints":["INTERNAL://h:1"]}')
     controller, _ = await fleet_of(fleet)
     assert controller.is_active
     assert (await create(controller, "t", {0: (1, 2)})).error is ErrorCode.NONE
 
 
-async def test_a_state_beyond_every_number_on_the_wire_harms_no_other_partition(fleet):
+async def test_a_state_beyond_every_number_on_the_wire_harms_no_other_partition(fleet) -> None:
     controller, _ = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2), 1: (1, 2)})
     state = b'{"controller_epoch":1,"leader":4294967296,"version":1,"leader_epoch":0,"isr":[1,2]}'
@@ -375,7 +376,7 @@ async def test_a_state_beyond_every_number_on_the_wire_harms_no_other_partition(
     assert successor.is_active and to.metadata(2, "t", 1).leader == 1 and to.metadata(2, "t", 0) is None
 
 
-async def test_what_stands_below_a_partition_without_a_state_does_not_keep_it_from_one(fleet):
+async def test_what_stands_below_a_partition_without_a_state_does_not_keep_it_from_one(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await fleet.tool.create("/brokers/topics/t", znodes.TopicAssignment({0: (1, 2)}).encode())
     await channels.until(lambda: channels.leadership(1, "t"))
@@ -398,7 +399,7 @@ async def test_what_stands_below_a_partition_without_a_state_does_not_keep_it_fr
         ("/admin/reassign_partitions", b'{"version":1,"partitions":[{"topic":"absent","partition":0,"replicas":[1]}]}'),
     ],
 )
-async def test_a_request_that_somebody_has_put_a_node_below_goes_like_any_other(fleet, path, content):
+async def test_a_request_that_somebody_has_put_a_node_below_goes_like_any_other(fleet, path, content) -> None:
     await fleet.tool.create(path, content)
     await fleet.tool.create(f"{path}/stray")
     controller, _ = await fleet_of(fleet)
@@ -407,7 +408,7 @@ async def test_a_request_that_somebody_has_put_a_node_below_goes_like_any_other(
 
 
 @pytest.mark.parametrize("assignments", [None, [(1, 2), (0, 1)]])
-async def test_a_topic_that_lacks_its_first_partition_cannot_grow_and_harms_nobody(fleet, assignments):
+async def test_a_topic_that_lacks_its_first_partition_cannot_grow_and_harms_nobody(fleet, assignments) -> None:
     controller, channels = await fleet_of(fleet)
     await fleet.tool.create("/brokers/topics/t", znodes.TopicAssignment({1: (1, 2)}).encode())
     await channels.until(lambda: channels.leadership(1, "t", 1))
@@ -417,7 +418,7 @@ async def test_a_topic_that_lacks_its_first_partition_cannot_grow_and_harms_nobo
     assert controller.is_active and controller.epoch == 1
 
 
-async def test_an_unreadable_topic_harms_no_other_and_no_full_request_is_sent(fleet):
+async def test_an_unreadable_topic_harms_no_other_and_no_full_request_is_sent(fleet) -> None:
     await fleet.tool.create("/brokers/topics/broken", b"not json")
     controller, channels = await fleet_of(fleet)
     assert (await create(controller, "fine", {0: (1, 2)})).error is ErrorCode.NONE
@@ -429,7 +430,7 @@ async def test_an_unreadable_topic_harms_no_other_and_no_full_request_is_sent(fl
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-async def test_a_topic_whose_assignment_names_a_broker_twice_is_deleted_like_any_other(fleet, is_known):
+async def test_a_topic_whose_assignment_names_a_broker_twice_is_deleted_like_any_other(fleet, is_known) -> None:
     content = b'{"version":1,"partitions":{"0":[1,1,2]}}'
     if is_known:
         controller, channels = await fleet_of(fleet)
@@ -445,7 +446,7 @@ async def test_a_topic_whose_assignment_names_a_broker_twice_is_deleted_like_any
     assert controller.is_active and controller.epoch == 1
 
 
-async def test_two_runs_send_the_same_requests_in_the_same_order(tmp_path):
+async def test_two_runs_send_the_same_requests_in_the_same_order(tmp_path) -> None:
     traces = []
     for run in ("one", "two"):
         (tmp_path / run).mkdir()
@@ -465,7 +466,7 @@ async def test_two_runs_send_the_same_requests_in_the_same_order(tmp_path):
     assert traces[0] == traces[1]
 
 
-async def test_another_broker_becomes_the_controller_at_once_when_the_active_one_stops(fleet):
+async def test_another_broker_becomes_the_controller_at_once_when_the_active_one_stops(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     second, to = await fleet.start_controller(1)
     await controller.stop()
@@ -476,12 +477,12 @@ async def test_another_broker_becomes_the_controller_at_once_when_the_active_one
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
 
 
-async def test_the_controller_resigns_after_an_unforeseen_error_and_another_continues(fleet):
+async def test_the_controller_resigns_after_an_unforeseen_error_and_another_continues(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     second, to = await fleet.start_controller(1)
     await create(controller, "t", {0: (1, 2)})
 
-    def broken(*_):
+    def broken(*_) -> Never:
         raise RuntimeError("the wire has a bug")
 
     channels.send = broken
@@ -492,13 +493,13 @@ async def test_the_controller_resigns_after_an_unforeseen_error_and_another_cont
     assert not controller.is_active and (await fleet.state("u"))[0].leader == 1
 
 
-async def test_an_unforeseen_error_of_a_topics_plan_is_the_error_of_that_topic_alone(fleet, monkeypatch):
+async def test_an_unforeseen_error_of_a_topics_plan_is_the_error_of_that_topic_alone(fleet, monkeypatch) -> None:
     """Nothing is written yet. The client that asks again would make one controller after the other resign."""
     controller, _ = await fleet_of(fleet)
     await create(controller, "grows", {0: (1, 2)})
     await create(controller, "stays", {0: (1, 2)})
 
-    def broken(*given, **_):
+    def broken(*given, **_) -> Never:
         raise RuntimeError("the rule has a bug")
 
     monkeypatch.setattr(topic_plans, "validate_topic_config", lambda given, **_: given and broken())
@@ -514,7 +515,7 @@ async def test_an_unforeseen_error_of_a_topics_plan_is_the_error_of_that_topic_a
 
 
 @pytest.mark.parametrize("validate_only", [True, False])
-async def test_a_config_number_of_any_length_is_the_error_of_its_topic_alone(fleet, validate_only):
+async def test_a_config_number_of_any_length_is_the_error_of_its_topic_alone(fleet, validate_only) -> None:
     controller, _ = await fleet_of(fleet)
     topics = [
         NewTopic("t", assignment={0: (1, 2)}, configs={"retention.ms": "1" * 5000}),
@@ -528,13 +529,13 @@ async def test_a_config_number_of_any_length_is_the_error_of_its_topic_alone(fle
 @pytest.mark.parametrize(
     "error", [ConnectionLoss(), CoordinationError("/controller", "the store has a bug")], ids=["connection", "store"]
 )
-async def test_a_controller_that_failed_deletes_its_znode_when_the_store_answers_again(fleet, error):
+async def test_a_controller_that_failed_deletes_its_znode_when_the_store_answers_again(fleet, error) -> None:
     """Its session goes on, and with it /controller: no other broker could be elected."""
     controller, channels = await fleet_of(fleet)
     session, send, lost = fleet.brokers[0].session, channels.send, []
     multi = session.multi
 
-    def broken(*_):
+    def broken(*_) -> Never:
         channels.send = send
         raise RuntimeError("the wire has a bug")
 
@@ -554,7 +555,7 @@ async def test_a_controller_that_failed_deletes_its_znode_when_the_store_answers
     assert (await create(controller, "u", {0: (1, 2)})).error is ErrorCode.NONE
 
 
-async def test_an_address_that_changes_while_its_broker_lives_is_told_to_everybody(fleet):
+async def test_an_address_that_changes_while_its_broker_lives_is_told_to_everybody(fleet) -> None:
     """As Apache Kafka's does in a mixed fleet, when its advertised.listeners are altered."""
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
@@ -573,7 +574,7 @@ async def test_an_address_that_changes_while_its_broker_lives_is_told_to_everybo
     assert (await fleet.state("t"))[0].leader == 1 and set(channels.open_brokers) == {0, 1, 2}
 
 
-async def reregister(fleet, broker, *endpoints):
+async def reregister(fleet, broker, *endpoints) -> None:
     """Changes the registration of a broker that stays alive."""
     path = znodes.BrokerRegistration.path(broker)
     data, _ = await fleet.tool.get(path)
@@ -584,7 +585,7 @@ async def reregister(fleet, broker, *endpoints):
 CLIENT_OF_2 = Endpoint("CLIENT", "127.0.0.1", 9094)
 
 
-async def test_a_broker_that_changes_its_inter_broker_address_is_reached_there_and_told_everything_again(fleet):
+async def test_a_broker_that_changes_its_inter_broker_address_is_reached_there_and_told_everything_again(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2), 1: (2, 1), 2: (0, 1)})
     await create(controller, "gone", {0: (2, 1)})
@@ -605,7 +606,7 @@ async def test_a_broker_that_changes_its_inter_broker_address_is_reached_there_a
     assert [(await fleet.state("t", partition))[0].leader_epoch for partition in range(3)] == [0, 0, 0]
 
 
-async def test_an_inter_broker_listener_may_come_and_go_while_its_broker_lives(fleet):
+async def test_an_inter_broker_listener_may_come_and_go_while_its_broker_lives(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     await reregister(fleet, 2, CLIENT_OF_2)
@@ -618,7 +619,7 @@ async def test_an_inter_broker_listener_may_come_and_go_while_its_broker_lives(f
     assert controller.epoch == 1
 
 
-async def test_a_controller_whose_own_inter_broker_address_changes_goes_on(fleet):
+async def test_a_controller_whose_own_inter_broker_address_changes_goes_on(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     channels.silent.add(0)
     creating = asyncio.ensure_future(create(controller, "t", {0: (0, 1)}))
@@ -629,7 +630,7 @@ async def test_a_controller_whose_own_inter_broker_address_changes_goes_on(fleet
     assert (await create(controller, "u", {0: (0, 1)})).error is ErrorCode.NONE
 
 
-async def test_a_broker_without_the_inter_broker_listener_harms_nobody(fleet):
+async def test_a_broker_without_the_inter_broker_listener_harms_nobody(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await fleet.announce(fleet.tool, 9, listener="ELSEWHERE")
     await channels.until(lambda: channels.requests(0)[-1].live_brokers[-1].id == 9)

@@ -34,7 +34,7 @@ async def states_of(fleet):
     return found
 
 
-async def settled(fleet, controller, channels, alive):
+async def settled(fleet, controller, channels, alive) -> None:
     """Returns once the controller has seen who is alive and has handled everything before."""
 
     def has_seen():
@@ -47,7 +47,7 @@ async def settled(fleet, controller, channels, alive):
 
 @pytest.mark.parametrize("loss_rate", [0.0, 0.1])
 @pytest.mark.parametrize("seed", range(12))
-async def test_leaders_are_alive_and_in_sync_and_everybody_was_told(tmp_path, seed, loss_rate):
+async def test_leaders_are_alive_and_in_sync_and_everybody_was_told(tmp_path, seed, loss_rate) -> None:
     source = random.Random(seed)
     async with Fleet(tmp_path) as fleet:
         controller, channels = await fleet_of(fleet, 1, losing=random.Random(seed), rate=loss_rate)
@@ -119,7 +119,7 @@ async def test_leaders_are_alive_and_in_sync_and_everybody_was_told(tmp_path, se
         assert all(state.leader >= 0 for _, state, _ in (await states_of(fleet)).values())
 
 
-async def test_a_leader_whose_controller_loses_its_connection_still_gets_every_isr_change(tmp_path):
+async def test_a_leader_whose_controller_loses_its_connection_still_gets_every_isr_change(tmp_path) -> None:
     async with Fleet(tmp_path) as fleet:
         controller, channels = await fleet_of(fleet, losing=random.Random(1), rate=0.3)
         await controller.create_topics([NewTopic("t", assignment={0: (1, 2)})], timeout_ms=WAIT_MS)
@@ -133,7 +133,7 @@ async def test_a_leader_whose_controller_loses_its_connection_still_gets_every_i
         assert (await fleet.state("t"))[1].version == 40
 
 
-async def test_the_controller_dies_at_any_moment_of_a_creation_and_nothing_is_half_done(tmp_path):
+async def test_the_controller_dies_at_any_moment_of_a_creation_and_nothing_is_half_done(tmp_path) -> None:
     """The successor finds a topic whole or not at all, and gives it leaders."""
     for moment in range(8):
         (tmp_path / str(moment)).mkdir()

@@ -33,7 +33,7 @@ async def _store(fleet, session=None):
     return store
 
 
-async def test_the_others_of_a_refused_transaction_are_written(tmp_path):
+async def test_the_others_of_a_refused_transaction_are_written(tmp_path) -> None:
     async with Fleet(tmp_path) as fleet:
         store = await _store(fleet)
         moved, gone = PARTITIONS[5], PARTITIONS[40]
@@ -54,7 +54,7 @@ async def test_the_others_of_a_refused_transaction_are_written(tmp_path):
         assert gone not in written
 
 
-async def test_one_that_exists_already_keeps_no_other_from_being_made(tmp_path):
+async def test_one_that_exists_already_keeps_no_other_from_being_made(tmp_path) -> None:
     async with Fleet(tmp_path) as fleet:
         store = await _store(fleet)
         more = [*PARTITIONS[-1:], *(TopicPartition("t", 1000 + number) for number in range(5))]
@@ -65,7 +65,7 @@ async def test_one_that_exists_already_keeps_no_other_from_being_made(tmp_path):
         assert await store.leadership(more[1:]) == {partition: outcome[partition] for partition in more[1:]}
 
 
-async def test_the_fence_stops_every_one(tmp_path):
+async def test_the_fence_stops_every_one(tmp_path) -> None:
     async with Fleet(tmp_path) as fleet:
         store = await _store(fleet)
         await fleet.tool.set(znodes.CONTROLLER_EPOCH, b"2")
@@ -77,7 +77,7 @@ async def test_the_fence_stops_every_one(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_what_a_lost_connection_leaves_open_is_a_conflict_or_written(tmp_path, seed):
+async def test_what_a_lost_connection_leaves_open_is_a_conflict_or_written(tmp_path, seed) -> None:
     async with Fleet(tmp_path) as fleet:
         session = LossyCoordination(fleet.tool, random.Random(seed), 0.5)
         store = await _store(fleet, session)

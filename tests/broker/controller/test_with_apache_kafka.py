@@ -36,31 +36,31 @@ SESSION_MS = {"zookeeper.session.timeout.ms": "6000"}
 class MixedChannels(RecordingChannels):
     """Broker 0, the controller's own, is answered here; the others over sockets."""
 
-    def __init__(self, clock, network):
+    def __init__(self, clock, network) -> None:
         super().__init__(clock)
         logger = logging.LoggerAdapter(logging.getLogger("ottla"), {"broker": 0})
         self._wire = NetworkControllerChannels(0, network, clock, LISTENER, 30_000, Metrics(), logger)
         self.answers = []
 
-    def open(self, broker):
+    def open(self, broker) -> None:
         super().open(broker)
         if broker.id != 0:
             self._wire.open(broker)
 
-    def close(self, broker_id):
+    def close(self, broker_id) -> None:
         super().close(broker_id)
         self._wire.close(broker_id)
 
-    def close_all(self):
+    def close_all(self) -> None:
         super().close_all()
         self._wire.close_all()
 
-    def send(self, broker_id, api_key, version, request, on_response):
+    def send(self, broker_id, api_key, version, request, on_response) -> None:
         if broker_id == 0:
             super().send(broker_id, api_key, version, request, on_response)
             return
 
-        def answered(response):
+        def answered(response) -> None:
             self.answers.append((broker_id, api_key, response))
             on_response(response)
             self._changed.set()
@@ -91,7 +91,7 @@ log4j.appender.out.layout.ConversionPattern=%d %p %c{1} %m%n
 class ApacheBroker:
     """One process of Apache Kafka, killed at the end."""
 
-    def __init__(self, directory, broker_id, port, connect, client_port=None, rack=None):
+    def __init__(self, directory, broker_id, port, connect, client_port=None, rack=None) -> None:
         from ottla.local.jars import find_java, kafka_class_path
 
         directory.mkdir(exist_ok=True)
@@ -122,7 +122,7 @@ class ApacheBroker:
                 [*java, "kafka.Kafka", str(properties)], stdout=output, stderr=subprocess.STDOUT
             )
 
-    def check(self):
+    def check(self) -> None:
         """Fails, with what it has printed, when it has ended by itself."""
         assert self.process.poll() is None, f"Apache Kafka ended:\n{self._output.read_text(errors='replace')[-3000:]}"
 
@@ -130,7 +130,7 @@ class ApacheBroker:
         """It registers before it listens, and listens before it names a controller."""
         return fleet_named_by(f"127.0.0.1:{self._client_port}")[0] >= 0
 
-    def kill(self):
+    def kill(self) -> None:
         self.process.kill()
         self.process.wait()
 
@@ -181,7 +181,7 @@ async def in_thread(function, *arguments):
     return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
 
 
-def produce(bootstrap, topic, first, count, *, is_idempotent=False):
+def produce(bootstrap, topic, first, count, *, is_idempotent=False) -> None:
     from confluent_kafka import Producer
 
     failed = []
@@ -219,7 +219,7 @@ def consume(bootstrap, topic, count):
     return values
 
 
-async def test_apache_brokers_follow_our_controller_through_creation_death_return_growth_and_deletion(apache):
+async def test_apache_brokers_follow_our_controller_through_creation_death_return_growth_and_deletion(apache) -> None:
     controller, channels, fleet, brokers, start, bootstrap = apache
     (created,) = await controller.create_topics(
         [NewTopic("t", assignment={0: (1, 2)}, configs={"min.insync.replicas": "1"})], timeout_ms=30_000
@@ -247,7 +247,7 @@ async def test_apache_brokers_follow_our_controller_through_creation_death_retur
 
 def test_a_broker_of_apache_kafka_reads_our_features_and_cannot_join_once_one_is_finalized(
     tmp_path, zookeeper, monkeypatch
-):
+) -> None:
     from confluent_kafka.admin import AdminClient
 
     from ottla.local.ports import free_port
@@ -314,7 +314,7 @@ def test_a_broker_of_apache_kafka_reads_our_features_and_cannot_join_once_one_is
         assert ours.list_topics(timeout=LIMIT_S).brokers.keys() == {0, 1}
 
 
-def test_a_mixed_fleet_replicates_both_ways_and_loses_nothing_when_our_controller_dies(tmp_path, zookeeper):
+def test_a_mixed_fleet_replicates_both_ways_and_loses_nothing_when_our_controller_dies(tmp_path, zookeeper) -> None:
     from confluent_kafka import Consumer, Producer, TopicPartition
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.admin import NewTopic as ClientTopic
@@ -354,7 +354,7 @@ def test_a_mixed_fleet_replicates_both_ways_and_loses_nothing_when_our_controlle
         failed = []
         producer = Producer({"bootstrap.servers": fleet.bootstrap, "acks": "all", "enable.idempotence": True})
 
-        def send(first):
+        def send(first) -> None:
             for number in range(first, first + RECORDS):
                 producer.produce(
                     "t",

@@ -13,7 +13,7 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from tests.broker.controller.fleet import WAIT_MS, fleet_of
 
 
-async def create(controller, name, assignment):
+async def create(controller, name, assignment) -> None:
     (result,) = await controller.create_topics([NewTopic(name, assignment=assignment)], timeout_ms=WAIT_MS)
     assert result.error is ErrorCode.NONE, result.message
 
@@ -32,7 +32,7 @@ def epoch_of(controller, broker):
     return controller._active.context.brokers[broker].epoch
 
 
-async def test_a_broker_that_shuts_down_leads_nothing_and_is_in_no_isr(fleet):
+async def test_a_broker_that_shuts_down_leads_nothing_and_is_in_no_isr(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2, 0), 1: (2, 1, 0), 2: (0, 1, 2)})
     channels.forget()
@@ -47,7 +47,7 @@ async def test_a_broker_that_shuts_down_leads_nothing_and_is_in_no_isr(fleet):
     assert channels.metadata(1, "t", 0).leader == 2 and channels.leadership(1, "t", 0) is None
 
 
-async def test_a_broker_that_shuts_down_gets_its_requests_after_the_others_have_answered(fleet, monkeypatch):
+async def test_a_broker_that_shuts_down_gets_its_requests_after_the_others_have_answered(fleet, monkeypatch) -> None:
     monkeypatch.setattr("ottla_broker.controller.controller.ANSWER_WITHIN_S", 60.0)
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2, 0)})
@@ -62,7 +62,7 @@ async def test_a_broker_that_shuts_down_gets_its_requests_after_the_others_have_
     assert [key for broker, key, _ in channels.sent if broker == 1] == [ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA]
 
 
-async def test_a_broker_that_does_not_answer_blocks_no_controlled_shutdown(fleet, monkeypatch):
+async def test_a_broker_that_does_not_answer_blocks_no_controlled_shutdown(fleet, monkeypatch) -> None:
     monkeypatch.setattr("ottla_broker.controller.controller.ANSWER_WITHIN_S", 0.05)
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2, 0)})
@@ -77,7 +77,7 @@ async def refusal(asking):
     return raised.value.code
 
 
-async def test_a_handover_is_not_told_to_the_next_life_of_the_broker(fleet):
+async def test_a_handover_is_not_told_to_the_next_life_of_the_broker(fleet) -> None:
     """It would stop fetching, and no request would start it again."""
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
@@ -93,7 +93,7 @@ async def test_a_handover_is_not_told_to_the_next_life_of_the_broker(fleet):
     assert not channels.requests(1, ApiKey.STOP_REPLICA)
 
 
-async def test_a_handover_is_not_told_in_the_next_term_which_does_not_know_who_leaves(fleet):
+async def test_a_handover_is_not_told_in_the_next_term_which_does_not_know_who_leaves(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     channels.silent.add(2)
@@ -109,7 +109,7 @@ async def test_a_handover_is_not_told_in_the_next_term_which_does_not_know_who_l
     assert not channels.requests(1, ApiKey.STOP_REPLICA)
 
 
-async def test_one_replica_stays_where_it_is_and_is_not_waited_for(fleet):
+async def test_one_replica_stays_where_it_is_and_is_not_waited_for(fleet) -> None:
     controller, _ = await fleet_of(fleet)
     await create(controller, "single", {0: (1,)})
     assert await controller.controlled_shutdown(1, -1) == []
@@ -130,7 +130,7 @@ async def shrink(controller, broker, topic, isr):
     return answer.error
 
 
-async def test_a_leader_alone_in_its_isr_goes_on_until_another_has_caught_up(fleet):
+async def test_a_leader_alone_in_its_isr_goes_on_until_another_has_caught_up(fleet) -> None:
     controller, _ = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     assert await shrink(controller, 1, "t", (1,)) is ErrorCode.NONE
@@ -144,7 +144,7 @@ async def test_a_leader_alone_in_its_isr_goes_on_until_another_has_caught_up(fle
     assert (state.leader, state.isr) == (2, (2,))
 
 
-async def test_who_has_left_an_isr_is_not_taken_back_before_it_has_restarted(fleet):
+async def test_who_has_left_an_isr_is_not_taken_back_before_it_has_restarted(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (0, 1, 2)})
     await controller.controlled_shutdown(1, -1)
@@ -154,7 +154,7 @@ async def test_who_has_left_an_isr_is_not_taken_back_before_it_has_restarted(fle
     assert await shrink(controller, 0, "t", (0, 2, 1)) is ErrorCode.NONE
 
 
-async def test_a_whole_fleet_that_goes_waits_for_nobody(fleet):
+async def test_a_whole_fleet_that_goes_waits_for_nobody(fleet) -> None:
     controller, _ = await fleet_of(fleet)
     await create(controller, "t", {0: (0, 1, 2)})
     for broker in (2, 1, 0):
@@ -163,7 +163,7 @@ async def test_a_whole_fleet_that_goes_waits_for_nobody(fleet):
     assert (state.leader, state.isr) == (0, (0,))
 
 
-async def test_a_broker_that_shuts_down_leads_on_where_nobody_else_is_in_sync_whatever_happens(fleet):
+async def test_a_broker_that_shuts_down_leads_on_where_nobody_else_is_in_sync_whatever_happens(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "alone", {0: (1, 2)})
     assert await shrink(controller, 1, "alone", (1,)) is ErrorCode.NONE
@@ -180,7 +180,7 @@ def state_of(leader):
 
 
 @pytest.mark.parametrize(("broker", "epoch", "code"), [(9, -1, 8), (1, 0, 77)])
-async def test_who_is_not_the_living_broker_is_refused_and_nothing_changes(fleet, broker, epoch, code):
+async def test_who_is_not_the_living_broker_is_refused_and_nothing_changes(fleet, broker, epoch, code) -> None:
     controller, _ = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     with pytest.raises(KafkaError) as caught:
@@ -189,7 +189,7 @@ async def test_who_is_not_the_living_broker_is_refused_and_nothing_changes(fleet
     assert (await fleet.state("t"))[0].leader_epoch == 0
 
 
-async def test_a_controlled_shutdown_is_refused_by_a_broker_that_is_not_the_controller(fleet):
+async def test_a_controlled_shutdown_is_refused_by_a_broker_that_is_not_the_controller(fleet) -> None:
     await fleet_of(fleet)
     controller, _ = await fleet.start_controller(1)
     with pytest.raises(KafkaError) as caught:
@@ -197,7 +197,7 @@ async def test_a_controlled_shutdown_is_refused_by_a_broker_that_is_not_the_cont
     assert caught.value.code is ErrorCode.NOT_CONTROLLER
 
 
-async def test_a_controller_that_withdraws_stays_active_and_is_never_elected_again(fleet):
+async def test_a_controller_that_withdraws_stays_active_and_is_never_elected_again(fleet) -> None:
     first, _ = await fleet_of(fleet)
     second, _ = await fleet.start_controller(1)
     first.withdraw()

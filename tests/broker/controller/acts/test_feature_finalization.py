@@ -24,7 +24,7 @@ async def _finalize(controller, level):
 
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["created", "changed"])
-async def test_an_update_whose_write_lost_its_answer_has_been_made(fleet, is_new):
+async def test_an_update_whose_write_lost_its_answer_has_been_made(fleet, is_new) -> None:
     controller, coordination = await _controller(fleet, lambda session: AnswerLost(session, znodes.FEATURE))
     if not is_new:
         assert (await _finalize(controller, 1)).epoch == 0
@@ -39,7 +39,7 @@ async def test_an_update_whose_write_lost_its_answer_has_been_made(fleet, is_new
 class _WrittenBefore:
     """A session before whose write another program changes, creates or deletes /feature."""
 
-    def __init__(self, inner, change):
+    def __init__(self, inner, change) -> None:
         self._inner = inner
         self._change = change
 
@@ -65,7 +65,7 @@ OTHER = znodes.Features(True, {features.TRANSACTION_VERSION: 1, "x": 1}).encode(
     ],
     ids=["created", "changed", "unreadable", "deleted"],
 )
-async def test_an_update_is_refused_when_another_program_has_written_meanwhile(fleet, before, change):
+async def test_an_update_is_refused_when_another_program_has_written_meanwhile(fleet, before, change) -> None:
     if before is not None:
         await fleet.tool.create(znodes.FEATURE, before.encode())
     controller, _ = await _controller(fleet, lambda session: _WrittenBefore(session, change))

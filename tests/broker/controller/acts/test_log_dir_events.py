@@ -14,17 +14,17 @@ async def fleet(tmp_path):
         yield fleet
 
 
-async def create(controller, name, assignment):
+async def create(controller, name, assignment) -> None:
     await controller.create_topics([NewTopic(name, assignment=assignment)], timeout_ms=WAIT_MS)
 
 
-async def event(fleet, broker, content=None):
+async def event(fleet, broker, content=None) -> None:
     data = znodes.encode_log_dir_event(broker) if content is None else content
     path = await fleet.tool.create(znodes.LOG_DIR_EVENT_PREFIX, data, sequence=True)
     await fleet.until_gone(path)
 
 
-async def test_the_broker_is_asked_for_every_replica_and_the_event_goes(fleet):
+async def test_the_broker_is_asked_for_every_replica_and_the_event_goes(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2), 1: (2, 1), 2: (0, 2)})
     channels.forget()
@@ -34,7 +34,7 @@ async def test_the_broker_is_asked_for_every_replica_and_the_event_goes(fleet):
     assert asked.type == 1 and not channels.requests(2) and not channels.requests(0)
 
 
-async def test_replicas_of_a_failed_directory_lose_leadership_and_isr_and_get_it_back(fleet):
+async def test_replicas_of_a_failed_directory_lose_leadership_and_isr_and_get_it_back(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2), 1: (2, 1), 2: (1, 2)})
     await create(controller, "sole", {0: (1,)})
@@ -56,7 +56,7 @@ async def test_replicas_of_a_failed_directory_lose_leadership_and_isr_and_get_it
     assert (channels.leadership(1, "t", 0).leader, channels.leadership(1, "t", 0).leader_epoch) == (2, 1)
 
 
-async def test_an_event_written_without_a_controller_is_heeded_by_the_next(fleet):
+async def test_an_event_written_without_a_controller_is_heeded_by_the_next(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     await fleet.kill(0)
@@ -66,7 +66,7 @@ async def test_an_event_written_without_a_controller_is_heeded_by_the_next(fleet
     assert channels.requests(1, ApiKey.LEADER_AND_ISR)
 
 
-async def test_events_of_dead_brokers_and_unreadable_ones_only_go(fleet):
+async def test_events_of_dead_brokers_and_unreadable_ones_only_go(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     channels.forget()
@@ -75,7 +75,7 @@ async def test_events_of_dead_brokers_and_unreadable_ones_only_go(fleet):
     assert not channels.requests(1)
 
 
-async def test_a_deletion_that_waits_for_a_failed_directory_goes_on_when_it_is_back(fleet):
+async def test_a_deletion_that_waits_for_a_failed_directory_goes_on_when_it_is_back(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     channels.storage_errors = {(1, "t", 0)}
@@ -92,7 +92,7 @@ async def test_a_deletion_that_waits_for_a_failed_directory_goes_on_when_it_is_b
     await fleet.until_gone("/brokers/topics/t")
 
 
-async def test_a_directory_that_is_back_before_its_late_answer_does_not_stop_a_deletion(fleet):
+async def test_a_directory_that_is_back_before_its_late_answer_does_not_stop_a_deletion(fleet) -> None:
     """It is offline when StopReplica reaches it, and the answer leaves when all partitions are done. Meanwhile it
     is back, and the event has come and gone."""
     controller, channels = await fleet_of(fleet)
@@ -109,7 +109,7 @@ async def test_a_directory_that_is_back_before_its_late_answer_does_not_stop_a_d
     await fleet.until_gone("/brokers/topics/t")
 
 
-async def test_a_late_answer_to_leader_and_isr_does_not_stop_a_deletion(fleet):
+async def test_a_late_answer_to_leader_and_isr_does_not_stop_a_deletion(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     channels.silent.add(1)
@@ -121,7 +121,7 @@ async def test_a_late_answer_to_leader_and_isr_does_not_stop_a_deletion(fleet):
     await fleet.until_gone("/brokers/topics/t")
 
 
-async def test_a_deletion_goes_on_when_a_late_answer_to_leader_and_isr_says_that_the_directory_is_back(fleet):
+async def test_a_deletion_goes_on_when_a_late_answer_to_leader_and_isr_says_that_the_directory_is_back(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     channels.storage_errors = {(1, "t", 0)}

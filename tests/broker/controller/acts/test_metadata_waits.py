@@ -5,7 +5,7 @@ import asyncio
 from ottla_broker.controller.acts.metadata_waits import MetadataWaits
 
 
-async def test_an_answer_to_a_request_from_before_the_decision_completes_nothing():
+async def test_an_answer_to_a_request_from_before_the_decision_completes_nothing() -> None:
     waits, decided, done = MetadataWaits(), set(), asyncio.get_running_loop().create_future()
     waits.sent({"t"})
     waits.add("t", lambda: "t" in decided, done)
@@ -20,7 +20,7 @@ async def test_an_answer_to_a_request_from_before_the_decision_completes_nothing
     assert done.done()
 
 
-async def test_what_was_decided_and_sent_before_is_complete_with_its_answer():
+async def test_what_was_decided_and_sent_before_is_complete_with_its_answer() -> None:
     waits, done = MetadataWaits(), asyncio.get_running_loop().create_future()
     waits.sent({"t"})
     waits.add("t", lambda: True, done)

@@ -24,7 +24,7 @@ ALL = frozenset(range(6))
 # ---- decisions
 
 
-def test_the_worked_examples_hold():
+def test_the_worked_examples_hold() -> None:
     assert doctest.testmod(reassignment, raise_on_error=True).attempted > 0
 
 
@@ -41,22 +41,22 @@ def refusal(current, leadership, wanted, live=ALL, online=ALL):
 @pytest.mark.parametrize(
     ("wanted", "live"), [((), ALL), ((1, 1), ALL), ((-1, 1), ALL), ((1, 9), ALL), ((1, 4), frozenset({1, 2, 3}))]
 )
-def test_a_list_that_cannot_be_is_refused(wanted, live):
+def test_a_list_that_cannot_be_is_refused(wanted, live) -> None:
     code = refusal(ReplicaAssignment((1, 2)), led(1, 1, 2), wanted, live)
     assert code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_a_dead_broker_may_stay_and_may_leave():
+def test_a_dead_broker_may_stay_and_may_leave() -> None:
     now = ReplicaAssignment((1, 2))
     assert plan(now, led(1, 1), (1, 2, 3), live=frozenset({1, 3}), online=frozenset({1})).adding == (3,)
     assert plan(now, led(1, 1), (1, 3), live=frozenset({1, 3}), online=frozenset({1})).removing == (2,)
 
 
-def test_there_must_be_something_to_cancel():
+def test_there_must_be_something_to_cancel() -> None:
     assert refusal(ReplicaAssignment((1, 2)), led(1, 1, 2), None) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
-def test_nothing_takes_away_the_last_replica_that_is_in_sync():
+def test_nothing_takes_away_the_last_replica_that_is_in_sync() -> None:
     moving = ReplicaAssignment((3, 1), adding=(3,), removing=(1,))
     assert refusal(moving, led(3, 3), None) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert refusal(moving, led(3, 3), (4,)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
@@ -65,11 +65,11 @@ def test_nothing_takes_away_the_last_replica_that_is_in_sync():
     assert plan(moving, led(3, 1, 3), None, live=ALL, online=ALL) == ReplicaAssignment((1,))
 
 
-def test_what_was_never_led_gets_its_target_at_once():
+def test_what_was_never_led_gets_its_target_at_once() -> None:
     assert plan(ReplicaAssignment((1, 2)), None, (3,), live=ALL, online=frozenset()) == ReplicaAssignment((3,))
 
 
-def test_the_end_waits_for_somebody_of_the_target_who_can_lead():
+def test_the_end_waits_for_somebody_of_the_target_who_can_lead() -> None:
     moving = ReplicaAssignment((3, 4, 1), adding=(3, 4), removing=(1,))
     assert next_step(moving, led(1, 1, 3), ALL).phase is ReassignmentPhase.COPY
     assert next_step(moving, led(1, 1, 3, 4), frozenset({1})).phase is ReassignmentPhase.WAIT
@@ -81,7 +81,7 @@ def test_the_end_waits_for_somebody_of_the_target_who_can_lead():
 # ---- the act
 
 
-async def topic_on(controller, *replicas, name="t"):
+async def topic_on(controller, *replicas, name="t") -> None:
     (result,) = await controller.create_topics([NewTopic(name, assignment={0: replicas})], timeout_ms=WAIT_MS)
     assert result.error is ErrorCode.NONE
 
@@ -92,7 +92,7 @@ async def alter(controller, replicas, partition=T0):
     return ErrorCode.NONE if answer is None else answer.code
 
 
-async def in_sync(fleet, controller, channels, *isr):
+async def in_sync(fleet, controller, channels, *isr) -> None:
     """The leader of t-0 reports this ISR."""
     state, stat = await fleet.state("t")
     members = tuple((broker, -1) for broker in isr)
@@ -112,12 +112,12 @@ async def stored(fleet, topic="t", partition=0):
     )
 
 
-async def barrier(controller):
+async def barrier(controller) -> None:
     """Returns when every event before it is done."""
     await controller.create_topics([NewTopic("barrier", 1, 1)], timeout_ms=WAIT_MS, validate_only=True)
 
 
-async def test_a_partition_moves_when_its_new_replicas_are_in_sync_and_the_old_ones_are_deleted(fleet):
+async def test_a_partition_moves_when_its_new_replicas_are_in_sync_and_the_old_ones_are_deleted(fleet) -> None:
     controller, channels = await fleet_of(fleet, 4)
     await topic_on(controller, 0, 1)
     channels.forget()
@@ -150,7 +150,7 @@ async def test_a_partition_moves_when_its_new_replicas_are_in_sync_and_the_old_o
     assert await controller.list_reassignments() == {}
 
 
-async def test_the_leader_stays_where_it_can(fleet):
+async def test_the_leader_stays_where_it_can(fleet) -> None:
     controller, channels = await fleet_of(fleet, 3)
     await topic_on(controller, 0, 1)
     await alter(controller, (2, 0))
@@ -159,7 +159,7 @@ async def test_the_leader_stays_where_it_can(fleet):
     assert (state.leader, state.isr) == (0, (0, 2)) and await stored(fleet) == ((2, 0), (), ())
 
 
-async def test_fewer_replicas_and_another_order_take_effect_at_once(fleet):
+async def test_fewer_replicas_and_another_order_take_effect_at_once(fleet) -> None:
     controller, channels = await fleet_of(fleet, 3)
     await topic_on(controller, 0, 1, 2)
     assert await alter(controller, (2, 1, 0)) is ErrorCode.NONE
@@ -171,7 +171,7 @@ async def test_fewer_replicas_and_another_order_take_effect_at_once(fleet):
     assert (state.leader, state.isr) == (2, (1, 2)) and channels.deleted(0) == {("t", 0)}
 
 
-async def test_a_reassignment_adds_replicas_without_removing_any(fleet):
+async def test_a_reassignment_adds_replicas_without_removing_any(fleet) -> None:
     controller, channels = await fleet_of(fleet, 3)
     await topic_on(controller, 0)
     assert await alter(controller, (0, 1, 2)) is ErrorCode.NONE
@@ -181,7 +181,7 @@ async def test_a_reassignment_adds_replicas_without_removing_any(fleet):
     assert not channels.requests(api_key=ApiKey.STOP_REPLICA)
 
 
-async def test_a_cancelled_reassignment_goes_back_and_its_learners_are_deleted(fleet):
+async def test_a_cancelled_reassignment_goes_back_and_its_learners_are_deleted(fleet) -> None:
     controller, channels = await fleet_of(fleet, 4)
     await topic_on(controller, 0, 1)
     assert await alter(controller, None) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
@@ -198,7 +198,7 @@ async def test_a_cancelled_reassignment_goes_back_and_its_learners_are_deleted(f
     assert channels.leadership(2, "t").is_new
 
 
-async def test_a_new_target_replaces_the_old_one(fleet):
+async def test_a_new_target_replaces_the_old_one(fleet) -> None:
     controller, channels = await fleet_of(fleet, 5)
     await topic_on(controller, 0, 1)
     await alter(controller, (2, 3))
@@ -209,7 +209,7 @@ async def test_a_new_target_replaces_the_old_one(fleet):
     assert await stored(fleet) == ((2, 4), (), ())
 
 
-async def test_what_cannot_be_carried_out_is_refused_partition_by_partition(fleet):
+async def test_what_cannot_be_carried_out_is_refused_partition_by_partition(fleet) -> None:
     controller, _ = await fleet_of(fleet, 3)
     await topic_on(controller, 0)
     wanted = {
@@ -238,7 +238,7 @@ async def topic_of_many(controller, count):
     return {TopicPartition("t", partition): (2, 3) for partition in assignment}
 
 
-async def test_a_topic_is_judged_as_a_whole_however_many_of_its_partitions_move(fleet, monkeypatch):
+async def test_a_topic_is_judged_as_a_whole_however_many_of_its_partitions_move(fleet, monkeypatch) -> None:
     """Judged once for each, a topic of thousands held up its controller for seconds."""
     controller, _ = await fleet_of(fleet, 4)
     wanted = await topic_of_many(controller, 50)
@@ -248,7 +248,7 @@ async def test_a_topic_is_judged_as_a_whole_however_many_of_its_partitions_move(
     assert 0 < len(encoded) < 10
 
 
-async def test_what_would_make_a_topic_larger_than_a_znode_is_refused(fleet, monkeypatch):
+async def test_what_would_make_a_topic_larger_than_a_znode_is_refused(fleet, monkeypatch) -> None:
     controller, _ = await fleet_of(fleet, 4)
     wanted = await topic_of_many(controller, 50)
     (data, _) = await fleet.tool.get("/brokers/topics/t")
@@ -262,7 +262,7 @@ async def test_what_would_make_a_topic_larger_than_a_znode_is_refused(fleet, mon
     assert await alter(controller, (2, 3)) is ErrorCode.NONE
 
 
-async def test_a_topic_does_not_grow_while_it_is_reassigned(fleet):
+async def test_a_topic_does_not_grow_while_it_is_reassigned(fleet) -> None:
     controller, _ = await fleet_of(fleet, 3)
     await topic_on(controller, 0)
     await alter(controller, (1,))
@@ -273,7 +273,7 @@ async def test_a_topic_does_not_grow_while_it_is_reassigned(fleet):
     assert result.error is ErrorCode.NONE
 
 
-async def test_a_topic_that_is_being_reassigned_can_be_deleted(fleet):
+async def test_a_topic_that_is_being_reassigned_can_be_deleted(fleet) -> None:
     controller, channels = await fleet_of(fleet, 4)
     await topic_on(controller, 0, 1)
     await alter(controller, (2, 3))
@@ -284,7 +284,7 @@ async def test_a_topic_that_is_being_reassigned_can_be_deleted(fleet):
     assert await controller.list_reassignments() == {}
 
 
-async def test_the_next_controller_goes_on_with_what_was_begun_and_tells_the_leader_again(fleet):
+async def test_the_next_controller_goes_on_with_what_was_begun_and_tells_the_leader_again(fleet) -> None:
     controller, channels = await fleet_of(fleet, 4)
     await topic_on(controller, 1, 2)
     await alter(controller, (3, 2))
@@ -299,7 +299,7 @@ async def test_the_next_controller_goes_on_with_what_was_begun_and_tells_the_lea
     assert await stored(fleet) == ((3, 2), (), ()) and channels.deleted(1) == {("t", 0)}
 
 
-async def test_the_next_controller_ends_what_was_in_sync_already(fleet):
+async def test_the_next_controller_ends_what_was_in_sync_already(fleet) -> None:
     controller, channels = await fleet_of(fleet, 3)
     await topic_on(controller, 0, 1)
     await controller.stop()
@@ -314,7 +314,7 @@ async def test_the_next_controller_ends_what_was_in_sync_already(fleet):
     assert (state.leader, state.isr) == (1, (1,)) and channels.deleted(0) == {("t", 0)}
 
 
-async def test_the_next_controller_ends_what_the_brokers_have_heard_the_end_of(fleet):
+async def test_the_next_controller_ends_what_the_brokers_have_heard_the_end_of(fleet) -> None:
     """Fewer replicas take effect at once. Had the leader heard of them and the store not, it would refuse the others,
     in the epoch in which the next controller names them again, for good."""
     controller, channels = await fleet_of(fleet, 3)
@@ -338,7 +338,7 @@ async def test_the_next_controller_ends_what_the_brokers_have_heard_the_end_of(f
     assert to.leadership(0, "t").leader_epoch > channels.leadership(0, "t").leader_epoch
 
 
-async def test_a_reassignment_outlives_the_death_of_leader_and_learner(fleet):
+async def test_a_reassignment_outlives_the_death_of_leader_and_learner(fleet) -> None:
     controller, channels = await fleet_of(fleet, 5)
     await topic_on(controller, 1, 2)
     await alter(controller, (3, 4))
@@ -360,7 +360,7 @@ async def test_a_reassignment_outlives_the_death_of_leader_and_learner(fleet):
     await channels.until(lambda: channels.deleted(1) == {("t", 0)})
 
 
-async def test_an_unclean_election_takes_what_is_being_added_last(fleet):
+async def test_an_unclean_election_takes_what_is_being_added_last(fleet) -> None:
     controller, channels = await fleet_of(fleet, 4)
     await topic_on(controller, 1, 2)
     await alter(controller, (3, 2))
@@ -379,7 +379,7 @@ async def test_an_unclean_election_takes_what_is_being_added_last(fleet):
 
 
 @pytest.mark.parametrize("how", ["asked for", "allowed before", "allowed afterwards"])
-async def test_an_unclean_election_of_the_target_ends_the_reassignment(fleet, how):
+async def test_an_unclean_election_of_the_target_ends_the_reassignment(fleet, how) -> None:
     """The old replica is gone for good, and its records are given up."""
     controller, channels = await fleet_of(fleet)
     allowed = {"unclean.leader.election.enable": "true"}
@@ -403,7 +403,7 @@ async def test_an_unclean_election_of_the_target_ends_the_reassignment(fleet, ho
     await channels.until(lambda: channels.deleted(1) == {("t", 0)})
 
 
-async def test_a_replica_that_cannot_be_deleted_is_told_again_when_its_broker_returns(fleet):
+async def test_a_replica_that_cannot_be_deleted_is_told_again_when_its_broker_returns(fleet) -> None:
     controller, channels = await fleet_of(fleet, 3)
     await topic_on(controller, 0, 1)
     channels.delete_errors.add((1, "t", 0))
@@ -421,7 +421,7 @@ async def test_a_replica_that_cannot_be_deleted_is_told_again_when_its_broker_re
     assert not channels.deleted(1)
 
 
-async def test_a_replica_on_an_offline_directory_is_told_again_at_an_event_of_its_broker(fleet):
+async def test_a_replica_on_an_offline_directory_is_told_again_at_an_event_of_its_broker(fleet) -> None:
     controller, channels = await fleet_of(fleet, 3)
     await topic_on(controller, 0, 1)
     channels.delete_errors.add((1, "t", 0))
@@ -437,7 +437,7 @@ async def test_a_replica_on_an_offline_directory_is_told_again_at_an_event_of_it
         assert channels.deleted(1) == expected
 
 
-async def test_the_end_waits_for_a_broker_of_the_target(fleet):
+async def test_the_end_waits_for_a_broker_of_the_target(fleet) -> None:
     controller, channels = await fleet_of(fleet, 3)
     await topic_on(controller, 0)
     await alter(controller, (2,))
@@ -452,7 +452,7 @@ async def test_the_end_waits_for_a_broker_of_the_target(fleet):
     assert await stored(fleet) == ((2,), (), ())
 
 
-async def test_a_partition_that_was_never_led_is_given_to_brokers_that_live(fleet):
+async def test_a_partition_that_was_never_led_is_given_to_brokers_that_live(fleet) -> None:
     controller, channels = await fleet_of(fleet, 2)
     await controller.create_topics([NewTopic("t", assignment={0: (7, 8)})], timeout_ms=1)
     assert await alter(controller, (1, 0)) is ErrorCode.NONE
@@ -469,7 +469,7 @@ def request(**targets):
     return znodes.encode_reassignment({(topic, int(index)): replicas for (topic, index), replicas in wanted.items()})
 
 
-async def test_the_old_znode_begins_reassignments_and_goes_when_they_have_ended(fleet):
+async def test_the_old_znode_begins_reassignments_and_goes_when_they_have_ended(fleet) -> None:
     controller, channels = await fleet_of(fleet, 4)
     await topic_on(controller, 0, 1)
     await topic_on(controller, 0, name="u")
@@ -494,7 +494,7 @@ async def test_the_old_znode_begins_reassignments_and_goes_when_they_have_ended(
     await fleet.until_gone(znodes.REASSIGN_PARTITIONS)
 
 
-async def test_the_old_znode_waits_for_brokers_and_is_found_by_the_next_controller(fleet):
+async def test_the_old_znode_waits_for_brokers_and_is_found_by_the_next_controller(fleet) -> None:
     controller, _ = await fleet_of(fleet, 2)
     await topic_on(controller, 1)
     await controller.stop()
@@ -509,7 +509,7 @@ async def test_the_old_znode_waits_for_brokers_and_is_found_by_the_next_controll
     assert await stored(fleet) == ((5,), (), ()) and not await fleet.exists(znodes.REASSIGN_PARTITIONS)
 
 
-async def test_an_old_znode_that_is_no_json_is_left_alone(fleet):
+async def test_an_old_znode_that_is_no_json_is_left_alone(fleet) -> None:
     controller, _channels = await fleet_of(fleet, 2)
     await fleet.tool.create(znodes.REASSIGN_PARTITIONS, b"{")
     await topic_on(controller, 0)
@@ -517,7 +517,7 @@ async def test_an_old_znode_that_is_no_json_is_left_alone(fleet):
     assert controller.is_active and await fleet.exists(znodes.REASSIGN_PARTITIONS)
 
 
-async def test_nothing_moves_whose_state_has_become_unreadable(fleet):
+async def test_nothing_moves_whose_state_has_become_unreadable(fleet) -> None:
     """The replicas that would go may be the only ones in sync."""
     controller, channels = await fleet_of(fleet, 3)
     await topic_on(controller, 0, 1, 2)
@@ -528,7 +528,7 @@ async def test_nothing_moves_whose_state_has_become_unreadable(fleet):
     assert not channels.requests(api_key=ApiKey.STOP_REPLICA)
 
 
-async def test_an_election_whose_state_has_become_unreadable_is_not_reported_as_held(fleet):
+async def test_an_election_whose_state_has_become_unreadable_is_not_reported_as_held(fleet) -> None:
     controller, _ = await fleet_of(fleet, 3)
     await topic_on(controller, 0, 1)
     assert await alter(controller, (1, 0)) is ErrorCode.NONE

@@ -15,7 +15,7 @@ RECORDS = 500
 LIMIT = 1200
 
 
-def wait_until(is_true, what):
+def wait_until(is_true, what) -> None:
     for _ in range(LIMIT):
         if is_true():
             return
@@ -68,7 +68,7 @@ def replicas_of(bootstrap, topic):
     return (list(known[0].replicas), sorted(known[0].isrs), known[0].leader) if 0 in known else ([], [], -1)
 
 
-def move_there_and_back(bootstrap, first, second):
+def move_there_and_back(bootstrap, first, second) -> None:
     """A topic on `first`, moved to `second`, given both, and brought back, with records in between."""
     from kafka import KafkaAdminClient, TopicPartition
     from kafka.admin import NewTopic
@@ -99,7 +99,7 @@ def move_there_and_back(bootstrap, first, second):
         admin.close()
 
 
-def test_our_controller_moves_a_partition_to_brokers_of_apache_kafka_and_back(mixed, tmp_path):
+def test_our_controller_moves_a_partition_to_brokers_of_apache_kafka_and_back(mixed, tmp_path) -> None:
     start_ours, start_apache, connect = mixed
     fleet = start_ours()
     apache = start_apache(7)
@@ -110,7 +110,7 @@ def test_our_controller_moves_a_partition_to_brokers_of_apache_kafka_and_back(mi
     wait_until(lambda: not (logs / "t-0").exists(), "Apache Kafka has deleted its replica")
 
 
-def test_apache_kafkas_controller_moves_a_partition_to_our_brokers_and_back(mixed):
+def test_apache_kafkas_controller_moves_a_partition_to_our_brokers_and_back(mixed) -> None:
     start_ours, start_apache, connect = mixed
     apache = start_apache(7)
     wait_until(lambda: controller_of(connect) == 7, "Apache Kafka is the controller")

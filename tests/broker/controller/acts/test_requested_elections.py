@@ -34,7 +34,7 @@ async def create(controller, name, assignment, **configs):
     return result
 
 
-async def moved_away(fleet, controller, channels, name="t"):
+async def moved_away(fleet, controller, channels, name="t") -> None:
     """A topic whose preferred leader 1 was away, is back and in sync again, while 2 leads."""
     await create(controller, name, {0: (1, 2)})
     await fleet.kill(1)
@@ -44,7 +44,7 @@ async def moved_away(fleet, controller, channels, name="t"):
     await channels.until(lambda: channels.metadata(1, name) is not None)
 
 
-async def rejoin(fleet, name="t"):
+async def rejoin(fleet, name="t") -> None:
     """Broker 1 is in the ISR again, as a leader of an older protocol writes it."""
     state, stat = await fleet.state(name)
     data = znodes.PartitionStateZnode(state.leader, state.leader_epoch, state.controller_epoch, (2, 1), 0).encode()
@@ -76,7 +76,7 @@ async def ask(controller, version, partitions, election_type=0, timeout_ms=WAIT_
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_every_partition_asked_for_is_answered_in_every_version(fleet, version):
+async def test_every_partition_asked_for_is_answered_in_every_version(fleet, version) -> None:
     controller, channels = await fleet_of(fleet)
     await moved_away(fleet, controller, channels)
     await create(controller, "fine", {0: (0, 2), 1: (2, 0)})
@@ -100,7 +100,7 @@ async def test_every_partition_asked_for_is_answered_in_every_version(fleet, ver
 
 
 @pytest.mark.parametrize("election_type", list(ElectionType))
-async def test_an_election_whose_write_lost_its_answer_has_been_held(fleet, election_type):
+async def test_an_election_whose_write_lost_its_answer_has_been_held(fleet, election_type) -> None:
     for broker in range(3):
         await fleet.register(broker)
     coordination = AnswerLost(fleet.brokers[0].session)
@@ -118,7 +118,7 @@ async def test_an_election_whose_write_lost_its_answer_has_been_held(fleet, elec
     assert result.error is ErrorCode.NONE
 
 
-async def test_all_partitions_asked_for_answers_only_those_with_something_to_do(fleet):
+async def test_all_partitions_asked_for_answers_only_those_with_something_to_do(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await moved_away(fleet, controller, channels)
     await create(controller, "fine", {0: (0, 2)})
@@ -126,7 +126,7 @@ async def test_all_partitions_asked_for_answers_only_those_with_something_to_do(
     assert answers == {("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
 
 
-async def test_a_topic_being_deleted_and_a_broker_that_is_not_the_controller(fleet):
+async def test_a_topic_being_deleted_and_a_broker_that_is_not_the_controller(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     channels.silent.add(1)
@@ -139,7 +139,7 @@ async def test_a_topic_being_deleted_and_a_broker_that_is_not_the_controller(fle
     assert answers == {("t", 0): ErrorCode.NOT_CONTROLLER, ("t", 1): ErrorCode.NOT_CONTROLLER}
 
 
-async def test_an_election_type_that_does_not_exist_is_refused(fleet):
+async def test_an_election_type_that_does_not_exist_is_refused(fleet) -> None:
     controller, _ = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     assert await ask(controller, 1, {"t": [0]}, election_type=2) == (
@@ -148,7 +148,7 @@ async def test_an_election_type_that_does_not_exist_is_refused(fleet):
     )
 
 
-async def test_an_election_that_the_own_broker_has_not_heard_of_in_time_is_held_all_the_same(fleet):
+async def test_an_election_that_the_own_broker_has_not_heard_of_in_time_is_held_all_the_same(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await moved_away(fleet, controller, channels)
     await rejoin(fleet)
@@ -159,7 +159,7 @@ async def test_an_election_that_the_own_broker_has_not_heard_of_in_time_is_held_
     assert (await fleet.state("t"))[0].leader == 1
 
 
-async def test_an_unclean_election_takes_any_live_replica_of_a_partition_without_leader(fleet):
+async def test_an_unclean_election_takes_any_live_replica_of_a_partition_without_leader(fleet) -> None:
     controller, channels = await fleet_of(fleet, 4)
     await create(controller, "t", {0: (1, 2)})
     await create(controller, "dead", {0: (1,)})
@@ -181,7 +181,7 @@ async def test_an_unclean_election_takes_any_live_replica_of_a_partition_without
     assert channels.leadership(2, "t").leader_recovery_state == 1
 
 
-async def test_a_topic_that_may_elect_uncleanly_from_now_on_gets_a_leader_at_once(fleet):
+async def test_a_topic_that_may_elect_uncleanly_from_now_on_gets_a_leader_at_once(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "may", {0: (1, 2)})
     await create(controller, "must-not", {0: (1, 2)}, unclean_leader_election_enable="false")
@@ -200,7 +200,7 @@ async def test_a_topic_that_may_elect_uncleanly_from_now_on_gets_a_leader_at_onc
     assert channels.metadata(0, "must-not").leader == -1
 
 
-async def test_the_znode_of_older_tools_is_honoured_and_goes(fleet):
+async def test_the_znode_of_older_tools_is_honoured_and_goes(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await moved_away(fleet, controller, channels)
     await rejoin(fleet)
@@ -214,7 +214,7 @@ async def test_the_znode_of_older_tools_is_honoured_and_goes(fleet):
         await fleet.until_gone(path)
 
 
-async def test_an_election_asked_for_by_znode_survives_the_controller(fleet):
+async def test_an_election_asked_for_by_znode_survives_the_controller(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await moved_away(fleet, controller, channels)
     await rejoin(fleet)
@@ -233,7 +233,7 @@ class HurriedClock(ImpatientClock):
         return super().call_later(delay_s / 1000 if delay_s == 5 else delay_s, callback, *arguments)
 
 
-async def test_leaderships_go_back_to_their_preferred_replicas_by_themselves(tmp_path):
+async def test_leaderships_go_back_to_their_preferred_replicas_by_themselves(tmp_path) -> None:
     async with Fleet(tmp_path, leader_imbalance_check_interval_seconds="5") as fleet:
         for broker in range(3):
             await fleet.register(broker)
@@ -255,7 +255,7 @@ def context_of(assignments, leaders, isr=None, brokers=(1, 2, 3)):
     return context
 
 
-def test_a_broker_is_out_of_balance_above_the_percentage_only():
+def test_a_broker_is_out_of_balance_above_the_percentage_only() -> None:
     assignments = {partition: ReplicaAssignment((1, 2)) for partition in range(10)}
     leaders = dict.fromkeys(range(10), 1)
     one_elsewhere = context_of(assignments, {**leaders, 4: 2})
@@ -265,7 +265,7 @@ def test_a_broker_is_out_of_balance_above_the_percentage_only():
     assert found.electable == (TopicPartition("t", 4),)
 
 
-def test_what_is_deleted_reassigned_offline_or_out_of_sync_is_left_alone():
+def test_what_is_deleted_reassigned_offline_or_out_of_sync_is_left_alone() -> None:
     assignments = {0: ReplicaAssignment((1, 2)), 1: ReplicaAssignment((1, 2, 3), adding=(3,))}
     (found,) = decide_imbalance(context_of(assignments, {0: 2, 1: 2}), 0)
     assert found.electable == (TopicPartition("t", 0),)

@@ -14,7 +14,7 @@ LONG_LIST = ",".join(f"{partition}:0" for partition in range(130_000))
 """More than a znode takes."""
 
 
-async def test_creating_a_topic_writes_its_znodes_and_tells_leaders_before_metadata(fleet):
+async def test_creating_a_topic_writes_its_znodes_and_tells_leaders_before_metadata(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     channels.forget()
     result = await create(controller, "flights", partitions=6, replication_factor=3, configs={"retention.ms": "1000"})
@@ -40,7 +40,7 @@ async def test_creating_a_topic_writes_its_znodes_and_tells_leaders_before_metad
     assert [leader.port for leader in request.live_leaders] == [19000, 19001, 19002]
 
 
-async def test_a_new_partition_is_told_as_new_also_when_the_answer_to_its_state_was_lost(fleet):
+async def test_a_new_partition_is_told_as_new_also_when_the_answer_to_its_state_was_lost(fleet) -> None:
     """Else a broker with an offline directory would refuse it: the replica might be there."""
     for broker in range(3):
         await fleet.register(broker)
@@ -54,7 +54,7 @@ async def test_a_new_partition_is_told_as_new_also_when_the_answer_to_its_state_
 @pytest.mark.parametrize("is_deletion", [False, True], ids=["created", "deleted"])
 async def test_what_is_done_of_many_topics_is_not_refused_when_the_controller_moves_in_between(
     fleet, is_deletion, monkeypatch
-):
+) -> None:
     """A client that hears NOT_CONTROLLER asks the next controller for all of it, and was told that its own topics exist
     already, or exist no more."""
     controller, _ = await fleet_of(fleet)
@@ -81,7 +81,7 @@ async def test_what_is_done_of_many_topics_is_not_refused_when_the_controller_mo
     assert set(await fleet.tool.children(done)) == set(names[:20])
 
 
-async def test_many_topics_are_told_of_together_and_hold_up_nobody(fleet):
+async def test_many_topics_are_told_of_together_and_hold_up_nobody(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     channels.forget()
     many = [NewTopic(f"t{number}", assignment={0: (1, 2)}) for number in range(60)]
@@ -95,7 +95,7 @@ async def test_many_topics_are_told_of_together_and_hold_up_nobody(fleet):
     assert {channels.leadership(2, new.name).leader for new in many} == {1}
 
 
-async def test_names_that_collide_within_a_request_are_refused(fleet):
+async def test_names_that_collide_within_a_request_are_refused(fleet) -> None:
     controller, _ = await fleet_of(fleet)
     news = [NewTopic(name, assignment={0: (0,)}) for name in ("a.b", "c", "a_b")]
     first, second, third = await controller.create_topics(news, timeout_ms=WAIT_MS)
@@ -103,7 +103,7 @@ async def test_names_that_collide_within_a_request_are_refused(fleet):
     assert third.error is ErrorCode.INVALID_TOPIC_EXCEPTION and "a.b" in third.message
 
 
-async def test_creation_waits_until_the_own_broker_has_the_metadata(fleet):
+async def test_creation_waits_until_the_own_broker_has_the_metadata(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     channels.silent.add(0)
     (late,) = await controller.create_topics([NewTopic("late", 1, 1)], timeout_ms=20)
@@ -115,7 +115,7 @@ async def test_creation_waits_until_the_own_broker_has_the_metadata(fleet):
     assert (await create(controller, "soon", partitions=1, replication_factor=1)).error is ErrorCode.NONE
 
 
-async def test_racks_are_respected(fleet):
+async def test_racks_are_respected(fleet) -> None:
     controller, _ = await fleet_of(fleet, 4, racks=("a", "a", "b", "b"))
     await create(controller, "spread", partitions=8, replication_factor=2)
     racks = {0: "a", 1: "a", 2: "b", 3: "b"}
@@ -147,7 +147,7 @@ async def test_racks_are_respected(fleet):
         (NewTopic("t", 1, 1, None, {"leader.replication.throttled.replicas": LONG_LIST}), ErrorCode.INVALID_CONFIG),
     ],
 )
-async def test_what_cannot_be_created_is_refused_with_kafkas_code_and_leaves_no_trace(fleet, new, code):
+async def test_what_cannot_be_created_is_refused_with_kafkas_code_and_leaves_no_trace(fleet, new, code) -> None:
     controller, _ = await fleet_of(fleet)
     await create(controller, "here", {0: (0,)})
     await create(controller, "dot.ted", {0: (0,)})
@@ -157,7 +157,7 @@ async def test_what_cannot_be_created_is_refused_with_kafkas_code_and_leaves_no_
     assert controller.is_active and controller.epoch == 1
 
 
-async def test_defaults_and_validate_only(fleet):
+async def test_defaults_and_validate_only(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     channels.forget()
     (result,) = await controller.create_topics([NewTopic("t")], timeout_ms=WAIT_MS, validate_only=True)
@@ -165,7 +165,7 @@ async def test_defaults_and_validate_only(fleet):
     assert not await fleet.exists("/brokers/topics/t") and not channels.sent
 
 
-async def test_a_topic_made_by_a_tool_gets_an_id_and_leaders(fleet):
+async def test_a_topic_made_by_a_tool_gets_an_id_and_leaders(fleet) -> None:
     _controller, channels = await fleet_of(fleet)
     await fleet.tool.create("/brokers/topics/tool", b'{"version":1,"partitions":{"0":[1,2],"1":[2,0]}}')
     await channels.until(lambda: channels.metadata(0, "tool", 1))
@@ -173,7 +173,7 @@ async def test_a_topic_made_by_a_tool_gets_an_id_and_leaders(fleet):
     assert (await fleet.state("tool", 1))[0].leader == 2
 
 
-async def test_partitions_grow_by_request_and_by_tool(fleet):
+async def test_partitions_grow_by_request_and_by_tool(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     topic_id = (await fleet.assignment("t")).topic_id
@@ -189,7 +189,7 @@ async def test_partitions_grow_by_request_and_by_tool(fleet):
     assert (await fleet.state("t", 3))[0].leader == 0
 
 
-async def test_a_topic_keeps_its_id_when_a_tool_older_than_topic_ids_rewrites_its_znode(fleet):
+async def test_a_topic_keeps_its_id_when_a_tool_older_than_topic_ids_rewrites_its_znode(fleet) -> None:
     """With another id its replicas would be stray, and its groups' offsets removed, after the next failover."""
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
@@ -212,7 +212,7 @@ async def test_a_topic_keeps_its_id_when_a_tool_older_than_topic_ids_rewrites_it
         (TopicGrowth("t", 80_000), ErrorCode.INVALID_PARTITIONS),
     ],
 )
-async def test_what_cannot_grow_is_refused(fleet, growth, code):
+async def test_what_cannot_grow_is_refused(fleet, growth, code) -> None:
     controller, _ = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2), 1: (2, 0)})
     (result,) = await controller.create_partitions([growth], timeout_ms=WAIT_MS)

@@ -15,7 +15,7 @@ from tests.broker.controller.fleet import WAIT_MS, Fleet, create, fleet_of
 
 
 @pytest.mark.parametrize("by_tool", [False, True])
-async def test_many_topics_are_deleted_together_and_hold_up_nobody(fleet, by_tool):
+async def test_many_topics_are_deleted_together_and_hold_up_nobody(fleet, by_tool) -> None:
     controller, channels = await fleet_of(fleet)
     names = [f"t{number}" for number in range(60)]
     await controller.create_topics([NewTopic(name, assignment={0: (1, 2)}) for name in names], timeout_ms=WAIT_MS)
@@ -34,7 +34,7 @@ async def test_many_topics_are_deleted_together_and_hold_up_nobody(fleet, by_too
     assert told and max(told) <= 20
 
 
-async def test_many_deletions_that_wait_for_one_broker_go_on_a_few_at_a_time(fleet):
+async def test_many_deletions_that_wait_for_one_broker_go_on_a_few_at_a_time(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     names = [f"t{number}" for number in range(60)]
     await controller.create_topics([NewTopic(name, assignment={0: (1, 2)}) for name in names], timeout_ms=WAIT_MS)
@@ -60,7 +60,7 @@ async def _delete_behind(fleet, controller, names, name):
     return result
 
 
-async def test_a_deletion_behind_many_others_is_answered_once_the_topic_is_out_of_the_metadata(fleet):
+async def test_a_deletion_behind_many_others_is_answered_once_the_topic_is_out_of_the_metadata(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     names = [f"t{number}" for number in range(60)]
     topics = [NewTopic(name, assignment={0: (1, 2)}) for name in [*names, "z"]]
@@ -69,7 +69,7 @@ async def test_a_deletion_behind_many_others_is_answered_once_the_topic_is_out_o
     assert channels.metadata(0, "z").leader == -2
 
 
-async def test_a_deletion_behind_many_others_of_a_topic_that_no_broker_knows_is_answered(fleet):
+async def test_a_deletion_behind_many_others_of_a_topic_that_no_broker_knows_is_answered(fleet) -> None:
     """None of its replicas was ever online: it is in no metadata, and the request that ends it does not name it."""
     await fleet.tool.create(znodes.topic_path("z"), znodes.TopicAssignment({0: (9,)}).encode())
     controller, _ = await fleet_of(fleet)
@@ -78,7 +78,7 @@ async def test_a_deletion_behind_many_others_of_a_topic_that_no_broker_knows_is_
     assert (await _delete_behind(fleet, controller, names, "z")).error is ErrorCode.NONE
 
 
-async def test_the_deletion_of_a_topic_without_partitions_is_answered(fleet):
+async def test_the_deletion_of_a_topic_without_partitions_is_answered(fleet) -> None:
     await fleet.tool.create(znodes.topic_path("empty"), znodes.TopicAssignment({}).encode())
     controller, _ = await fleet_of(fleet)
     (result,) = await controller.delete_topics(["empty"], timeout_ms=WAIT_MS)
@@ -86,7 +86,7 @@ async def test_the_deletion_of_a_topic_without_partitions_is_answered(fleet):
     assert not await fleet.exists(znodes.topic_path("empty"))
 
 
-async def test_deleting_a_topic_removes_replicas_then_every_znode(fleet):
+async def test_deleting_a_topic_removes_replicas_then_every_znode(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     created = await create(controller, "t", {0: (1, 2), 1: (2, 0)}, configs={"retention.ms": "1"})
     channels.forget()
@@ -103,7 +103,7 @@ async def test_deleting_a_topic_removes_replicas_then_every_znode(fleet):
     assert again.error is ErrorCode.NONE and again.plan.topic.topic_id != created.plan.topic.topic_id
 
 
-async def test_a_deletion_waits_for_a_dead_broker_and_ends_when_it_returns(fleet):
+async def test_a_deletion_waits_for_a_dead_broker_and_ends_when_it_returns(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     await fleet.kill(1)
@@ -117,7 +117,7 @@ async def test_a_deletion_waits_for_a_dead_broker_and_ends_when_it_returns(fleet
     assert channels.deleted(1) == {("t", 0)}
 
 
-async def test_a_deletion_survives_the_controller(fleet):
+async def test_a_deletion_survives_the_controller(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     channels.silent.add(1)
@@ -138,7 +138,7 @@ def metadata_of(broker, *sent):
     return cache
 
 
-async def test_a_broker_without_a_session_during_a_deletion_forgets_the_topic_when_it_is_back(fleet):
+async def test_a_broker_without_a_session_during_a_deletion_forgets_the_topic_when_it_is_back(fleet) -> None:
     """Its process lives on: its metadata is what it was."""
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (0, 1)})
@@ -155,7 +155,7 @@ async def test_a_broker_without_a_session_during_a_deletion_forgets_the_topic_wh
     assert set(metadata_of(2, channels.sent).topics) == {"stays", "fence"}
 
 
-async def test_a_deletion_that_a_broker_did_not_hear_of_from_the_last_controller_it_hears_from_the_next(fleet):
+async def test_a_deletion_that_a_broker_did_not_hear_of_from_the_last_controller_it_hears_from_the_next(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (0, 1)})
     heard = list(channels.sent)
@@ -168,7 +168,7 @@ async def test_a_deletion_that_a_broker_did_not_hear_of_from_the_last_controller
     assert "t" not in metadata_of(2, heard, after.sent).topics
 
 
-async def test_a_marker_made_by_a_tool_deletes_and_one_without_topic_goes(fleet):
+async def test_a_marker_made_by_a_tool_deletes_and_one_without_topic_goes(fleet) -> None:
     controller, _channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     await fleet.tool.create("/admin/delete_topics/ghost")
@@ -179,7 +179,7 @@ async def test_a_marker_made_by_a_tool_deletes_and_one_without_topic_goes(fleet)
     assert result.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_a_topic_with_an_unreadable_state_can_be_deleted_and_created_again(fleet):
+async def test_a_topic_with_an_unreadable_state_can_be_deleted_and_created_again(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2), 1: (1, 2)})
     heard = list(channels.sent)
@@ -199,7 +199,7 @@ async def test_a_topic_with_an_unreadable_state_can_be_deleted_and_created_again
     assert [request.type for request in to.requests(2, ApiKey.LEADER_AND_ISR)] == [2], "what it holds besides is stray"
 
 
-async def test_a_topic_made_after_one_that_was_removed_by_hand_is_not_deleted_in_its_place(fleet):
+async def test_a_topic_made_after_one_that_was_removed_by_hand_is_not_deleted_in_its_place(fleet) -> None:
     """Its deletion waited for a dead broker: what administrators then do is to remove its znodes."""
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
@@ -220,7 +220,7 @@ async def test_a_topic_made_after_one_that_was_removed_by_hand_is_not_deleted_in
     assert (await fleet.state("t"))[0].leader == 2
 
 
-async def test_a_marker_is_taken_away_when_deletion_is_switched_off(tmp_path):
+async def test_a_marker_is_taken_away_when_deletion_is_switched_off(tmp_path) -> None:
     async with Fleet(tmp_path, delete_topic_enable="false") as fleet:
         controller, channels = await fleet_of(fleet)
         await create(controller, "t", {0: (1, 2)})
@@ -229,7 +229,7 @@ async def test_a_marker_is_taken_away_when_deletion_is_switched_off(tmp_path):
         assert await fleet.exists("/brokers/topics/t") and not channels.deleted(1)
 
 
-async def test_a_replica_that_cannot_be_deleted_keeps_the_topic_until_its_broker_restarts(fleet):
+async def test_a_replica_that_cannot_be_deleted_keeps_the_topic_until_its_broker_restarts(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
     channels.delete_errors.add((1, "t", 0))

@@ -13,11 +13,13 @@ from tests.broker.controller.fleet import WAIT_MS, create, fleet_of
     ("configured", "open_files", "expected"),
     [(-1, 1024, 512), (-1, None, None), (-1, 1, 1), (0, 1024, None), (2000, 1024, 2000), (5, None, 5)],
 )
-def test_a_broker_may_hold_what_is_configured_or_half_of_its_open_files(configured, open_files, expected):
+def test_a_broker_may_hold_what_is_configured_or_half_of_its_open_files(configured, open_files, expected) -> None:
     assert max_partition_replicas(configured, open_files) == expected
 
 
-async def test_a_topic_beyond_the_limit_is_refused_with_the_limit_and_the_others_of_the_batch_are_created(fleet):
+async def test_a_topic_beyond_the_limit_is_refused_with_the_limit_and_the_others_of_the_batch_are_created(
+    fleet,
+) -> None:
     fleet.max_partition_replicas = {0: 10, 1: 10, 2: 10}
     controller, _ = await fleet_of(fleet)
     asked = [
@@ -39,14 +41,14 @@ async def test_a_topic_beyond_the_limit_is_refused_with_the_limit_and_the_others
     assert await fleet.exists("/brokers/topics/last") and not await fleet.exists("/brokers/topics/huge")
 
 
-async def test_a_validation_says_the_same_and_creates_nothing(fleet):
+async def test_a_validation_says_the_same_and_creates_nothing(fleet) -> None:
     fleet.max_partition_replicas = {0: 10, 1: 10, 2: 10}
     controller, _ = await fleet_of(fleet)
     (result,) = await controller.create_topics([NewTopic("t", 11, 3)], timeout_ms=WAIT_MS, validate_only=True)
     assert result.error is ErrorCode.POLICY_VIOLATION
 
 
-async def test_a_topic_does_not_grow_beyond_the_limit(fleet):
+async def test_a_topic_does_not_grow_beyond_the_limit(fleet) -> None:
     fleet.max_partition_replicas = {0: 10, 1: 10, 2: 10}
     controller, _ = await fleet_of(fleet)
     await create(controller, "t", partitions=9, replication_factor=3)
@@ -56,7 +58,7 @@ async def test_a_topic_does_not_grow_beyond_the_limit(fleet):
     assert "Topic 't' with 11 partitions" in results[0].message
 
 
-async def test_a_reassignment_onto_a_broker_that_may_hold_no_more_is_refused(fleet):
+async def test_a_reassignment_onto_a_broker_that_may_hold_no_more_is_refused(fleet) -> None:
     fleet.max_partition_replicas = {2: 1}
     controller, _ = await fleet_of(fleet)
     await create(controller, "t", {0: (0, 1), 1: (0, 1)})
@@ -66,7 +68,7 @@ async def test_a_reassignment_onto_a_broker_that_may_hold_no_more_is_refused(fle
     assert answers[second].code is ErrorCode.INVALID_REPLICA_ASSIGNMENT and "broker 2" in answers[second].message
 
 
-async def test_a_broker_that_does_not_say_how_many_it_may_hold_is_given_any(fleet):
+async def test_a_broker_that_does_not_say_how_many_it_may_hold_is_given_any(fleet) -> None:
     """One of Apache Kafka among ours."""
     fleet.max_partition_replicas = {0: 3}
     controller, _ = await fleet_of(fleet)
@@ -75,7 +77,7 @@ async def test_a_broker_that_does_not_say_how_many_it_may_hold_is_given_any(flee
     assert refused.error is ErrorCode.POLICY_VIOLATION
 
 
-async def test_deleting_topics_makes_room(fleet):
+async def test_deleting_topics_makes_room(fleet) -> None:
     fleet.max_partition_replicas = {0: 4, 1: 4, 2: 4}
     controller, _ = await fleet_of(fleet)
     await create(controller, "old", partitions=4, replication_factor=3)

@@ -18,13 +18,13 @@ def asks(broker=1, leader_epoch=5, partition_epoch=10, isr=((1, 100), (2, 200), 
     return IsrChange(broker, leader_epoch, partition_epoch, isr, recovery)
 
 
-def test_a_fitting_change_is_written_without_a_new_leader_epoch():
+def test_a_fitting_change_is_written_without_a_new_leader_epoch() -> None:
     decision = decide(asks())
     assert decision.error is ErrorCode.NONE
     assert decision.write.isr == (1, 2, 3) and decision.write.leader_epoch == 5
 
 
-def test_a_repeated_request_is_answered_with_the_state_and_not_written():
+def test_a_repeated_request_is_answered_with_the_state_and_not_written() -> None:
     decision = decide(asks(isr=((1, 100), (2, 200)), partition_epoch=9))
     assert decision.error is ErrorCode.NONE and decision.write is None
 
@@ -47,21 +47,21 @@ def test_a_repeated_request_is_answered_with_the_state_and_not_written():
         (asks(isr=((1, 100), (3, 299))), ErrorCode.INELIGIBLE_REPLICA),
     ],
 )
-def test_refusals(change, code):
+def test_refusals(change, code) -> None:
     decision = decide(change)
     assert decision.error is code and decision.write is None and decision.reason
 
 
-def test_an_offline_member_is_ineligible_and_older_versions_are_told_otherwise():
+def test_an_offline_member_is_ineligible_and_older_versions_are_told_otherwise() -> None:
     assert decide(asks(), online=frozenset({1, 2})).error is ErrorCode.INELIGIBLE_REPLICA
     assert decide(asks(), online=frozenset({1, 2}), version=1).error is ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
-def test_an_unknown_partition():
+def test_an_unknown_partition() -> None:
     assert decide(asks(), current=None).error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_recovering_leader_first_recovers_then_takes_followers_in():
+def test_a_recovering_leader_first_recovers_then_takes_followers_in() -> None:
     recovering = LeaderAndIsr(1, 5, (1,), 10, 1, LeaderRecoveryState.RECOVERING)
     assert decide(asks(recovery=1), current=recovering).error is ErrorCode.INVALID_REQUEST
     recovered = decide(asks(isr=((1, 100),)), current=recovering)

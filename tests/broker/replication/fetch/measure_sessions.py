@@ -33,7 +33,7 @@ def request(fleet, partitions, session_id=0, session_epoch=-1):
     )
 
 
-async def measure(name, fetches, ask):
+async def measure(name, fetches, ask) -> None:
     """The median of a few samples of so many fetches each."""
     samples = []
     for _ in range(SAMPLES):
@@ -45,7 +45,7 @@ async def measure(name, fetches, ask):
     print(f"{name:<34} {statistics.median(samples):8.3f} ms")
 
 
-async def main(count):
+async def main(count) -> None:
     with tempfile.TemporaryDirectory() as directory:
         fleet = Fleet(pathlib.Path(directory))
         await fleet.start(1)

@@ -60,7 +60,7 @@ HANDLERS = {
 class Client:
     """Sends requests to a controller's handlers, through the codec both ways."""
 
-    def __init__(self, controller, **config):
+    def __init__(self, controller, **config) -> None:
         broker_config = BrokerConfig.from_mapping(
             {"zookeeper.connect": "x:2181", **{key.replace("_", "."): value for key, value in config.items()}}
         )
@@ -105,7 +105,7 @@ def topic(name, partitions=1, factor=1, **rest):
 
 
 @pytest.mark.parametrize("version", range(8))
-async def test_create_topics_in_every_version(fleet, version):
+async def test_create_topics_in_every_version(fleet, version) -> None:
     controller, _ = await fleet_of(fleet)
     client = Client(controller)
     response = await client.ask(
@@ -127,7 +127,7 @@ async def test_create_topics_in_every_version(fleet, version):
         assert bytes(good.topic_id) == (await fleet.assignment("good")).topic_id.bytes
 
 
-async def test_create_topics_tells_the_configuration_with_its_sources(fleet):
+async def test_create_topics_tells_the_configuration_with_its_sources(fleet) -> None:
     controller, _ = await fleet_of(fleet)
     client = Client(controller, log_retention_ms="7200000")
     configs = [ct.CreatableTopicConfig(name="segment.bytes", value="1048576")]
@@ -141,7 +141,7 @@ async def test_create_topics_tells_the_configuration_with_its_sources(fleet):
     assert (response.topics[0].num_partitions, response.topics[0].replication_factor) == (1, 1)
 
 
-async def test_validate_only_creates_nothing_and_tells_what_would_be(fleet):
+async def test_validate_only_creates_nothing_and_tells_what_would_be(fleet) -> None:
     controller, _ = await fleet_of(fleet)
     response = await Client(controller).ask(
         ApiKey.CREATE_TOPICS, 7, ct.CreateTopicsRequest(topics=[topic("t", 3, 2)], validate_only=True)
@@ -151,7 +151,7 @@ async def test_validate_only_creates_nothing_and_tells_what_would_be(fleet):
     assert not await fleet.exists("/brokers/topics/t")
 
 
-async def test_dictated_replicas(fleet):
+async def test_dictated_replicas(fleet) -> None:
     controller, _ = await fleet_of(fleet)
 
     def with_assignment(name, *entries):
@@ -173,7 +173,7 @@ async def test_dictated_replicas(fleet):
     assert (await fleet.assignment("t")).partitions == {0: (2, 1), 1: (0, 2)}
 
 
-async def test_a_broker_that_is_not_controller_answers_every_item_so(fleet):
+async def test_a_broker_that_is_not_controller_answers_every_item_so(fleet) -> None:
     await fleet_of(fleet)
     controller, _ = await fleet.start_controller(1)
     client = Client(controller)
@@ -190,7 +190,7 @@ async def test_a_broker_that_is_not_controller_answers_every_item_so(fleet):
 
 
 @pytest.mark.parametrize("version", range(7))
-async def test_delete_topics_in_every_version(fleet, version):
+async def test_delete_topics_in_every_version(fleet, version) -> None:
     controller, _ = await fleet_of(fleet)
     client = Client(controller)
     await client.ask(ApiKey.CREATE_TOPICS, 7, ct.CreateTopicsRequest(topics=[topic("t")]))
@@ -209,7 +209,7 @@ async def test_delete_topics_in_every_version(fleet, version):
     await fleet.until_gone("/brokers/topics/t")
 
 
-async def test_the_configuration_of_a_topic_that_is_being_deleted_is_neither_described_nor_altered(fleet):
+async def test_the_configuration_of_a_topic_that_is_being_deleted_is_neither_described_nor_altered(fleet) -> None:
     """Its znodes stay for as long as a broker with a replica is dead."""
     controller, _ = await fleet_of(fleet)
     client = Client(controller)
@@ -253,7 +253,7 @@ async def test_the_configuration_of_a_topic_that_is_being_deleted_is_neither_des
     assert not await fleet.exists("/config/topics/t")
 
 
-async def test_delete_topics_by_id(fleet):
+async def test_delete_topics_by_id(fleet) -> None:
     controller, _ = await fleet_of(fleet)
     client = Client(controller)
     await client.ask(ApiKey.CREATE_TOPICS, 7, ct.CreateTopicsRequest(topics=[topic("t"), topic("u")]))
@@ -281,7 +281,7 @@ async def test_delete_topics_by_id(fleet):
     assert await fleet.exists("/brokers/topics/u")
 
 
-async def test_a_topic_named_by_its_id_is_not_taken_for_the_next_one_of_its_name(fleet):
+async def test_a_topic_named_by_its_id_is_not_taken_for_the_next_one_of_its_name(fleet) -> None:
     """Its event runs after those that are queued: the deletion of that topic, and the creation of the next."""
     controller, _ = await fleet_of(fleet)
     client = Client(controller)
@@ -289,7 +289,7 @@ async def test_a_topic_named_by_its_id_is_not_taken_for_the_next_one_of_its_name
     first = (await fleet.assignment("t")).topic_id.bytes
     recreated = []
 
-    async def create_again():
+    async def create_again() -> None:
         active = controller._active
         await active.store.mark_for_deletion("t")
         await active.deletions.start(["t"])
@@ -314,7 +314,7 @@ async def test_a_topic_named_by_its_id_is_not_taken_for_the_next_one_of_its_name
 
 
 @pytest.mark.parametrize(("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)])
-async def test_deletion_that_is_switched_off(fleet, version, code):
+async def test_deletion_that_is_switched_off(fleet, version, code) -> None:
     controller, _ = await fleet_of(fleet)
     client = Client(controller, delete_topic_enable="false")
     response = await client.ask(ApiKey.DELETE_TOPICS, version, dt.DeleteTopicsRequest(topic_names=["t"]))
@@ -322,7 +322,7 @@ async def test_deletion_that_is_switched_off(fleet, version, code):
 
 
 @pytest.mark.parametrize("version", range(4))
-async def test_create_partitions_in_every_version(fleet, version):
+async def test_create_partitions_in_every_version(fleet, version) -> None:
     controller, _ = await fleet_of(fleet)
     client = Client(controller)
     await client.ask(ApiKey.CREATE_TOPICS, 7, ct.CreateTopicsRequest(topics=[topic("t", 1, 2), topic("u", 1, 2)]))
@@ -353,7 +353,7 @@ async def test_create_partitions_in_every_version(fleet, version):
 
 
 @pytest.mark.parametrize("version", range(4))
-async def test_alter_partition_in_every_version(fleet, version):
+async def test_alter_partition_in_every_version(fleet, version) -> None:
     controller, channels = await fleet_of(fleet)
     client = Client(controller)
     assignments = [ct.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])]
@@ -382,7 +382,7 @@ async def test_alter_partition_in_every_version(fleet, version):
     assert (await client.ask(ApiKey.ALTER_PARTITION, version, request)).error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
-async def test_a_broker_gets_blocks_of_producer_ids_for_itself(fleet):
+async def test_a_broker_gets_blocks_of_producer_ids_for_itself(fleet) -> None:
     controller, channels = await fleet_of(fleet)
     client = Client(controller)
 
@@ -408,7 +408,7 @@ async def test_a_broker_gets_blocks_of_producer_ids_for_itself(fleet):
     assert await allocate(1, epochs[1]) == (ErrorCode.NOT_CONTROLLER, 0, 0)
 
 
-async def test_reassignments_are_begun_listed_and_taken_back(fleet):
+async def test_reassignments_are_begun_listed_and_taken_back(fleet) -> None:
     controller, _ = await fleet_of(fleet)
     client = Client(controller)
     await client.ask(ApiKey.CREATE_TOPICS, 7, ct.CreateTopicsRequest(topics=[topic("t", 2, 1), topic("u", 1, 1)]))
@@ -457,7 +457,7 @@ async def test_reassignments_are_begun_listed_and_taken_back(fleet):
     assert answer.error_code == ErrorCode.NONE and await ongoing() == {}
 
 
-async def test_reassignments_are_the_controllers_to_answer(fleet):
+async def test_reassignments_are_the_controllers_to_answer(fleet) -> None:
     await fleet_of(fleet)
     other, _ = await fleet.start_controller(1)
     client = Client(other)
@@ -470,7 +470,7 @@ async def test_reassignments_are_the_controllers_to_answer(fleet):
 
 
 @pytest.mark.parametrize("is_strict", [True, False])
-async def test_a_client_that_has_used_up_its_changes_is_refused_or_throttled_by_version(fleet, is_strict):
+async def test_a_client_that_has_used_up_its_changes_is_refused_or_throttled_by_version(fleet, is_strict) -> None:
     """KIP-599: a quota of one partition per second, of which eleven may come at once."""
     controller, _ = await fleet_of(fleet)
     client = Client(controller)

@@ -54,13 +54,13 @@ async def segment(tmp_path):
     disk.close()
 
 
-async def test_appends_keep_their_order_while_the_file_of_a_new_segment_opens(segment, tmp_path):
+async def test_appends_keep_their_order_while_the_file_of_a_new_segment_opens(segment, tmp_path) -> None:
     """Offsets and positions have been given by then: a file in another order is damaged for good."""
     loop = asyncio.get_running_loop()
     told = []
     ended = []
 
-    def append(part):
+    def append(part) -> None:
         ended.append(segment.append((memoryview(part),), lambda _: told.append(part)))
 
     segment.start()
@@ -77,7 +77,7 @@ async def test_appends_keep_their_order_while_the_file_of_a_new_segment_opens(se
     assert sorted(told) == sorted(PARTS)
 
 
-async def test_every_call_on_a_segment_fails_when_its_files_cannot_be_created(segment, tmp_path):
+async def test_every_call_on_a_segment_fails_when_its_files_cannot_be_created(segment, tmp_path) -> None:
     (tmp_path / "t-0").rmdir()
     segment.start()
     waiting = segment.append((memoryview(PARTS[0]),), lambda _: None)
