@@ -62,12 +62,11 @@ format: setup ## let ruff write the style
 protocol: setup ## write protocol/generated from protocol/definitions
 	@$(PY) -m ottla_broker.protocol.generator
 
-reference: setup ## write the generated pages of docs/reference, and the CRDs into the chart
+reference: setup ## write the generated pages of docs/reference
 	@$(PY) -m ottla_broker.config.reference
 	@$(PY) -m ottla_broker.server.compatibility
 	@$(PY) -m ottla.testing.metrics_reference
 	@$(PY) -m ottla_operator.reference metrics docs/reference/metrics.md
-	@cp crds/*.yaml charts/ottla/files/
 	@$(PY) -m ottla_operator.reference fields crds/*.yaml > docs/reference/crd-fields.md
 	@$(PY) -m ottla_operator.reference needed crds/*.yaml > operator/ottla_operator/api/needed_fields.py
 	@$(PY) -m ottla_operator.reference reasons > docs/reference/condition-reasons.md
