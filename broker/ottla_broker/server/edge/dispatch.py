@@ -32,7 +32,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.server.edge import element_limits
 from ottla_broker.server.edge.cluster_action import ONLY_FROM_BROKERS, REFUSALS, is_from_broker, refuse_unread
-from ottla_broker.server.edge.long_reads import SMALL_BYTES, LongReads
+from ottla_broker.server.edge.long_reads import LongReadQueues
 from ottla_broker.server.edge.request_scheduling import CONTROL_APIS
 from ottla_broker.server.edge.throttling import measured
 from ottla_broker.server.handler_api import (
@@ -255,7 +255,7 @@ class Dispatcher:
         self._clock = clock
         self._options = options
         self._turns = Turns(clock)
-        self._small_reads, self._large_reads = LongReads(clock), LongReads(clock)
+        self._reads = LongReadQueues(clock)
         self._max_elements = max_elements
         self._loaded: dict[int, _LoadedApi] = {}
         self._logs_refusals_at = 0.0
@@ -390,7 +390,7 @@ class Dispatcher:
         if work.is_urgent:
             request = await self._elements(context, work, steps)
         else:
-            reads = self._small_reads if size < SMALL_BYTES else self._large_reads
+            reads = self._reads.of(context.api_key, size)
             await reads.begin(size)
             try:
                 request = await self._elements(context, work, steps)

@@ -12,12 +12,39 @@ from collections import deque
 from typing import Final
 
 from ottla_broker.ports.clock import Clock
+from ottla_broker.protocol.api import ApiKey
 
 MOST_BYTES: Final = 2 << 20
 """Of the frames that are read at a time; a larger one is read alone."""
 
 SMALL_BYTES: Final = 64 << 10
 """Requests of less have a queue of their own: they do not wait for large ones."""
+
+BETWEEN_BROKERS: Final = frozenset(
+    int(key)
+    for key in (
+        ApiKey.FETCH,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+    )
+)
+"""What brokers send each other, each in a queue of its own: replication and transactions wait for no other requests of
+clients. Who sends a Fetch is known only once it is read."""
+
+
+class LongReadQueues:
+    """The queues of one broker."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._small, self._large = LongReads(clock), LongReads(clock)
+        self._between_brokers = {api_key: LongReads(clock) for api_key in BETWEEN_BROKERS}
+
+    def of(self, api_key: int, size: int) -> LongReads:
+        """The queue of a request whose frame has `size` bytes."""
+        found = self._between_brokers.get(api_key)
+        return found if found is not None else self._small if size < SMALL_BYTES else self._large
 
 
 class LongReads:

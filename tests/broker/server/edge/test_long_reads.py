@@ -14,7 +14,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.server.edge.dispatch import Dispatcher
 from ottla_broker.server.edge.long_reads import MOST_BYTES, LongReads
 from ottla_broker.server.handler_api import RequestContext
-from ottla_broker.server.handlers import describe_transactions
+from ottla_broker.server.handlers import describe_transactions, offset_for_leader_epoch
 from tests.broker.server.contexts import clock_of_loop
 
 
@@ -63,34 +63,58 @@ async def test_a_request_that_is_given_up_while_it_waits_keeps_no_room(is_grante
     assert waiting.cancelled() and last.done()
 
 
-async def test_of_many_long_requests_few_are_handled_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """200 of 0.5 MB each, which come at the same time."""
-    now, most, ended = 0, 0, 0
+class _Asked:
+    """A dispatcher whose handlers of two APIs take turns: how many of their requests are handled now, and at most."""
 
-    async def handle(_: object, context: RequestContext, request: Any) -> None:
-        nonlocal now, most
-        now += 1
-        most = max(most, now)
-        async for _ in context.each(request.transactional_ids, 3):
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.most = 0, 0
+        self.ended: list[int] = []
+        self._clock = LoopClock()
+        self._dispatcher = Dispatcher(self._clock)
+        self._dispatcher.services = SimpleNamespace()  # type: ignore[assignment]
+        self._client: Any = SimpleNamespace(has_cluster_action=True, is_closed=False)
+        for module in (describe_transactions, offset_for_leader_epoch):
+            monkeypatch.setattr(module, "handle", self._handle)
+        monkeypatch.setattr(RequestContext, "respond", lambda context, _: self.ended.append(context.correlation_id))
+
+    async def _handle(self, _: object, context: RequestContext, request: Any) -> None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        elements = request.transactional_ids if hasattr(request, "transactional_ids") else request.topics[0].partitions
+        async for _ in context.each(elements, 3):
             pass
-        now -= 1
+        self.now -= 1
 
-    def respond(_: object, __: object) -> None:
-        nonlocal ended
-        ended += 1
+    def send(self, api_key: ApiKey, version: int, request: Any, number: int) -> None:
+        frame = memoryview(b"".join(map(bytes, codec.module(api_key).write_request(version, request))))
+        context = RequestContext(self._client, int(api_key), version, number, "client", 0.0)
+        self._dispatcher.dispatch(context, frame, 0)
 
-    monkeypatch.setattr(describe_transactions, "handle", handle)
-    monkeypatch.setattr(RequestContext, "respond", respond)
-    clock, api_key = LoopClock(), ApiKey.DESCRIBE_TRANSACTIONS
-    dispatcher = Dispatcher(clock)
-    dispatcher.services = SimpleNamespace()  # type: ignore[assignment]
-    api = codec.module(api_key)
-    names = [f"{number:04}" + "n" * 240 for number in range(2000)]
-    request = api.DescribeTransactionsRequest(transactional_ids=names)
-    frame = memoryview(b"".join(map(bytes, api.write_request(0, request))))
-    client: Any = SimpleNamespace(has_cluster_action=True, is_closed=False)
+    async def until(self, count: int) -> None:
+        while len(self.ended) < count:
+            await self._clock.sleep(0)
+
+
+def _transactions() -> Any:
+    """0.5 MB."""
+    api = codec.module(ApiKey.DESCRIBE_TRANSACTIONS)
+    return api.DescribeTransactionsRequest(transactional_ids=[f"{number:04}" + "n" * 240 for number in range(2000)])
+
+
+async def test_of_many_long_requests_few_are_handled_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = _Asked(monkeypatch)
     for number in range(200):
-        dispatcher.dispatch(RequestContext(client, int(api_key), 0, number, "client", 0.0), frame, 0)
-    while ended < 200:
-        await clock.sleep(0)
-    assert 1 <= most <= 20
+        asked.send(ApiKey.DESCRIBE_TRANSACTIONS, 0, _transactions(), number)
+    await asked.until(200)
+    assert 1 <= asked.most <= 20
+
+
+async def test_what_brokers_send_each_other_waits_for_no_other_long_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, api = _Asked(monkeypatch), codec.module(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+    for number in range(100):
+        asked.send(ApiKey.DESCRIBE_TRANSACTIONS, 0, _transactions(), number)
+    wanted = [api.OffsetForLeaderPartition(partition=index, leader_epoch=1) for index in range(20_000)]
+    topic = api.OffsetForLeaderTopic(topic="t", partitions=wanted)
+    asked.send(ApiKey.OFFSET_FOR_LEADER_EPOCH, 3, api.OffsetForLeaderEpochRequest(replica_id=1, topics=[topic]), 999)
+    await asked.until(101)
+    assert asked.ended.index(999) < 40
