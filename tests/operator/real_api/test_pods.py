@@ -6,6 +6,6 @@ import pytest
 
 from tests.operator.concerns import test_pods as in_memory
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("real_fleets")]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("real_fleets"), pytest.mark.long]
 
 globals().update({name: test for name, test in vars(in_memory).items() if name.startswith("test_")})

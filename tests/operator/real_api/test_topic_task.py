@@ -1,17 +1,19 @@
-"""The tests of tests/operator/runtime/test_topic_task.py and test_ownership.py, on a real API server."""
+"""The tests of tests/operator/runtime/test_topic_task.py and test_ownership.py, on a real API server.
+
+Each begins with a fleet of its own, which takes seconds here: `make test-all` has those of test_topics.
+"""
 
 from __future__ import annotations
-
-from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.operator.concerns.topics import test_ownership as claims
-from tests.operator.fleet import Fleet
+from tests.operator.real_api.topics import many, topics
 from tests.operator.runtime import test_topic_task as in_memory
-from tests.operator.topic_fleet import Topics
 
-pytestmark = pytest.mark.kubernetes
+__all__ = ["many", "topics"]
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.long]
 
 NOT_HERE = {
     "test_a_finalizer_never_outlives_its_namespace": "the namespace default cannot be deleted; e2e deletes another one",
@@ -29,17 +31,3 @@ for _name, _test in {**vars(in_memory), **vars(claims)}.items():
 
 def test_the_tests_that_run_elsewhere_exist() -> None:
     assert all(hasattr(in_memory, name) or hasattr(claims, name) for name in NOT_HERE)
-
-
-@pytest.fixture
-def many() -> int:
-    """Few: after each write of the test everything is listed."""
-    return 25
-
-
-@pytest.fixture
-async def topics(real_fleets: None) -> AsyncIterator[Topics]:
-    fleet = Fleet()
-    await fleet.converge()
-    fleet.kubernetes.writes.clear()
-    yield Topics(fleet)
