@@ -18,6 +18,9 @@ hatchling build -t sdist -d "$out" > /dev/null
 tar -xzf "$out/ottla-$version.tar.gz" -C "$out" # wheels are made of what is published as source
 wheel() { (cd "$out/ottla-$version" && OTTLA_COMPILED=$1 hatchling build -t wheel -d "../$2" > /dev/null); }
 wheel off . && wheel on compiled
-auditwheel repair --wheel-dir "$out" "$out"/compiled/*.whl > /dev/null 2>&1
+if ! said=$(auditwheel repair --wheel-dir "$out" "$out"/compiled/*.whl 2>&1); then
+  printf '%s\n' "$said" "no wheel with compiled code was made: is there a C compiler?" >&2
+  exit 1
+fi
 rm -rf "$out/compiled" "${out:?}/ottla-$version"
 ls "$out"

@@ -1,6 +1,6 @@
 """The ports of the operator: the Kubernetes API, Kafka, and the environment (clock, randomness, reports).
 
-The adapters are beside this module; tests have in-memory ones.
+The adapters are in `effects`; tests have in-memory ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The reconciliation of one KafkaCluster: snapshot, decide, write what differs, at most one deletion, status.
 
-`cluster_decision` decides, `cluster_observer` reads, `object_writer` writes; this module does the steps in order. One
-task runs for each cluster, one reconciliation at a time.
+`cluster_decision` decides, `cluster_observer` and the observers of the concerns read, `object_writer` writes; this
+module does the steps in order. One task runs for each cluster, one reconciliation at a time.
 """
 
 from __future__ import annotations
