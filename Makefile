@@ -62,7 +62,8 @@ format: setup ## let ruff write the style
 protocol: setup ## write protocol/generated from protocol/definitions
 	@$(PY) -m ottla_broker.protocol.generator
 
-reference: setup ## write the generated pages of docs/reference
+reference: setup ## write crds/, schemas/ and the generated pages of docs/reference
+	@$(PY) -m ottla_documents.generator
 	@$(PY) -m ottla_broker.config.reference
 	@$(PY) -m ottla_broker.server.compatibility
 	@$(PY) -m ottla.testing.metrics_reference

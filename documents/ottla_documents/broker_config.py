@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla_broker.config import BrokerConfig, ConfigError, broker_key_is_meant, check_static_value, find_key
-from ottla_documents.fields import Problem
+from ottla_documents.schema.marks import Problem
 
 _SET_FOR_BROKERS = {
     "listeners": "INTERNAL://127.0.0.1:9091,CLIENT://127.0.0.1:9092",

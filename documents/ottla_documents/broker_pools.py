@@ -8,22 +8,24 @@ its brokers. Only brokers of `main`, which every cluster without pools has, take
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, TypeAlias
 
 from ottla_documents.broker_config import broker_value_problem
-from ottla_documents.disk_spec import DiskSpec, parse_broker_disk
-from ottla_documents.fields import LABEL_FORM, Fields
+from ottla_documents.disk_spec import Disks, DiskSpec
+from ottla_documents.field_types import LABEL, LABEL_FORM, LABEL_VALUE, Config
 from ottla_documents.kafka_version import PROTOCOL_KEY
-from ottla_documents.overrides import HIGHEST_BROKER_ID
-from ottla_documents.resources import Resources, parse_resources
+from ottla_documents.overrides import HIGHEST_BROKER_ID, BrokerId
+from ottla_documents.resources import Resources
+from ottla_documents.schema.marks import Items, OnlyRight, Problem, Text, WholeNumber
 from ottla_documents.secret_keys import without_secrets
-from ottla_documents.templates import NO_TEMPLATE, Template, parse_template
+from ottla_documents.templates import NO_POOL_TEMPLATE, NO_TEMPLATE, PoolTemplateDocument, Template
 
 MAIN_POOL = "main"
-POOL_NAME = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
-POOL_NAME_LENGTH = 40
 MOST_BROKERS = 1000
+Rack: TypeAlias = Annotated[str, Text(LABEL_VALUE, "a value of a label, such as eu-1a", most=63)]
+Racks: TypeAlias = Annotated[tuple[Rack, ...], Items(most=64)]
 OWNED_KEYS = (
     "broker.id",
     "broker.rack",
@@ -42,24 +44,62 @@ OWNED_KEYS = (
 """Broker keys that the operator sets; `config` must not have them."""
 OWNED_INSTEAD = {PROTOCOL_KEY: "spec.version"}
 """The field that decides about a key that the operator sets, where there is one."""
-_INHERITED = ("disks", "racks", "resources", "config")
-_TEMPLATES = ("pod", "service", "persistentVolumeClaim")
-DEFAULTED = (*_INHERITED[1:], *(f"template.{part}" for part in _TEMPLATES))
+DEFAULTED = ("racks", "resources", "config", "template.pod", "template.service", "template.persistentVolumeClaim")
 """The fields of spec.brokers that have a value for every pool even when nobody writes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdRange:
-    """Broker ids from `first` to `last`."""
+    """The ids that new brokers of the pool get; no other pool gets one of them. Ranges must not overlap. A broker keeps
+    its id. Default: the lowest ids that no range has."""
 
-    first: int
-    last: int
+    first: BrokerId
+    """The lowest id."""
+    last: BrokerId
+    """The highest id."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.last < self.first:
+            yield "last", f"{self.last} is less than first, {self.first}"
 
     def __contains__(self, broker_id: int) -> bool:
         return self.first <= broker_id <= self.last
 
     def __len__(self) -> int:
         return self.last - self.first + 1
+
+
+@dataclass(frozen=True, slots=True)
+class PoolDocument:
+    """A pool as it is written. What it does not have, it has from spec.brokers."""
+
+    name: Annotated[str, Text(LABEL, LABEL_FORM, most=40)]
+    """The name of the pool. Another name is another pool, whose brokers are created. The brokers of a cluster that had
+    no pools are in a pool of the name main, where there is one."""
+    replicas: Annotated[int, WholeNumber(0, MOST_BROKERS)]
+    """The number of brokers of the pool, 0 to empty it. A smaller number removes the brokers of the pool with the
+    highest ids, one at a time, each once it holds no replica."""
+    id_range: Annotated[IdRange | None, OnlyRight()] = None
+    racks: Racks | None = None
+    """The racks that new brokers of the pool are placed in, as spec.brokers.racks."""
+    disks: Disks | None = None
+    """The log directories of the brokers of the pool, as spec.brokers.disks."""
+    resources: Resources | None = None
+    """CPU and memory of the container of every broker of the pool, as spec.brokers.resources."""
+    config: Config | None = None
+    """Broker configuration of the pool. A key replaces the same key of spec.brokers.config. A change restarts the
+    brokers of the pool in batches."""
+    template: PoolTemplateDocument = NO_POOL_TEMPLATE
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.id_range is not None and len(self.id_range) < self.replicas:
+            yield "idRange", f"has {len(self.id_range)} ids for {self.replicas} brokers"
+
+    def written(self) -> frozenset[str]:
+        """The fields that are written of those that spec.brokers has too, by their names in the document."""
+        parts = {"racks": self.racks, "disks": self.disks, "resources": self.resources, "config": self.config}
+        found = {name for name, part in parts.items() if part is not None}
+        return frozenset(found | {f"template.{part}" for part in self.template.written()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +187,7 @@ def surplus(members: Mapping[int, BrokerPool], known: Iterable[int]) -> tuple[in
 def free_ids(pool: BrokerPool, pools: Iterable[BrokerPool], used: Iterable[int], count: int) -> list[int]:
     """The `count` lowest ids for new brokers of a pool; fewer when its range has no more.
 
-    >>> from ottla_documents.resources import Resources
+    >>> from dataclasses import replace
     >>> a = BrokerPool("a", 2, (), {}, Resources({}, {}))
     >>> b = replace(a, name="b", id_range=IdRange(1, 3))
     >>> free_ids(a, [a, b], [0], 2), free_ids(b, [a, b], [2], 3)
@@ -168,121 +208,80 @@ def free_ids(pool: BrokerPool, pools: Iterable[BrokerPool], used: Iterable[int],
     return found
 
 
-def parse_pools(brokers: Fields, main: BrokerPool) -> tuple[BrokerPool, ...]:
-    """Reads `pools` below spec.brokers.
+def pools_declared(
+    documents: Sequence[PoolDocument] | None, main: BrokerPool, path: str, problems: list[Problem]
+) -> tuple[BrokerPool, ...]:
+    """The pools of `pools` below spec.brokers.
 
     Args:
+        documents: what is written; None where `pools` is not.
         main: what spec.brokers says, the only pool where it names none.
+        path: of `pools`.
 
     Returns:
         The pools with distinct names, in their order; none where `pools` is written and names none, so that a broker
         is not taken for one of `main`.
     """
-    if not brokers.has("pools"):
+    if documents is None:
         return (main,)
-    if brokers.has("replicas"):
-        brokers.problem("replicas", "does not go with pools: each pool has its own replicas")
-    known = len(brokers.problems)
-    found: dict[str, BrokerPool] = {}
-    items: list[tuple[Fields, BrokerPool]] = []
-    for item in brokers.items("pools"):
-        pool = _parse_pool(item, main)
-        if pool.name in found:
-            item.problem("name", f"{pool.name!r} names two pools")
-        elif pool.name:
-            found[pool.name] = pool
-        items.append((item, pool))
-    _check_ranges(items)
-    count = sum(pool.replicas for _, pool in items)
-    if brokers.values.get("pools") == []:
-        brokers.problem("pools", "must name at least one pool")
-    elif items and not count and len(brokers.problems) == known:
-        brokers.problem("pools", "have no broker: one of them needs replicas")
+    pools = [_pool(one, main, f"{path}[{index}]", problems) for index, one in enumerate(documents)]
+    _check_ranges(pools, problems)
+    count = sum(pool.replicas for pool in pools)
+    if pools and not count and not any(problem.path.startswith(path) for problem in problems):
+        problems.append(Problem(path, "have no broker: one of them needs replicas"))
     elif count > MOST_BROKERS:
-        brokers.problem("pools", f"have {count} brokers, more than {MOST_BROKERS}")
+        problems.append(Problem(path, f"have {count} brokers, more than {MOST_BROKERS}"))
+    found: dict[str, BrokerPool] = {}
+    for pool in pools:
+        if pool.name:
+            found.setdefault(pool.name, pool)
     return tuple(found.values())
 
 
-def _parse_pool(item: Fields, main: BrokerPool) -> BrokerPool:
-    name = item.text("name", None, pattern=POOL_NAME, form=LABEL_FORM)
-    if len(name) > POOL_NAME_LENGTH:
-        item.problem("name", f"is longer than {POOL_NAME_LENGTH} characters")
-    replicas = item.whole("replicas", None, lowest=0, highest=MOST_BROKERS)
-    own = parse_template(item, has_bootstrap=False)
-    declared = item.values.get("template")
-    written = {f"template.{part}" for part in _TEMPLATES if isinstance(declared, Mapping) and declared.get(part)}
-    written |= {part for part in _INHERITED if item.has(part)}
-    template = replace(
-        main.template,
-        pod=own.pod if "template.pod" in written else main.template.pod,
-        service=own.service if "template.service" in written else main.template.service,
-        claim=own.claim if "template.persistentVolumeClaim" in written else main.template.claim,
+def _pool(document: PoolDocument, main: BrokerPool, path: str, problems: list[Problem]) -> BrokerPool:
+    written = document.written()
+    own = broker_config(document.config or {}, path, problems)
+    return BrokerPool(
+        document.name,
+        document.replicas,
+        disks=main.disks if document.disks is None else disks_declared(document.disks),
+        config={**main.config, **own},
+        resources=main.resources if document.resources is None else document.resources,
+        racks=main.racks if document.racks is None else document.racks,
+        template=document.template.over(main.template),
+        id_range=document.id_range,
+        path=path,
+        written={**main.written, **{part: f"{path}.{part}" for part in written}},
     )
-    pool = BrokerPool(
-        name,
-        replicas,
-        disks=parse_disks(item) if "disks" in written else main.disks,
-        config={**main.config, **parse_broker_config(item)},
-        resources=parse_resources(item, main.resources),
-        racks=item.texts("racks") if "racks" in written else main.racks,
-        template=template,
-        id_range=_parse_range(item, replicas),
-        path=item.path,
-        written={**main.written, **{part: f"{item.path}.{part}" for part in written}},
-    )
-    item.finish()
-    return pool
 
 
-def parse_disks(fields: Fields) -> tuple[DiskSpec, ...]:
-    """The disks below spec.brokers or a pool; one with the name d0 where there is none."""
-    disks: list[DiskSpec] = []
-    for item in fields.items("disks"):
-        disk = parse_broker_disk(item)
-        if any(disk.name == other.name for other in disks):
-            item.problem("name", f"{disk.name!r} names two disks")
-        disks.append(disk)
-    if fields.has("disks") and not disks:
-        fields.problem("disks", "must name at least one disk")
-    return tuple(disks) or (DiskSpec("d0"),)
+def disks_declared(disks: tuple[DiskSpec, ...] | None) -> tuple[DiskSpec, ...]:
+    """The disks; one with the name d0 where there is none."""
+    return disks or (DiskSpec("d0"),)
 
 
-def parse_broker_config(fields: Fields) -> dict[str, str]:
-    """Broker keys that are known, that the operator does not set, and that are no secrets, with values that brokers
-    take."""
-    config = without_secrets(fields, fields.config(), f"{fields.path}.configSecrets")
-    for key, value in config.items():
+def broker_config(config: Mapping[str, str], path: str, problems: list[Problem]) -> dict[str, str]:
+    """The broker keys of a `config` that are no secrets. Reports those that are unknown, that the operator sets, and
+    values that brokers do not take.
+
+    Args:
+        path: of the mapping that has the field `config`.
+    """
+    kept = without_secrets(config, f"{path}.config", f"{path}.configSecrets", problems)
+    for key, value in kept.items():
         if key in OWNED_KEYS:
             instead = f"; write {OWNED_INSTEAD[key]}" if key in OWNED_INSTEAD else ""
-            fields.problem(f"config.{key}", f"is set by the operator; it cannot be set here{instead}")
+            message = f"is set by the operator; it cannot be set here{instead}"
+            problems.append(Problem(f"{path}.config.{key}", message))
         elif wrong := broker_value_problem(key, value):
-            fields.problem(f"config.{key}", wrong)
-    return config
+            problems.append(Problem(f"{path}.config.{key}", wrong))
+    return kept
 
 
-def _parse_range(item: Fields, replicas: int) -> IdRange | None:
-    if not item.has("idRange"):
-        return None
-    known = len(item.problems)
-    child = item.child("idRange")
-    found = IdRange(
-        child.whole("first", lowest=0, highest=HIGHEST_BROKER_ID),
-        child.whole("last", lowest=0, highest=HIGHEST_BROKER_ID),
-    )
-    child.finish()
-    if len(item.problems) > known:
-        return None
-    if found.last < found.first:
-        child.problem("last", f"{found.last} is less than first, {found.first}")
-        return None
-    if len(found) < replicas:
-        item.problem("idRange", f"has {len(found)} ids for {replicas} brokers")
-    return found
-
-
-def _check_ranges(items: Sequence[tuple[Fields, BrokerPool]]) -> None:
-    for place, (item, pool) in enumerate(items):
-        for _, other in items[:place]:
+def _check_ranges(pools: Sequence[BrokerPool], problems: list[Problem]) -> None:
+    for place, pool in enumerate(pools):
+        for other in pools[:place]:
             one, two = pool.id_range, other.id_range
             if one is not None and two is not None and one.first <= two.last and two.first <= one.last:
-                item.problem("idRange", f"overlaps that of pool {other.name}, {two.first} to {two.last}")
+                message = f"overlaps that of pool {other.name}, {two.first} to {two.last}"
+                problems.append(Problem(f"{pool.path}.idRange", message))

@@ -2,123 +2,127 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Annotated, Literal, TypeAlias
 
-from ottla_documents.fields import LABEL_FORM, Fields
+from ottla_documents.field_types import LABEL, LABEL_FORM, Quantity, StorageClassName
 from ottla_documents.quantity import quantity
+from ottla_documents.schema.marks import Items, OnlyRight, Text, WholeNumber
 
-DISK_NAME = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 DISK_NAME_LENGTH = 12
 HIGHEST_GENERATION = 99_999
-
 OnFailure = Literal["Keep", "Replace"]
-ON_FAILURE: tuple[str, ...] = get_args(OnFailure)
 DiskState = Literal["Active", "Drain"]
-DISK_STATES: tuple[str, ...] = get_args(DiskState)
+DiskName: TypeAlias = Annotated[str, Text(LABEL, LABEL_FORM, most=DISK_NAME_LENGTH)]
 
 
 @dataclass(frozen=True, slots=True)
 class AutoGrow:
-    """By how much a volume grows that will be full within a day, and up to which size. Quantities."""
+    """Grows the volume of a broker when it is full or, at the rate of the last day, will be within six hours, where its
+    StorageClass has allowVolumeExpansion. A volume that has grown is not smaller than size again. Default: none, so
+    that only the condition DiskSpace warns."""
 
-    max: str
-    step: str
+    max: Quantity
+    """The size up to which a volume grows, not less than size."""
+    step: Quantity
+    """By how much a volume grows at a time; the next step follows when the last one is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskSpec:
-    """One log directory of every broker, or a volume of every ZooKeeper server. `size` is a Kubernetes quantity or "".
+    """A log directory of every broker, or a volume of every ZooKeeper server."""
 
-    `on_failure`: whether a volume that has failed is replaced by an empty one, once the others have all of its data.
-    `state`: with Drain its replicas move to the other log directories of their broker, and no new one is placed there.
-    """
-
-    name: str
-    size: str = ""
-    storage_class_name: str = ""
+    name: DiskName
+    """The name of the disk, part of the names of its claims and of its mount path. It cannot change."""
+    size: Quantity = ""
+    """The storage that the PersistentVolumeClaim requests, a quantity in bytes such as 100Gi. Required on Kubernetes.
+    Volumes of brokers can grow where their StorageClass has allowVolumeExpansion; no volume can shrink."""
+    storage_class_name: StorageClassName = ""
+    """The StorageClass of the PersistentVolumeClaim. Default: the default class of the Kubernetes cluster. A change
+    replaces the volumes of brokers one at a time: each is drained into the other disks of its broker and replaced; a
+    broker with a single disk keeps it."""
     on_failure: OnFailure = "Keep"
+    """What happens to a volume that has failed: its log directory is offline for five minutes, or the only node that
+    has it is gone (its Node object is deleted, or has the taint node.kubernetes.io/out-of-service). Keep: it is
+    reported, and a person repairs or replaces it. Replace: the broker gets an empty volume in its place, on a new
+    claim, once no partition would lose its last copy and all replicas of other brokers are in sync; one broker at a
+    time. The condition DisksReady shows what is under way or prevents it."""
     state: DiskState = "Active"
-    auto_grow: AutoGrow | None = None
+    """Active, or Drain: the replicas on this disk move to the other log directories of their broker, and no new one is
+    placed there (cordoned.log.dirs, KIP-1066). Where a broker has no other one, its replicas move to other brokers
+    (spec.rebalance). A drained disk can be removed. replica.alter.log.dirs.io.max.bytes.per.second in config limits the
+    rate."""
+    auto_grow: Annotated[AutoGrow | None, OnlyRight()] = None
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.auto_grow and self.size and quantity(self.auto_grow.max) < quantity(self.size):
+            yield "autoGrow.max", f"{self.auto_grow.max} is less than the size {self.size}"
 
 
 @dataclass(frozen=True, slots=True)
 class DiskOverride:
-    """What is declared of one disk of one broker.
+    """What holds for one disk of one broker."""
 
-    `generation`: the lowest generation that its claim may have: a larger one than it has drains the disk and replaces
-    its volume. `accept_data_loss`: where the volume of the claim of the generation before has failed, or the claim is
-    gone, what only it has is given up.
-    """
-
-    name: str
+    name: DiskName
+    """The name of the disk in spec.brokers.disks."""
     state: DiskState = "Active"
-    generation: int = 1
+    """Active, or Drain: as spec.brokers.disks[].state, for this broker only."""
+    generation: Annotated[int, WholeNumber(1, HIGHEST_GENERATION)] = 1
+    """The lowest generation that the claim of the disk may have; it is the last part of the claim's name. A larger one
+    than it has drains the disk and gives the broker an empty volume on a new claim."""
     accept_data_loss: bool = False
+    """Destructive. Where the volume of the claim of the generation before has failed, the claim was deleted, or its
+    node is gone, its partitions without another copy are given up, and the claim is replaced whatever onFailure says.
+    status.lastCopies names them. Partitions with a copy that lags on another broker are not given up. Needs generation,
+    so it counts for no later loss."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.accept_data_loss and self.generation == 1:
+            yield "acceptDataLoss", "needs generation: one more than that of the claim that is lost"
 
 
-def parse_disk_overrides(override: Fields) -> tuple[DiskOverride, ...]:
-    """Reads `disks` of an entry of spec.brokers.overrides.
-
-    >>> problems = []
-    >>> parse_disk_overrides(Fields({"disks": [{"name": "d1", "state": "Drain"}]}, "spec", problems)), problems
-    ((DiskOverride(name='d1', state='Drain', generation=1, accept_data_loss=False),), [])
-    """
-    found: dict[str, DiskOverride] = {}
-    for item in override.items("disks"):
-        name = item.text("name", None, pattern=DISK_NAME, form=LABEL_FORM)
-        state = cast(DiskState, item.choice("state", DISK_STATES, "Active"))
-        generation = item.whole("generation", 1, lowest=1, highest=HIGHEST_GENERATION)
-        accepts = item.flag("acceptDataLoss")
-        item.finish()
-        if accepts and generation == 1:
-            item.problem("acceptDataLoss", "needs generation: one more than that of the claim that is lost")
-        if name in found:
-            item.problem("name", f"{name!r} has two entries")
-        found[name] = DiskOverride(name, state, generation, accepts)
-    return tuple(found.values())
+Disks: TypeAlias = Annotated[tuple[DiskSpec, ...], Items(least=1, most=32, key="name")]
 
 
-def parse_broker_disk(fields: Fields) -> DiskSpec:
-    name = fields.text("name", None, pattern=DISK_NAME, form=LABEL_FORM)
-    _check_length(fields, name)
-    on_failure = cast(OnFailure, fields.choice("onFailure", ON_FAILURE, "Keep"))
-    state = cast(DiskState, fields.choice("state", DISK_STATES, "Active"))
-    size = fields.size("size")
-    grow = _parse_auto_grow(fields, size)
-    disk = DiskSpec(name, size, fields.text("storageClassName", ""), on_failure, state, grow)
-    fields.finish()
-    return disk
+@dataclass(frozen=True, slots=True)
+class LogDiskDocument:
+    """A volume of its own for the transaction logs of each server (dataLogDir). Default: none, so that they are on
+    disk. Adding or removing it later is not supported."""
+
+    name: Annotated[str, Text(most=DISK_NAME_LENGTH)] = ""
+    """Has no effect; the claims of a server are named data and log."""
+    size: Quantity = ""
+    """The storage that the PersistentVolumeClaim requests, a quantity in bytes such as 100Gi. Required on
+    Kubernetes. The volumes of ZooKeeper servers keep their size."""
+    storage_class_name: StorageClassName = ""
+    """The StorageClass of the PersistentVolumeClaim. Default: the default class of the Kubernetes cluster. The claims
+    of ZooKeeper servers keep their class."""
+
+    @property
+    def disk(self) -> DiskSpec:
+        return DiskSpec(self.name, self.size, self.storage_class_name)
 
 
-def _parse_auto_grow(fields: Fields, size: str) -> AutoGrow | None:
-    if not fields.has("autoGrow"):
-        return None
-    child = fields.child("autoGrow")
-    found = AutoGrow(child.size("max"), child.size("step"))
-    child.finish()
-    for name, value in (("max", found.max), ("step", found.step)):
-        if not value and not child.values.get(name):
-            child.problem(name, "is required")
-    if found.max and size and quantity(found.max) < quantity(size):
-        child.problem("max", f"{found.max} is less than the size {size}")
-    return found if found.max and found.step else None
+@dataclass(frozen=True, slots=True)
+class EnsembleDiskDocument:
+    """The volume of each server for snapshots (dataDir), and for transaction logs too where logDisk is absent. Its size
+    is required on Kubernetes. Changing its size is not supported."""
 
+    name: Annotated[str, Text(most=DISK_NAME_LENGTH)] = ""
+    """Has no effect; the claims of a server are named data and log."""
+    size: Quantity = ""
+    """The storage that the PersistentVolumeClaim requests, a quantity in bytes such as 100Gi. Required on
+    Kubernetes. The volumes of ZooKeeper servers keep their size."""
+    storage_class_name: StorageClassName = ""
+    """The StorageClass of the PersistentVolumeClaim. Default: the default class of the Kubernetes cluster. The claims
+    of ZooKeeper servers keep their class."""
+    on_failure: OnFailure = "Keep"
+    """What happens to the volumes of a server, logDisk included, when the only node that has them is gone (its Node
+    object is deleted, or has the taint node.kubernetes.io/out-of-service). Keep: it is reported. Replace: while every
+    other server serves, the claims are deleted, and the server gets new ones and copies the data of the others before
+    it votes."""
 
-def parse_ensemble_disk(fields: Fields, *, has_policy: bool) -> DiskSpec:
-    """A disk of the ZooKeeper servers; its name has no effect.
-
-    Args:
-        has_policy: whether onFailure may be written here; it is for all volumes of a server.
-    """
-    name = fields.text("name", "")
-    _check_length(fields, name)
-    on_failure = cast(OnFailure, fields.choice("onFailure", ON_FAILURE, "Keep")) if has_policy else "Keep"
-    disk = DiskSpec(name, fields.size("size"), fields.text("storageClassName", ""), on_failure)
-    fields.finish()
-    return disk
-
-
-def _check_length(fields: Fields, name: str) -> None:
-    if len(name) > DISK_NAME_LENGTH:
-        fields.problem("name", f"is longer than {DISK_NAME_LENGTH} characters")
+    @property
+    def disk(self) -> DiskSpec:
+        return DiskSpec(self.name, self.size, self.storage_class_name, self.on_failure)

@@ -12,13 +12,13 @@ from typing import Any
 import yaml
 
 from ottla_broker.config import is_meant
-from ottla_documents.fields import Problem
 from ottla_documents.kafka_cluster import KafkaCluster, parse_cluster
 from ottla_documents.kafka_pipeline import KafkaPipeline, parse_pipeline
 from ottla_documents.kafka_topic import KafkaTopic, parse_topic
-from ottla_documents.templates import OWN_DOMAIN
+from ottla_documents.schema.api_group import GROUP, VERSION
+from ottla_documents.schema.marks import Problem
 
-API_VERSION = f"{OWN_DOMAIN}/v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
 
 
 class _UniqueKeys(yaml.SafeLoader):

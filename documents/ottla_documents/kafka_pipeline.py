@@ -7,43 +7,47 @@ such as the columns of a view, is checked when the pipeline is planned.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 from ottla_documents.durations import FORM, duration_ms
-from ottla_documents.executors import Executors, check_memory, parse_executors
-from ottla_documents.fields import LABEL_FORM, SUBDOMAIN_FORM, Fields, Problem
-from ottla_documents.kafka_cluster import IMAGE, IMAGE_FORM
+from ottla_documents.executors import Executors, memory_problems
+from ottla_documents.field_types import LABEL_FORM, ClusterName, Image, Quantity, StorageClassName
 from ottla_documents.maintenance_windows import DEFAULT_TIME_ZONE, is_time_zone, wrong_schedule
-from ottla_documents.pipeline_sink import FileSink, Sink, TopicSink, parse_dead_letters, parse_sink
+from ottla_documents.pipeline_sink import (
+    DeadLettersDocument,
+    FileSink,
+    Sink,
+    SinkDocument,
+    TopicSink,
+    sink_declared,
+)
 from ottla_documents.pipeline_source import (
     FileSource,
+    Folder,
     Source,
+    SourceDocument,
     TopicSource,
     are_one_folder,
-    folder,
+    folder_problem,
     is_below,
-    parse_source,
 )
-from ottla_documents.pipeline_steps import SOURCE_VIEW, Step, Views, parse_steps
-from ottla_documents.resources import Resources, parse_resources
-from ottla_documents.topic_namespaces import NAMESPACE_NAME
+from ottla_documents.pipeline_steps import SOURCE_VIEW, Step, StepDocument, Views, steps_declared
+from ottla_documents.resources import Resources
+from ottla_documents.schema.marks import Items, Named, Problem, Text, WholeNumber
+from ottla_documents.schema.root import read_root
 
-PIPELINE_NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-STORAGE_CLASS_LENGTH = 253
-STORAGE_CLASS = r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?"
-RESTART_POLICIES = ("OnFailure", "Never")
-DEFAULT_BACKOFF_LIMIT = 6
-"""Kubernetes' default for a Job."""
+PIPELINE_NAME = Text(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", f"{LABEL_FORM}, at most 63")
 FAILED_FOR_GOOD = 3
 """Exit code of `ottla pipeline run` after a failure that another run would repeat. Python itself ends with 1, a command
 line with a wrong option with 2."""
 DEFAULT_DRIVER_RESOURCES = Resources({"cpu": "1", "memory": "2Gi"}, {})
 DEFAULT_CLAIM_SIZE = "1Gi"
-CLAIM_DELETION_POLICIES = ("Retain", "Delete")
-READ_WRITE_ONCE, READ_WRITE_MANY = "ReadWriteOnce", "ReadWriteMany"
-ACCESS_MODES = (READ_WRITE_ONCE, READ_WRITE_MANY)
+READ_WRITE_MANY = "ReadWriteMany"
+AccessMode = Literal["ReadWriteOnce", "ReadWriteMany"]
+PipelineClaimPolicy = Literal["Retain", "Delete"]
+DurationText: TypeAlias = Annotated[str, Text(most=32)]
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:,\[\]]+):([0-9]{1,5})")
 _DAYS = re.compile(r"[\d*/,-]+")
 _WEEKDAYS = re.compile(r"([0-6*/,-]|(?<=/)\d+|[A-Za-z]{3}(?=[,-]|$))+")
@@ -76,8 +80,8 @@ class CheckpointClaim:
 
     size: str = DEFAULT_CLAIM_SIZE
     storage_class: str = ""
-    deletion_policy: str = CLAIM_DELETION_POLICIES[0]
-    access_modes: tuple[str, ...] = (READ_WRITE_ONCE,)
+    deletion_policy: str = "Retain"
+    access_modes: tuple[str, ...] = ("ReadWriteOnce",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,7 @@ class KafkaPipeline:
     checkpoint: str = ""
     dead_letters: str = ""
     restart_policy: str = "OnFailure"
-    backoff_limit: int = DEFAULT_BACKOFF_LIMIT
+    backoff_limit: int = 6
     is_suspended: bool = False
     resources: Resources = DEFAULT_DRIVER_RESOURCES
     """This one, `executors`, `image` and `claim` are for pods on Kubernetes, and nothing on one machine."""
@@ -112,6 +116,130 @@ class KafkaPipeline:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class PipelineClusterReference:
+    """The KafkaCluster whose topics are read and written. Required, or bootstrapServers, where there are topics."""
+
+    name: ClusterName
+    """The name of the KafkaCluster, in the namespace of this KafkaPipeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerDocument:
+    """When a batch begins. Default: when the one before has ended."""
+
+    interval: DurationText | None = None
+    """The time from the beginning of a batch to that of the next one, such as 10s."""
+    available_now: bool = False
+    """Read what is there once, in a Job. A change of the document, or a deletion of the Job, reads what has come
+    since."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.interval is not None and (wrong := _duration_problem(self.interval)):
+            yield "interval", wrong
+        if self.interval is not None and self.available_now:
+            yield "availableNow", "does not go with interval: one run reads what is there and ends"
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkDocument:
+    """How late a row of a view may be."""
+
+    column: Annotated[str, Text(least=1, most=255)]
+    """The column with the time of the row."""
+    delay: DurationText
+    """How late, such as 10m."""
+    from_: Annotated[str, Text(most=128)] = SOURCE_VIEW
+    """The view."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if wrong := _duration_problem(self.delay):
+            yield "delay", wrong
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDocument:
+    """Where offsets and state are kept, on a PersistentVolumeClaim of the pipeline."""
+
+    path: Folder | None = None
+    """A folder of the claim, relative to its root. Default: .ottla/pipelines/NAME."""
+    size: Quantity = DEFAULT_CLAIM_SIZE
+    """The size of the claim. A larger size makes the volume larger where its class allows that; a smaller one is
+    refused."""
+    storage_class_name: StorageClassName = ""
+    """The StorageClass of the claim. Default: the default class of the Kubernetes cluster. An existing claim keeps its
+    class."""
+    access_modes: Annotated[tuple[AccessMode, ...], Items(least=1, most=2)] = ("ReadWriteOnce",)
+    """The access modes of the claim. Default: ReadWriteOnce, for pods of one node. executors need ReadWriteMany, which
+    the StorageClass has to support. An existing claim keeps its modes."""
+    claim_deletion_policy: PipelineClaimPolicy = "Retain"
+    """What happens to the claim when this KafkaPipeline is deleted. Retain: it stays, and a KafkaPipeline of this name
+    goes on from its checkpoint. Delete: it is deleted."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.path is not None and (wrong := folder_problem(self.path)):
+            yield "path", wrong
+
+    @property
+    def claim(self) -> CheckpointClaim:
+        return CheckpointClaim(self.size, self.storage_class_name, self.claim_deletion_policy, self.access_modes)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaPipelineDocument:
+    """The pipeline. A change restarts the driver, which goes on from the checkpoint. While a field has a value that
+    cannot be used, what runs goes on as it is, and the condition Valid names the field."""
+
+    source: SourceDocument
+    sink: SinkDocument
+    cluster_ref: PipelineClusterReference | None = None
+    bootstrap_servers: Annotated[str | None, Text(least=1, most=4096)] = None
+    """Brokers in place of clusterRef, as HOST:PORT,HOST:PORT."""
+    steps: Annotated[tuple[StepDocument, ...], Items(most=100, key="name")] = ()
+    """Each makes a view, which later steps and the sink can read."""
+    trigger: TriggerDocument = TriggerDocument()
+    schedule: Annotated[str | None, Text(least=1, most=256)] = None
+    """Read what is there at these times, by a CronJob that runs one at a time: five fields as cron has them."""
+    time_zone: Annotated[str | None, Text(most=64)] = None
+    """The time zone of schedule, by its IANA name. Default: Etc/UTC."""
+    watermark: WatermarkDocument | None = None
+    checkpoint: CheckpointDocument = CheckpointDocument()
+    dead_letters: DeadLettersDocument | None = None
+    restart_policy: Literal["OnFailure", "Never"] = "OnFailure"
+    """Whether a query that has failed is tried again, after 10 s, then 20 s, up to five minutes. A driver process that
+    ends otherwise, such as without memory, is restarted by Kubernetes, in a Job only with OnFailure."""
+    backoff_limit: Annotated[int, WholeNumber(0)] = 6
+    """How many times in a row it is tried again, by default as often as a Job of Kubernetes. After ten minutes without
+    a failure the count starts from 0."""
+    is_suspended: Annotated[bool, Named("suspend")] = False
+    """Stops the driver after the batch that is under way and keeps the checkpoint."""
+    image: Image = ""
+    """The image of the driver: ottla with Spark and Java, and the modules of python steps. Default: that of the
+    operator (values pipeline.image); required where it has none."""
+    resources: Resources = DEFAULT_DRIVER_RESOURCES
+    """CPU and memory of the driver, as in a pod. Default: requests of 1 CPU and 2Gi memory, no limits. A value replaces
+    the whole default. Spark has as many threads as the limit, or else the request, of cpu, rounded up, and half of the
+    memory as its heap."""
+    executors: Executors | None = None
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.bootstrap_servers is not None:
+            if self.cluster_ref is not None:
+                yield "bootstrapServers", "does not go with clusterRef, which names the brokers too"
+            if wrong := wrong_servers(self.bootstrap_servers):
+                yield "bootstrapServers", wrong
+        if self.schedule is not None:
+            if wrong := wrong_schedule(self.schedule) or _not_of_cron_jobs(self.schedule):
+                yield "schedule", f"{self.schedule!r} is no schedule of five fields as cron has them: {wrong}"
+            if self.trigger.interval is not None:
+                yield "schedule", "does not go with trigger.interval: each of its times reads what is there"
+            if not is_time_zone(self.time_zone or DEFAULT_TIME_ZONE):
+                yield "timeZone", f"{self.time_zone!r} is no time zone of the IANA data base, such as Europe/Berlin"
+        elif self.time_zone is not None:
+            yield "timeZone", "goes with schedule"
+        yield from memory_problems(self.resources)
+
+
 def parse_pipeline(document: Mapping[str, Any]) -> tuple[KafkaPipeline, list[Problem]]:
     """Reads a KafkaPipeline document (apiVersion and kind are not checked).
 
@@ -119,54 +247,38 @@ def parse_pipeline(document: Mapping[str, Any]) -> tuple[KafkaPipeline, list[Pro
         The pipeline, with a default in place of each wrong value, and the problems by field.
     """
     problems: list[Problem] = []
-    root = Fields(document, "", problems, {"apiVersion", "kind", "status"})
-    metadata = root.child("metadata")
-    name = metadata.text("name", pattern=PIPELINE_NAME, form=f"{LABEL_FORM}, at most 63")
-    namespace = metadata.text("namespace", "default", pattern=NAMESPACE_NAME, form=LABEL_FORM)
-    spec = root.child("spec")
-    cluster, servers = _brokers(spec)
-    source = parse_source(spec)
-    steps, views = parse_steps(spec)
-    sink = parse_sink(spec, views)
-    checkpoint, claim = _checkpoint(spec, name)
+    root = read_root(document, KafkaPipelineDocument, PIPELINE_NAME, problems)
+    spec = root.spec
+    steps, views = steps_declared(spec.steps, "spec.steps", problems)
+    checkpoint = spec.checkpoint
     pipeline = KafkaPipeline(
-        name=name,
-        namespace=namespace,
-        cluster=cluster,
-        bootstrap_servers=servers,
-        source=source,
+        name=root.name,
+        namespace=root.namespace,
+        cluster="" if spec.cluster_ref is None else spec.cluster_ref.name,
+        bootstrap_servers=spec.bootstrap_servers or "",
+        source=spec.source.source,
         steps=steps,
-        sink=sink,
+        sink=sink_declared(spec.sink, "spec.sink", views, problems),
         trigger=_trigger(spec),
-        watermark=_watermark(spec, views),
-        checkpoint=checkpoint,
-        dead_letters=parse_dead_letters(spec),
-        restart_policy=spec.choice("restartPolicy", RESTART_POLICIES, "OnFailure"),
-        backoff_limit=spec.whole("backoffLimit", DEFAULT_BACKOFF_LIMIT, lowest=0),
-        is_suspended=spec.flag("suspend"),
-        resources=parse_resources(spec, DEFAULT_DRIVER_RESOURCES),
-        executors=parse_executors(spec),
-        image=spec.text("image", "", pattern=IMAGE, form=IMAGE_FORM),
-        claim=claim,
+        watermark=_watermark(spec.watermark, views, problems),
+        checkpoint=f".ottla/pipelines/{root.name}" if checkpoint.path is None else checkpoint.path,
+        dead_letters="" if spec.dead_letters is None else spec.dead_letters.topic,
+        restart_policy=spec.restart_policy,
+        backoff_limit=spec.backoff_limit,
+        is_suspended=spec.is_suspended,
+        resources=spec.resources,
+        executors=spec.executors,
+        image=spec.image,
+        claim=checkpoint.claim,
     )
-    check_memory(spec, pipeline.resources)
-    _check_together(spec, pipeline)
-    spec.finish()
-    root.finish()
+    wrong = {problem.path for problem in problems}
+    if not {"spec", "spec.source", "spec.sink"} & wrong:  # both are there
+        problems += [
+            Problem(f"spec.{field}", message)
+            for field, message in _joint_problems(pipeline)
+            if f"spec.{field}" not in wrong
+        ]
     return pipeline, problems
-
-
-def _brokers(spec: Fields) -> tuple[str, str]:
-    reference = spec.child("clusterRef")
-    cluster = reference.text("name") if spec.has("clusterRef") else ""
-    reference.finish()
-    servers = spec.text("bootstrapServers", "")
-    if spec.has("bootstrapServers"):
-        if spec.has("clusterRef"):
-            spec.problem("bootstrapServers", "does not go with clusterRef, which names the brokers too")
-        if isinstance(spec.values["bootstrapServers"], str) and (wrong := wrong_servers(servers)):
-            spec.problem("bootstrapServers", wrong)
-    return cluster, servers
 
 
 def wrong_servers(text: str) -> str:
@@ -182,27 +294,10 @@ def wrong_servers(text: str) -> str:
     return ""
 
 
-def _trigger(spec: Fields) -> Trigger:
-    schedule, time_zone = spec.text("schedule", ""), spec.text("timeZone", DEFAULT_TIME_ZONE)
-    fields = spec.child("trigger")
-    is_available_now = fields.flag("availableNow")
-    interval_ms = _duration(fields, "interval", 0)
-    if fields.has("interval") and is_available_now:
-        fields.problem("availableNow", "does not go with interval: one run reads what is there and ends")
-    fields.finish()
-    if spec.has("schedule"):
-        if isinstance(spec.values["schedule"], str) and (
-            wrong := wrong_schedule(schedule) or _not_of_cron_jobs(schedule)
-        ):
-            spec.problem("schedule", f"{schedule!r} is no schedule of five fields as cron has them: {wrong}")
-        if fields.has("interval"):
-            spec.problem("schedule", "does not go with trigger.interval: each of its times reads what is there")
-        if not is_time_zone(time_zone):
-            spec.problem("timeZone", f"{time_zone!r} is no time zone of the IANA data base, such as Europe/Berlin")
-        return Trigger(is_available_now=True, schedule=schedule, time_zone=time_zone)
-    if spec.has("timeZone"):
-        spec.problem("timeZone", "goes with schedule")
-    return Trigger(interval_ms, is_available_now)
+def _trigger(spec: KafkaPipelineDocument) -> Trigger:
+    if spec.schedule is not None:
+        return Trigger(is_available_now=True, schedule=spec.schedule, time_zone=spec.time_zone or DEFAULT_TIME_ZONE)
+    return Trigger(_milliseconds(spec.trigger.interval or ""), spec.trigger.available_now)
 
 
 def _not_of_cron_jobs(schedule: str) -> str:
@@ -218,92 +313,60 @@ def _not_of_cron_jobs(schedule: str) -> str:
     return "" if is_taken else "CronJobs take no L and no #, and Sunday is 0 and not 7"
 
 
-def _duration(fields: Fields, name: str, default: int) -> int:
-    text = fields.text(name, "")
-    if not isinstance(fields.values.get(name), str):
-        return default
+def _duration_problem(text: str) -> str:
     try:
         found = duration_ms(text)
     except ValueError:
-        fields.problem(name, f"must be {FORM}, not {text!r}")
-        return default
-    if found > _LONGEST_MS:
-        fields.problem(name, f"must be at most a year, not {text}")
-    return found
+        return f"must be {FORM}, not {text!r}"
+    return f"must be at most a year, not {text}" if found > _LONGEST_MS else ""
 
 
-def _watermark(spec: Fields, views: Views) -> EventTimeWatermark | None:
-    if not spec.has("watermark"):
+def _milliseconds(text: str) -> int:
+    """Of a duration; 0 where it is none, which is reported."""
+    try:
+        return duration_ms(text)
+    except ValueError:
+        return 0
+
+
+def _watermark(document: WatermarkDocument | None, views: Views, problems: list[Problem]) -> EventTimeWatermark | None:
+    if document is None:
         return None
-    fields = spec.child("watermark")
-    column = fields.text("column")
-    view = fields.text("from", SOURCE_VIEW)
-    views.check(fields, "from", view)
-    if not fields.has("delay"):
-        fields.problem("delay", f"is required: {FORM}")
-    watermark = EventTimeWatermark(view, column, _duration(fields, "delay", 0))
-    fields.finish()
-    return watermark
+    views.check("spec.watermark.from", document.from_, problems)
+    return EventTimeWatermark(document.from_, document.column, _milliseconds(document.delay))
 
 
-def _checkpoint(spec: Fields, name: str) -> tuple[str, CheckpointClaim]:
-    fields = spec.child("checkpoint")
-    path = folder(fields, "path", f".ottla/pipelines/{name}")
-    claim = CheckpointClaim(
-        size=fields.size("size") or DEFAULT_CLAIM_SIZE,
-        storage_class=fields.text("storageClassName", "", pattern=STORAGE_CLASS, form=SUBDOMAIN_FORM),
-        access_modes=_access_modes(fields),
-        deletion_policy=fields.choice("claimDeletionPolicy", CLAIM_DELETION_POLICIES, CLAIM_DELETION_POLICIES[0]),
-    )
-    if len(claim.storage_class) > STORAGE_CLASS_LENGTH:
-        fields.problem("storageClassName", f"must have at most {STORAGE_CLASS_LENGTH} characters")
-    fields.finish()
-    return path, claim
-
-
-def _access_modes(fields: Fields) -> tuple[str, ...]:
-    modes = fields.texts("accessModes")
-    for mode in modes:
-        if mode not in ACCESS_MODES:
-            fields.problem("accessModes", f"takes {' and '.join(ACCESS_MODES)}, not {mode!r}")
-    if fields.has("accessModes") and fields.values["accessModes"] == []:
-        fields.problem("accessModes", "must name at least one")
-    return tuple(mode for mode in modes if mode in ACCESS_MODES) or (READ_WRITE_ONCE,)
-
-
-def _check_together(spec: Fields, pipeline: KafkaPipeline) -> None:
-    """What no field says by itself."""
-    needs = spec.has("source") and spec.has("sink") and pipeline.has_topics
-    if needs and not spec.has("clusterRef") and not spec.has("bootstrapServers"):
-        spec.problem("clusterRef", "is required where topics are read or written, or bootstrapServers")
-    is_named = any(problem.path == "spec.checkpoint.accessModes" for problem in spec.problems)
-    if pipeline.executors is not None and READ_WRITE_MANY not in pipeline.claim.access_modes and not is_named:
+def _joint_problems(pipeline: KafkaPipeline) -> Iterator[tuple[str, str]]:
+    """What no field says by itself: the name of a field below spec, and what is wrong."""
+    if pipeline.has_topics and not pipeline.cluster and not pipeline.bootstrap_servers:
+        yield "clusterRef", "is required where topics are read or written, or bootstrapServers"
+    if pipeline.executors is not None and READ_WRITE_MANY not in pipeline.claim.access_modes:
         message = (
             f"must have {READ_WRITE_MANY} with executors, which write state and rows to the claim from other nodes; "
             "its StorageClass has to support that"
         )
-        spec.problem("checkpoint.accessModes", message)
+        yield "checkpoint.accessModes", message
     source, target = pipeline.source, pipeline.sink.target
     if isinstance(target, FileSink):
-        _check_folders(spec, pipeline, target)
+        yield from _folder_problems(pipeline, target)
     if not isinstance(source, TopicSource):
         return
     if source.is_table and pipeline.sink.output_mode == "append":
         mode = "append does not go with source.table, whose rows change; choose update, or complete for all rows again"
-        spec.problem("sink.outputMode", mode)
+        yield "sink.outputMode", mode
     written = {target.topic} - {""} if isinstance(target, TopicSink) else set()
     for field, topics in (("sink.topic.name", written), ("deadLetters.topic", {pipeline.dead_letters} - {""})):
         for topic in topics & set(source.topics):
-            spec.problem(field, f"{topic} is read by this pipeline: it would read what it writes, without an end")
+            yield field, f"{topic} is read by this pipeline: it would read what it writes, without an end"
         for topic in topics:
             if _has_pattern(source.pattern, topic):
                 problem = f"{topic} is read by this pipeline, whose pattern is in it: it would read what it writes"
-                spec.problem(field, problem)
+                yield field, problem
     if pipeline.dead_letters and pipeline.dead_letters in written:
-        spec.problem("deadLetters.topic", f"{pipeline.dead_letters} is the topic of the sink too")
+        yield "deadLetters.topic", f"{pipeline.dead_letters} is the topic of the sink too"
     is_one_query = isinstance(target, TopicSink)
     if pipeline.dead_letters and source.starting_offsets == "latest" and not is_one_query:
-        spec.problem(
+        yield (
             "source.startingOffsets",
             "latest does not go with deadLetters unless the sink is a topic: a second query begins at another offset",
         )
@@ -316,13 +379,13 @@ def _has_pattern(pattern: str, topic: str) -> bool:
         return False
 
 
-def _check_folders(spec: Fields, pipeline: KafkaPipeline, target: FileSink) -> None:
+def _folder_problems(pipeline: KafkaPipeline, target: FileSink) -> Iterator[tuple[str, str]]:
     """What is written is neither read again nor mixed with the checkpoint."""
     field, path = f"sink.{target.format}.path", target.path
     read = pipeline.source.path if isinstance(pipeline.source, FileSource) else ""
     if read and path and are_one_folder(read, path):
-        spec.problem(field, f"{path} is read by this pipeline: it would read what it writes, without an end")
+        yield field, f"{path} is read by this pipeline: it would read what it writes, without an end"
     if path and are_one_folder(path, pipeline.checkpoint):
-        spec.problem(field, f"{path} has the checkpoint in it, {pipeline.checkpoint}: readers would take it for rows")
+        yield field, f"{path} has the checkpoint in it, {pipeline.checkpoint}: readers would take it for rows"
     elif path and is_below(pipeline.checkpoint, path):
-        spec.problem(field, f"{path} is in the folder of the checkpoint, {pipeline.checkpoint}")
+        yield field, f"{path} is in the folder of the checkpoint, {pipeline.checkpoint}"

@@ -7,24 +7,24 @@ others to read. Which program runs is the image's matter.
 from __future__ import annotations
 
 from ottla_broker.config import canonical_release, protocol_version
-from ottla_documents.fields import Fields
 
 PROTOCOL_KEY = "inter.broker.protocol.version"
 
 
-def parse_version(spec: Fields) -> str:
-    """Reads `version` below spec. "" when it is absent or is no release that brokers accept.
+def version_problem(text: str) -> str:
+    """Why a release is none that brokers accept; "" when it is one, or when none is written.
 
-    >>> problems = []
-    >>> parse_version(Fields({"version": "3.9.1"}, "spec", problems)), problems
-    ('3.9', [])
-    >>> parse_version(Fields({"version": "4.0"}, "spec", problems)), [str(problem) for problem in problems]
-    ('', ['spec.version: must be a release between 2.8 and 3.9, such as 3.9, not 4.0'])
+    >>> version_problem("3.9.1"), version_problem("4.0")
+    ('', 'must be a release between 2.8 and 3.9, such as 3.9, not 4.0')
     """
-    text = spec.text("version", "")
-    if not text:
-        return ""
-    wanted = protocol_version(text)
-    if wanted is not None:
-        spec.problem("version", f"must be {wanted}, not {text}")
-    return canonical_release(text) or ""
+    wanted = protocol_version(text) if text else None
+    return "" if wanted is None else f"must be {wanted}, not {text}"
+
+
+def canonical_version(text: str) -> str:
+    """The release as `inter.broker.protocol.version` has it; "" for none that brokers accept.
+
+    >>> canonical_version("3.9.1"), canonical_version("4.0"), canonical_version("")
+    ('3.9', '', '')
+    """
+    return (canonical_release(text) or "") if text else ""

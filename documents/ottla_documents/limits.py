@@ -1,15 +1,14 @@
 """The limits of the places that values of a document go to, in the words of the document's fields.
 
-A value is checked before anything is made for it. What Kubernetes or Kafka refuses later is refused at every try, and
-what is already there no longer follows the document.
+Here stands what no type of a field says (`field_types`). A value is checked before anything is made for it. What
+Kubernetes or Kafka refuses later is refused at every try, and what is already there no longer follows the document.
 
-    label value            63 characters                         racks
-    name of an object      253 characters, a DNS subdomain       storageClassName
+    key of a label         63 characters, after a domain of 253  rackKey
     StatefulSet            52 characters: its pods get a label   name of the cluster with the highest id of an idRange
                            with the name and a hash
     all annotations        256 KiB, with those of the operator   metadata.annotations of templates
     ConfigMap              1 MiB                                 config of a pool, document of a pipeline
-    string of Kafka        32 767 bytes                          each value of config, connect
+    string of Kafka        32 767 bytes                          each value of config
     id of a broker         reserved.broker.max.id                idRange
     topic                  249 characters                        KafkaTopic
 
@@ -25,7 +24,8 @@ from typing import Any
 
 from ottla_broker.config import BROKER_KEYS, ConfigError
 from ottla_broker.config.properties import format_properties
-from ottla_documents.fields import Problem, scalar_text
+from ottla_documents.field_types import scalar_text
+from ottla_documents.schema.marks import Problem
 
 KAFKA_STRING_BYTES = 32_767
 CONFIG_MAP_BYTES = 1 << 20
@@ -38,7 +38,6 @@ OWN_CONFIG_BYTES = 16 << 10
 """What the operator adds to server.properties."""
 OWN_ANNOTATIONS_BYTES = 64 << 10
 """What the operator keeps for its own annotations of an object, those of claims that are replaced among them."""
-_LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _ANNOTATED = ("pod", "service", "bootstrapService", "persistentVolumeClaim")
@@ -64,8 +63,8 @@ def config_problems(config: object, path: str) -> Iterator[Problem]:
 def cluster_problems(document: Mapping[str, Any]) -> list[Problem]:
     """What of a KafkaCluster does not fit where it goes. Values of a wrong type are left to `kafka_cluster`.
 
-    >>> [str(one) for one in cluster_problems({"spec": {"brokers": {"racks": ["a" * 64]}}})]
-    ['spec.brokers.racks: names a rack of 64 characters; the value of a label has at most 63']
+    >>> [str(one)[:50] for one in cluster_problems({"spec": {"brokers": {"rackKey": "a" * 64}}})]
+    ["spec.brokers.rackKey: 'aaaaaaaaaaaaaaaaaaaaaaaaaaa"]
     """
     spec = _mapping(document.get("spec"))
     brokers, zookeeper = _mapping(spec.get("brokers")), _mapping(spec.get("zookeeper"))
@@ -79,11 +78,7 @@ def cluster_problems(document: Mapping[str, Any]) -> list[Problem]:
         if config != own:
             found += _server_properties(config, f"{path}.config")
         found += _id_range(pool, path, name, config)
-    for field in ("disk", "logDisk"):
-        found += _storage_class(_mapping(zookeeper.get(field)), f"spec.zookeeper.{field}")
     found += _templates(zookeeper, "spec.zookeeper")
-    if wrong := too_long_for_kafka(_text(zookeeper.get("connect"))):
-        found.append(Problem("spec.zookeeper.connect", wrong))
     return found
 
 
@@ -112,17 +107,7 @@ def too_large_for_a_config_map(size: int) -> str:
 
 def _of_brokers(fields: Mapping[str, Any], path: str) -> list[Problem]:
     """What spec.brokers and a pool have in common."""
-    found = list(config_problems(fields.get("config"), f"{path}.config"))
-    racks = fields.get("racks")
-    for rack in racks if isinstance(racks, list) else ():
-        if isinstance(rack, str) and len(rack) > LABEL_LENGTH:
-            message = f"names a rack of {len(rack)} characters; the value of a label has at most {LABEL_LENGTH}"
-            found.append(Problem(f"{path}.racks", message))
-        elif isinstance(rack, str) and not _LABEL.fullmatch(rack):
-            found.append(Problem(f"{path}.racks", f"{rack!r} is no value of a label"))
-    for item_path, disk in _items(fields, "disks", path):
-        found += _storage_class(disk, item_path)
-    return found + _templates(fields, path)
+    return list(config_problems(fields.get("config"), f"{path}.config")) + _templates(fields, path)
 
 
 def _rack_key(brokers: Mapping[str, Any]) -> list[Problem]:
@@ -137,14 +122,6 @@ def _rack_key(brokers: Mapping[str, Any]) -> list[Problem]:
     return [
         Problem("spec.brokers.rackKey", f"{key[:100]!r} is no key of a label (63 characters, after a domain of 253)")
     ]
-
-
-def _storage_class(disk: Mapping[str, Any], path: str) -> list[Problem]:
-    name = _text(disk.get("storageClassName"))
-    if not name or (len(name) <= OBJECT_NAME_LENGTH and _SUBDOMAIN.fullmatch(name)):
-        return []
-    message = f"{name[:100]!r} is no name of a StorageClass (at most {OBJECT_NAME_LENGTH} of a-z, 0-9, - and .)"
-    return [Problem(f"{path}.storageClassName", message)]
 
 
 def _templates(parent: Mapping[str, Any], path: str) -> list[Problem]:

@@ -6,54 +6,51 @@ The fields are those of a CronJob (schedule, timeZone), with the duration of Arg
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Annotated, TypeAlias
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from ottla_documents.fields import Fields
+from ottla_documents.schema.marks import Items, OnlyRight, Text
 
 DEFAULT_TIME_ZONE = "Etc/UTC"
 SHORTEST_WINDOW_S = 60
 LONGEST_WINDOW_S = 7 * 24 * 3600
+DURATION_FORM = "from 1m to 168h, such as 4h or 1h30m"
 _DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,6})m)?")
 _CRON_FIELDS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceWindow:
-    """One window: it opens at each time of `schedule` (cron, in `time_zone`) and is open for `duration_s` seconds."""
+    """A time at which steps that can wait may begin."""
 
-    schedule: str
-    duration_s: int
-    time_zone: str = DEFAULT_TIME_ZONE
+    schedule: Annotated[str, Text(most=200)]
+    """When the window opens: minute, hour, day of the month, month and day of the week, as cron has them, such as "0 22
+    * * SAT"."""
+    duration: Annotated[str, Text(r"([0-9]+h)?([0-9]+m)?", DURATION_FORM, least=2, most=12)]
+    """How long the window is open, from 1m to 168h, such as 4h or 1h30m."""
+    time_zone: Annotated[str, Text(most=60)] = DEFAULT_TIME_ZONE
+    """The time zone of schedule, by its name in the IANA data base, such as Europe/Berlin."""
+
+    @property
+    def duration_s(self) -> int:
+        return duration_s(self.duration)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if wrong := wrong_schedule(self.schedule):
+            yield "schedule", f"{self.schedule!r} is no schedule of five fields as cron has them: {wrong}"
+        if _DURATION.fullmatch(self.duration) and not SHORTEST_WINDOW_S <= self.duration_s <= LONGEST_WINDOW_S:
+            yield "duration", f"must be {DURATION_FORM}, not {self.duration!r}"
+        if not is_time_zone(self.time_zone):
+            yield "timeZone", f"{self.time_zone!r} is no time zone of the IANA data base, such as Europe/Berlin"
 
 
-def parse_maintenance_windows(spec: Fields) -> tuple[MaintenanceWindow, ...]:
-    """Reads `maintenanceWindows` below spec. A window with a problem does not count.
-
-    >>> problems = []
-    >>> given = {"maintenanceWindows": [{"schedule": "0 22 * * SAT", "duration": "1h30m", "timeZone": "Europe/Berlin"}]}
-    >>> parse_maintenance_windows(Fields(given, "spec", problems)), problems
-    ((MaintenanceWindow(schedule='0 22 * * SAT', duration_s=5400, time_zone='Europe/Berlin'),), [])
-    """
-    found: list[MaintenanceWindow] = []
-    for item in spec.items("maintenanceWindows"):
-        known = len(spec.problems)
-        schedule, duration = item.text("schedule"), item.text("duration")
-        time_zone = item.text("timeZone", DEFAULT_TIME_ZONE)
-        item.finish()
-        if isinstance(item.values.get("schedule"), str) and (wrong := wrong_schedule(schedule)):
-            item.problem("schedule", f"{schedule!r} is no schedule of five fields as cron has them: {wrong}")
-        seconds = duration_s(duration)
-        if isinstance(item.values.get("duration"), str) and not SHORTEST_WINDOW_S <= seconds <= LONGEST_WINDOW_S:
-            item.problem("duration", f"must be from 1m to 168h, such as 4h or 1h30m, not {duration!r}")
-        if not is_time_zone(time_zone):
-            item.problem("timeZone", f"{time_zone!r} is no time zone of the IANA data base, such as Europe/Berlin")
-        if len(spec.problems) == known:
-            found.append(MaintenanceWindow(schedule, seconds, time_zone))
-    return tuple(found)
+MaintenanceWindows: TypeAlias = Annotated[tuple[MaintenanceWindow, ...], Items(most=20, is_atomic=True), OnlyRight()]
+"""A window with a problem does not count."""
 
 
 def duration_s(text: str) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
-from ottla_documents.fields import Fields
+from ottla_documents.schema.marks import Items, Text
 
 PREFIX = "jdbc:postgresql:"
 MODES = ("append", "update")
 PASSWORD_VARIABLE = "OTTLA_JDBC_PASSWORD"
-_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+COLUMN = r"[^\W\d]\w*"
 _TABLE = r"[^.\"\x00]+(\.[^.\"\x00]+)?"
 
 
@@ -32,48 +34,61 @@ class JdbcSink:
     password_secret: tuple[str, str] | None = None
 
 
-def parse_jdbc(parent: Fields, column_pattern: str) -> JdbcSink:
-    """Reads `jdbc` below sink."""
-    fields = parent.child("jdbc")
-    sink = JdbcSink(
-        _url(fields),
-        fields.text("table"),
-        fields.texts("key"),
-        fields.text("latestBy", ""),
-        fields.text("user", ""),
-        fields.text("passwordEnv", ""),
-        _secret(fields),
-    )
-    if fields.has("table") and not re.fullmatch(_TABLE, sink.table):
-        fields.problem("table", f"{sink.table!r} is no TABLE or SCHEMA.TABLE")
-    if not sink.key:
-        fields.problem("key", "is required: the columns of a unique index of the table")
-    for column in sink.key:
-        if not re.fullmatch(column_pattern, column):
-            fields.problem("key", f"{column!r} is no name of a column")
-    if sink.latest_by and not re.fullmatch(column_pattern, sink.latest_by):
-        fields.problem("latestBy", f"{sink.latest_by!r} is no name of a column")
-    if sink.password_variable and not re.fullmatch(_VARIABLE, sink.password_variable):
-        fields.problem("passwordEnv", "is the name of an environment variable, not the password itself")
-    fields.finish()
-    return sink
+@dataclass(frozen=True, slots=True)
+class PasswordSecret:
+    """A Secret of this namespace, from which the driver gets that variable when it starts. Only on Kubernetes."""
+
+    name: Annotated[str, Text(least=1, most=253)]
+    """The name of the Secret."""
+    key: Annotated[str, Text(least=1, most=253)]
+    """Its key with the password."""
 
 
-def _secret(fields: Fields) -> tuple[str, str] | None:
-    if not fields.has("passwordSecret"):
-        return None
-    secret = fields.child("passwordSecret")
-    found = secret.text("name"), secret.text("key")
-    secret.finish()
-    return found
+@dataclass(frozen=True, slots=True)
+class JdbcSinkDocument:
+    """A table of PostgreSQL that is there, with one row for each key. Rows are inserted, or replace the row of their
+    key; each batch is one transaction. The image has PostgreSQL's JDBC driver among the jars of Spark."""
 
+    url: Annotated[
+        str, Text(rf"{PREFIX}.*", f"an address that begins with {PREFIX}//; other databases are not served", most=1024)
+    ]
+    """jdbc:postgresql://HOST:PORT/DATABASE, without user and password."""
+    table: Annotated[str, Text(least=1, most=127)]
+    """TABLE or SCHEMA.TABLE. The user may create tables in its schema."""
+    key: Annotated[tuple[Annotated[str, Text(least=1, most=63)], ...], Items(least=1, most=16)]
+    """The columns of a unique index of the table."""
+    latest_by: Annotated[str, Text(most=63)] = ""
+    """A column whose highest value is the latest row of a key within a batch. Without it a batch with several rows of a
+    key fails."""
+    user: Annotated[str, Text(most=63)] = ""
+    """The user of the database."""
+    password_env: Annotated[
+        str,
+        Text(r"[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable, and not the password itself", most=253),
+    ] = ""
+    """The environment variable with the password. Default: OTTLA_JDBC_PASSWORD, where it is set."""
+    password_secret: PasswordSecret | None = None
 
-def _url(fields: Fields) -> str:
-    url = fields.text("url")
-    if not isinstance(fields.values.get("url"), str):
-        return url
-    if not url.startswith(PREFIX):
-        fields.problem("url", f"must begin with {PREFIX}//; other databases are not served")
-    elif re.search(r"[?&]password=|//[^/?]*@", url):
-        fields.problem("url", "holds a password or user; give them with user and passwordEnv")
-    return url
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if re.search(r"[?&]password=|//[^/?]*@", self.url):
+            yield "url", "holds a password or user; give them with user and passwordEnv"
+        if not re.fullmatch(_TABLE, self.table):
+            yield "table", f"{self.table!r} is no TABLE or SCHEMA.TABLE"
+        for column in self.key:
+            if not re.fullmatch(COLUMN, column):
+                yield "key", f"{column!r} is no name of a column"
+        if self.latest_by and not re.fullmatch(COLUMN, self.latest_by):
+            yield "latestBy", f"{self.latest_by!r} is no name of a column"
+
+    @property
+    def sink(self) -> JdbcSink:
+        secret = self.password_secret
+        return JdbcSink(
+            self.url,
+            self.table,
+            self.key,
+            self.latest_by,
+            self.user,
+            self.password_env,
+            None if secret is None else (secret.name, secret.key),
+        )

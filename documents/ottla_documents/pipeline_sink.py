@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from ottla_documents.fields import Fields
+from ottla_documents.field_types import Config, TopicName
+from ottla_documents.pipeline_jdbc import COLUMN, JdbcSink, JdbcSinkDocument
 from ottla_documents.pipeline_jdbc import MODES as JDBC_MODES
-from ottla_documents.pipeline_jdbc import JdbcSink, parse_jdbc
-from ottla_documents.pipeline_source import folder, written_topic_name
+from ottla_documents.pipeline_source import Folder, folder_problem, written_topic_problem
 from ottla_documents.pipeline_steps import Views
+from ottla_documents.schema.marks import Items, Problem, Rule, Text
 from ottla_documents.secret_keys import without_secrets
 
-SERVED = ("topic", "parquet", "delta", "jdbc")
-NOT_SERVED = ("iceberg",)
+KINDS = ("topic", "parquet", "delta", "jdbc")
 EXACTLY_ONCE = "exactly-once"
-GUARANTEES = (EXACTLY_ONCE, "at-least-once")
-OUTPUT_MODES = ("append", "update", "complete")
-_MODES = {"topic": OUTPUT_MODES, "parquet": ("append",), "delta": ("append", "complete"), "jdbc": JDBC_MODES}
-_COLUMN = r"[^\W\d]\w*"
+_MODES = {
+    "topic": ("append", "update", "complete"),
+    "parquet": ("append",),
+    "delta": ("append", "complete"),
+    "jdbc": JDBC_MODES,
+}
+PartitionColumns: TypeAlias = Annotated[tuple[Annotated[str, Text(least=1, most=255)], ...], Items(most=16)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,63 +57,108 @@ class Sink:
     output_mode: str = "append"
 
 
-def parse_sink(spec: Fields, views: Views) -> Sink:
-    """Reads `sink` below spec. `views`: all that there are; the last one is the default."""
-    before = len(spec.problems)
-    fields = spec.child("sink")
-    nothing = Sink(views.names[-1], TopicSink(""))
-    if not spec.has("sink"):
-        spec.problem("sink", f"is required: one of {', '.join(SERVED)}")
-        return nothing
-    named = [kind for kind in (*SERVED, *NOT_SERVED) if fields.has(kind)]
-    view = fields.text("from", views.names[-1])
-    views.check(fields, "from", view)
-    mode = fields.choice("outputMode", OUTPUT_MODES, "append")
-    target: Target = nothing.target
-    for kind in named:
-        if kind in NOT_SERVED:
-            fields.problem(kind, f"is not served yet; there are {', '.join(SERVED)}")
-            continue
-        if kind == "topic":
-            target = _topic(fields)
-        elif kind == "jdbc":
-            target = parse_jdbc(fields, _COLUMN)
-        else:
-            target = _files(fields, kind)
-        if mode not in _MODES[kind]:
-            fields.problem("outputMode", f"{mode} does not go with {kind}, only {' and '.join(_MODES[kind])}")
-    if sum(kind in SERVED for kind in named) == len(named) > 1:
-        spec.problem("sink", f"has exactly one of {', '.join(SERVED)}, not {' and '.join(named)}")
-    fields.finish()
-    if not named and len(spec.problems) == before:
-        spec.problem("sink", f"has exactly one of {', '.join(SERVED)}, and none is given")
-    return Sink(view, target, mode)
+@dataclass(frozen=True, slots=True)
+class TopicSinkDocument:
+    """A topic. The view has a column value, and key, headers, partition and timestamp where it likes."""
+
+    name: TopicName
+    """The name of the topic."""
+    guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"
+    """How often a row is written when a batch is repeated."""
+    config: Config = field(default_factory=dict)
+    """Keys of Kafka's producer, with values of any scalar type. Default: Kafka's defaults."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if wrong := written_topic_problem(self.name):
+            yield "name", wrong
 
 
-def parse_dead_letters(spec: Fields) -> str:
-    """The topic of `deadLetters` below spec; "" when there is none."""
-    if not spec.has("deadLetters"):
-        return ""
-    fields = spec.child("deadLetters")
-    topic = written_topic_name(fields, "topic")
-    fields.finish()
-    return topic
+@dataclass(frozen=True, slots=True)
+class FileSinkDocument:
+    """Files in a folder of the claim."""
+
+    path: Folder
+    """A folder of the claim, relative to its root."""
+    partition_by: PartitionColumns = ()
+    """Columns by whose values the files are in folders of their own."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if wrong := folder_problem(self.path):
+            yield "path", wrong
+        for column in self.partition_by:
+            if not re.fullmatch(COLUMN, column):
+                yield "partitionBy", f"{column!r} is no name of a column"
 
 
-def _topic(parent: Fields) -> TopicSink:
-    fields = parent.child("topic")
-    config = without_secrets(fields, fields.config(), f"{fields.path}.configSecrets")
-    sink = TopicSink(written_topic_name(fields, "name"), fields.choice("guarantee", GUARANTEES, EXACTLY_ONCE), config)
-    fields.finish()
-    return sink
+@dataclass(frozen=True, slots=True)
+class SinkDocument:
+    """Where the rows of a view go. Exactly one of topic, parquet, delta and jdbc."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"[{', '.join(f'has(self.{kind})' for kind in KINDS)}].filter(one, one).size() == 1",
+            f"has exactly one of {', '.join(KINDS)}",
+        ),
+    )
+    from_: Annotated[str, Text(most=128)] = ""
+    """The view whose rows are written. Default: the last one."""
+    output_mode: Literal["append", "update", "complete"] = "append"
+    """As in Spark."""
+    topic: TopicSinkDocument | None = None
+    parquet: FileSinkDocument | None = None
+    """Parquet files in a folder of the claim, exactly once for readers that follow _spark_metadata."""
+    delta: FileSinkDocument | None = None
+    """A table of Delta Lake in a folder of the claim, exactly once for every reader. The image has the jars of Delta
+    Lake among those of Spark."""
+    jdbc: JdbcSinkDocument | None = None
+
+    @property
+    def named(self) -> list[str]:
+        kinds = (self.topic, self.parquet, self.delta, self.jdbc)
+        return [name for name, one in zip(KINDS, kinds, strict=True) if one is not None]
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        for kind in self.named:
+            if self.output_mode not in _MODES[kind]:
+                yield "outputMode", f"{self.output_mode} does not go with {kind}, only {' and '.join(_MODES[kind])}"
+        if len(self.named) > 1:
+            yield "", f"has exactly one of {', '.join(KINDS)}, not {' and '.join(self.named)}"
+        if not self.named:
+            yield "", f"has exactly one of {', '.join(KINDS)}, and none is given"
 
 
-def _files(parent: Fields, format: str) -> FileSink:
-    fields = parent.child(format)
-    columns = fields.texts("partitionBy")
-    for column in columns:
-        if not re.fullmatch(_COLUMN, column):
-            fields.problem("partitionBy", f"{column!r} is no name of a column")
-    sink = FileSink(format, folder(fields, "path"), columns)
-    fields.finish()
-    return sink
+@dataclass(frozen=True, slots=True)
+class DeadLettersDocument:
+    """Where records go that are not of the schema, and rows whose column _error is not null."""
+
+    topic: TopicName
+    """The name of the topic."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if wrong := written_topic_problem(self.topic):
+            yield "topic", wrong
+
+
+def sink_declared(document: SinkDocument, path: str, views: Views, problems: list[Problem]) -> Sink:
+    """The sink of `sink` below spec.
+
+    Args:
+        path: of `sink`.
+        views: all that there are; the last one is the default.
+    """
+    view = document.from_ or views.names[-1]
+    views.check(f"{path}.from", view, problems)
+    return Sink(view, _target(document, path, problems), document.output_mode)
+
+
+def _target(document: SinkDocument, path: str, problems: list[Problem]) -> Target:
+    if document.jdbc is not None:
+        return document.jdbc.sink
+    for name, files in (("parquet", document.parquet), ("delta", document.delta)):
+        if files is not None:
+            return FileSink(name, files.path, files.partition_by)
+    if document.topic is None:
+        return TopicSink("")
+    place = f"{path}.topic"
+    config = without_secrets(document.topic.config, f"{place}.config", f"{place}.configSecrets", problems)
+    return TopicSink(document.topic.name, document.topic.guarantee, config)

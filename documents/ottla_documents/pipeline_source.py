@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from ottla_documents.fields import Fields
-from ottla_documents.kafka_topic import TOPIC_NAME, TOPIC_NAME_FORM
+from ottla_documents.field_types import TopicName
+from ottla_documents.schema.marks import Items, Rule, Text, WholeNumber
 
 KINDS = ("topics", "pattern", "table", "files")
-FILE_FORMATS = ("json", "csv", "parquet", "text")
-WITH_OWN_SCHEMA = ("text",)
-"""Formats whose rows have the same columns always."""
-VALUE_FORMATS = ("binary", "text", "json")
-ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 CORRUPT_RECORD = "_corrupt_record"
 """The column with the text of a value that is not of its schema; Spark's default of columnNameOfCorruptRecord."""
+Folder: TypeAlias = Annotated[str, Text(least=1, most=1024)]
+"""A folder on a file system that the driver and the executors see."""
+Columns: TypeAlias = Annotated[str, Text(least=1, most=65536)]
+"""As Spark's DDL has them."""
+Limit: TypeAlias = Annotated[int, WholeNumber(1)]
 
 
 @dataclass(frozen=True, slots=True)
 class ValueFormat:
-    """How the bytes of a value are read. `schema`: the columns as Spark's DDL has them, for json."""
+    """How the values of records are read."""
 
-    format: str = "binary"
-    schema: str = ""
+    format: Literal["binary", "text", "json"] = "binary"
+    """binary, text, or json with a schema, which makes the column value a struct."""
+    schema: Columns = ""
+    """The columns of json, as in Spark's DDL, such as 'carrier string, delay double'."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.format == "json" and not self.schema.strip():
+            yield "schema", "is required for json: the columns, such as 'carrier string, delay double'"
+        if self.format != "json" and self.schema:
+            yield "schema", f"goes with format json, not {self.format}"
+        if re.search(rf"\b{CORRUPT_RECORD}\b", self.schema):
+            yield "schema", f"{CORRUPT_RECORD} is a column of the view already"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,131 +58,114 @@ class TopicSource:
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """Files that appear in a folder. `max_files_per_trigger`: 0 for no limit."""
+    """Files that appear in a folder of the claim."""
 
-    path: str
-    format: str
-    schema: str = ""
-    max_files_per_trigger: int = 0
+    path: Folder
+    """A folder of the claim, relative to its root."""
+    format: Literal["json", "csv", "parquet", "text"] = "json"
+    """The format of the files."""
+    schema: Columns = ""
+    """The columns, as in Spark's DDL. Required, but for text."""
+    max_files_per_trigger: Limit = 0
+    """The most files of a batch. Default: no limit."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if wrong := folder_problem(self.path):
+            yield "path", wrong
+        if self.format != "text" and not self.schema.strip():
+            yield (
+                "schema",
+                "is required for a stream of files: the columns, such as 'carrier string, delay double'",
+            )
+        if self.format == "text" and self.schema:
+            yield "schema", "cannot be chosen for text, whose rows have one column, value"
 
 
 Source = TopicSource | FileSource
 
 
-def parse_source(spec: Fields) -> Source:
-    """Reads `source` below spec."""
-    before = len(spec.problems)
-    fields = spec.child("source")
-    if not spec.has("source"):
-        spec.problem("source", f"is required: one of {', '.join(KINDS)}")
-        return TopicSource()
-    named = [kind for kind in KINDS if fields.has(kind)]
-    if len(named) > 1:
-        spec.problem("source", f"has exactly one of {', '.join(KINDS)}, not {' and '.join(named)}")
-    source: Source = TopicSource()
-    if "files" in named:
-        source = _files(fields)
-    else:
-        source = _topics(fields)
-        fields.finish()
-        if not named and len(spec.problems) == before:
-            spec.problem("source", f"has exactly one of {', '.join(KINDS)}, and none is given")
-        return source
-    fields.finish()
-    return source
+@dataclass(frozen=True, slots=True)
+class SourceDocument:
+    """Where the rows of the view `source` come from. Exactly one of topics, pattern, table and files."""
 
-
-def _topics(fields: Fields) -> TopicSource:
-    topics = fields.texts("topics")
-    if fields.has("topics") and fields.values["topics"] == []:
-        fields.problem("topics", "names no topic")
-    for topic in topics:
-        _check_topic_name(fields, "topics", topic)
-    pattern, table = fields.text("pattern", ""), ""
-    if fields.has("pattern"):
-        _check_pattern(fields, pattern)
-    starting = fields.choice("startingOffsets", ("earliest", "latest"), "earliest")
-    if fields.has("table"):
-        table = topic_name(fields, "table")
-        if starting == "latest":
-            fields.problem("startingOffsets", "latest does not go with table: a table has the records of the whole log")
-    return TopicSource(
-        topics=(table,) if table else topics,
-        pattern=pattern,
-        is_table=bool(table),
-        starting_offsets=starting,
-        max_offsets_per_trigger=fields.whole("maxOffsetsPerTrigger", 0),
-        isolation_level=fields.choice("isolationLevel", ISOLATION_LEVELS, "read_committed"),
-        is_data_loss_fatal=_is_fatal(fields),
-        has_headers=fields.flag("includeHeaders"),
-        value=_value(fields),
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"[{', '.join(f'has(self.{kind})' for kind in KINDS)}].filter(one, one).size() == 1",
+            f"has exactly one of {', '.join(KINDS)}",
+        ),
     )
+    topics: Annotated[tuple[TopicName, ...] | None, Items(least=1, most=1000)] = None
+    """The topics that are read."""
+    pattern: Annotated[str | None, Text(least=1, most=1024)] = None
+    """A regular expression; every topic in whose name it is found is read."""
+    table: TopicName | None = None
+    """A topic that is read as the changelog of a table: the view `source` has the latest record of each key. Goes with
+    the outputModes update and complete."""
+    starting_offsets: Literal["earliest", "latest"] = "earliest"
+    """Where a topic begins that the checkpoint does not know. latest does not go with table, and with deadLetters only
+    where the sink is a topic."""
+    max_offsets_per_trigger: Limit = 0
+    """The most records of a batch. Default: no limit."""
+    isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    """Whether records of open and aborted transactions are left out."""
+    fail_on_data_loss: bool = True
+    """Whether the pipeline fails when records that it has not read are gone. With false it goes on behind them."""
+    include_headers: bool = False
+    """Whether the view `source` has the column headers."""
+    value: ValueFormat = ValueFormat()
+    files: FileSource | None = None
 
+    def problems(self) -> Iterator[tuple[str, str]]:
+        kinds = (self.topics, self.pattern, self.table, self.files)
+        named = [name for name, one in zip(KINDS, kinds, strict=True) if one is not None]
+        if len(named) > 1:
+            yield "", f"has exactly one of {', '.join(KINDS)}, not {' and '.join(named)}"
+        if not named:
+            yield "", f"has exactly one of {', '.join(KINDS)}, and none is given"
+        if self.pattern is not None:
+            try:
+                re.compile(self.pattern)
+            except re.error as error:
+                yield "pattern", f"{self.pattern!r} is no regular expression: {error}"
+        if self.table is not None and self.starting_offsets == "latest":
+            yield "startingOffsets", "latest does not go with table: a table has the records of the whole log"
+        if named == ["files"]:
+            for name, is_written in self._of_topics():
+                if is_written:
+                    yield name, "goes with topics, pattern and table, not with files"
 
-def _is_fatal(fields: Fields) -> bool:
-    written: Any = fields.values.get("failOnDataLoss")
-    fields.flag("failOnDataLoss")
-    return written is not False
-
-
-def _check_pattern(fields: Fields, pattern: str) -> None:
-    if pattern == "" and fields.values["pattern"] == "":
-        fields.problem("pattern", "is empty; .* is every topic")
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        fields.problem("pattern", f"{pattern!r} is no regular expression: {error}")
-
-
-def _value(fields: Fields) -> ValueFormat:
-    value = fields.child("value")
-    kind = value.choice("format", VALUE_FORMATS, "binary")
-    schema = value.text("schema", "").strip()
-    if kind == "json" and not schema and isinstance(value.values.get("schema", ""), str | None):
-        value.problem("schema", "is required for json: the columns, such as 'carrier string, delay double'")
-    if kind != "json" and value.has("schema"):
-        value.problem("schema", f"goes with format json, not {kind}")
-    if re.search(rf"\b{CORRUPT_RECORD}\b", schema):
-        value.problem("schema", f"{CORRUPT_RECORD} is a column of the view already")
-    value.finish()
-    return ValueFormat(kind, schema)
-
-
-def _files(fields: Fields) -> FileSource:
-    files = fields.child("files")
-    kind = files.choice("format", FILE_FORMATS, "json")
-    schema = files.text("schema", "").strip()
-    if kind not in WITH_OWN_SCHEMA and not schema:
-        files.problem(
-            "schema", "is required for a stream of files: the columns, such as 'carrier string, delay double'"
+    def _of_topics(self) -> tuple[tuple[str, bool], ...]:
+        """The fields that files do not have, and whether one differs from its default."""
+        return (
+            ("startingOffsets", self.starting_offsets != "earliest"),
+            ("maxOffsetsPerTrigger", self.max_offsets_per_trigger != 0),
+            ("isolationLevel", self.isolation_level != "read_committed"),
+            ("failOnDataLoss", not self.fail_on_data_loss),
+            ("includeHeaders", self.include_headers),
+            ("value", self.value != ValueFormat()),
         )
-    if kind in WITH_OWN_SCHEMA and files.has("schema"):
-        files.problem("schema", f"cannot be chosen for {kind}, whose rows have one column, value")
-    path = folder(files, "path")
-    source = FileSource(path, kind, schema, files.whole("maxFilesPerTrigger", 0))
-    files.finish()
-    return source
+
+    @property
+    def source(self) -> Source:
+        if self.files is not None and self.topics is None and self.pattern is None and self.table is None:
+            return replace(self.files, schema=self.files.schema.strip())
+        return TopicSource(
+            topics=(self.table,) if self.table else self.topics or (),
+            pattern=self.pattern or "",
+            is_table=bool(self.table),
+            starting_offsets=self.starting_offsets,
+            max_offsets_per_trigger=self.max_offsets_per_trigger,
+            isolation_level=self.isolation_level,
+            is_data_loss_fatal=self.fail_on_data_loss,
+            has_headers=self.include_headers,
+            value=replace(self.value, schema=self.value.schema.strip()),
+        )
 
 
-def topic_name(fields: Fields, name: str) -> str:
-    """The name of a topic."""
-    topic = fields.text(name)
-    if isinstance(fields.values.get(name), str):
-        _check_topic_name(fields, name, topic)
-    return topic
-
-
-def written_topic_name(fields: Fields, name: str) -> str:
-    """The name of a topic that is written."""
-    topic = topic_name(fields, name)
-    if topic in INTERNAL_TOPICS:
-        fields.problem(name, f"{topic} is a topic of the brokers' own, to which they take no records")
-    return topic
-
-
-def _check_topic_name(fields: Fields, name: str, topic: str) -> None:
-    if not re.fullmatch(TOPIC_NAME, topic) or topic in (".", ".."):
-        fields.problem(name, f"must be {TOPIC_NAME_FORM}, not {topic!r}")
+def written_topic_problem(topic: str) -> str:
+    """Why a topic cannot be written; "" when it can."""
+    is_internal = topic in INTERNAL_TOPICS
+    return f"{topic} is a topic of the brokers' own, to which they take no records" if is_internal else ""
 
 
 def are_one_folder(outer: str, inner: str) -> bool:
@@ -201,12 +195,10 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 """As Hadoop's Path has it, for which `s3a:bucket/x` and `a:b` have one too."""
 
 
-def folder(fields: Fields, name: str, default: str | None = None) -> str:
-    """The path of a folder on a file system that the driver and the executors see."""
-    path = fields.text(name, default)
+def folder_problem(path: str) -> str:
+    """Why a path is none of a file system that the driver and the executors see; "" when it is one."""
     if _SCHEME.match(path):
-        problem = f"must be a path of a file system, without a scheme, not {path!r}; object stores are not served yet"
-        fields.problem(name, problem)
-    elif isinstance(fields.values.get(name), str) and ("\0" in path or not path.strip()):
-        fields.problem(name, "is empty" if not path.strip() else "has a zero byte")
-    return path
+        return f"must be a path of a file system, without a scheme, not {path!r}; object stores are not served yet"
+    if "\0" in path or not path.strip():
+        return "is empty" if not path.strip() else "has a zero byte"
+    return ""

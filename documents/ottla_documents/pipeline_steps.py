@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated, ClassVar, TypeAlias
 
 from ottla_broker.config import is_meant
-from ottla_documents.fields import Fields
+from ottla_documents.schema.marks import Problem, Rule, Text
 from ottla_documents.sql_views import is_query, views_read
 
 SOURCE_VIEW = "source"
 ERROR_COLUMN = "_error"
 """Rows of the last view in which this column is not null go to the dead letters."""
-_VIEW = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
-_VIEW_FORM = "letters, digits and _, not beginning with a digit, at most 128"
-_FUNCTION = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
+ViewName: TypeAlias = Annotated[
+    str, Text(r"[A-Za-z_][A-Za-z0-9_]*", "letters, digits and _, not beginning with a digit", most=128)
+]
+_FUNCTION = Text(
+    r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", "module:function, such as flights.steps:clean", most=512
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,34 @@ class PythonStep:
 Step = SqlStep | PythonStep
 
 
+@dataclass(frozen=True, slots=True)
+class StepDocument:
+    """A step makes a view, by a query or by a function."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule("has(self.sql) != has(self.python)", "a step has either sql or python"),
+        Rule("!has(self.sql) || !has(self.from)", "from goes with python; a query names its views itself"),
+    )
+    name: ViewName
+    """The name of the view. Names have no case; `source` is the view of the source."""
+    sql: Annotated[str | None, Text(least=1, most=65536)] = None
+    """A query over the views before it."""
+    python: Annotated[str | None, _FUNCTION] = None
+    """In place of sql, module:function; the image has the module. The function takes a DataFrame and returns one."""
+    from_: Annotated[str | None, Text(most=128)] = None
+    """The view whose DataFrame the function takes. Default: the one before."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.sql is None and self.python is None:
+            yield "sql", "is required, or python"
+        elif self.sql is not None and self.python is not None:
+            yield "python", "a step has either sql or python"
+        if self.sql is not None and not is_query(self.sql):
+            yield "sql", "must be a query: SELECT ... or WITH ..."
+        if self.sql is not None and self.from_ is not None:
+            yield "from", "goes with python; a query names its views itself"
+
+
 @dataclass(slots=True)
 class Views:
     """The views that a step or the sink can read. `is_known`: false after a step without a usable name, since a view
@@ -45,65 +77,57 @@ class Views:
     names: list[str]
     is_known: bool = True
 
-    def check(self, fields: Fields, field: str, view: str) -> None:
+    def check(self, path: str, view: str, problems: list[Problem]) -> None:
         """A view that is read and not there is a problem of the field. Names have no case, as in Spark's SQL."""
         if self.is_known and view and not self.has(view):
             names = ", ".join(self.names)
-            fields.problem(field, f"no view {view!r} is there; there are {names}{is_meant(view, self.names)}")
+            problems.append(Problem(path, f"no view {view!r} is there; there are {names}{is_meant(view, self.names)}"))
 
     def has(self, view: str) -> bool:
         return view.lower() in map(str.lower, self.names)
 
 
-def parse_steps(spec: Fields) -> tuple[tuple[Step, ...], Views]:
-    """Reads `steps` below spec; none makes `source` the result."""
+def steps_declared(
+    documents: Sequence[StepDocument], path: str, problems: list[Problem]
+) -> tuple[tuple[Step, ...], Views]:
+    """The steps of `steps` below spec, and the views that there are; without steps `source` is the result.
+
+    Args:
+        path: of `steps`.
+        problems: also those of the steps themselves, which have been read.
+    """
     steps: list[Step] = []
-    views = Views([SOURCE_VIEW])
-    known = len(spec.problems)
-    for item in spec.items("steps"):
-        if len(spec.problems) > known:  # of an item that is no mapping
+    wrong = {problem.path for problem in problems}
+    views = Views([SOURCE_VIEW], path not in wrong)
+    for index, document in enumerate(documents):
+        place, name = f"{path}[{index}]", document.name
+        is_usable = not {f"{place}.name", place} & wrong
+        if is_usable and (taken := _taken(name, views)):
+            problems.append(Problem(f"{place}.name", taken))
+            is_usable = False
+        if place in wrong:  # no mapping, so its view is not known
             views.is_known = False
-        before = len(spec.problems)
-        name = item.text("name", pattern=_VIEW, form=_VIEW_FORM)
-        if name.lower() == SOURCE_VIEW:
-            item.problem("name", f"{name} is the view of the source; choose another name")
-        elif name and views.has(name):
-            item.problem("name", f"{name} is the name of a step before; names have no case")
-        is_usable = len(spec.problems) == before
-        step = _python(item, name, views) if item.has("python") else _sql(item, name, views)
-        item.finish()
+        step = _step(document, views)
+        if isinstance(step, PythonStep):
+            views.check(f"{place}.from", step.view, problems)
+        elif f"{place}.sql" not in wrong:
+            for view in views_read(step.sql):
+                views.check(f"{place}.sql", view, problems)
         steps.append(step)
         if is_usable:
             views.names.append(name)
         else:
             views.is_known = False
-        known = len(spec.problems)
-    if len(spec.problems) > known:
-        views.is_known = False
     return tuple(steps), views
 
 
-def _python(item: Fields, name: str, views: Views) -> PythonStep:
-    if item.has("sql"):
-        item.problem("python", "a step has either sql or python")
-    function = item.text("python", "")
-    if isinstance(item.values.get("python"), str) and not re.fullmatch(_FUNCTION, function):
-        item.problem("python", f"must be module:function, such as flights.steps:clean, not {function!r}")
-    view = item.text("from", views.names[-1])
-    views.check(item, "from", view)
-    return PythonStep(name, function, view)
+def _taken(name: str, views: Views) -> str:
+    if name.lower() == SOURCE_VIEW:
+        return f"{name} is the view of the source; choose another name"
+    return f"{name} is the name of a step before; names have no case" if views.has(name) else ""
 
 
-def _sql(item: Fields, name: str, views: Views) -> SqlStep:
-    sql = item.text("sql", "").strip().rstrip(";").strip()
-    if item.has("from"):
-        item.problem("from", "goes with python; a query names its views itself")
-    if not item.has("sql"):
-        item.problem("sql", "is required, or python")
-    elif isinstance(item.values["sql"], str):
-        if not is_query(sql):
-            item.problem("sql", "must be a query: SELECT ... or WITH ...")
-        else:
-            for view in views_read(sql):
-                views.check(item, "sql", view)
-    return SqlStep(name, sql)
+def _step(document: StepDocument, views: Views) -> Step:
+    if document.python is not None:
+        return PythonStep(document.name, document.python, document.from_ or views.names[-1])
+    return SqlStep(document.name, (document.sql or "").strip().rstrip(";").strip())

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ottla_broker.config import is_meant
-from ottla_documents.fields import Problem
 from ottla_documents.pod_fields import FIELDS
 from ottla_documents.quantity import quantity
+from ottla_documents.schema.marks import Problem
 
+POD_SPEC_SCHEMA = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 REPLACE = "$patch"
 """Directive of Kubernetes' strategic merge: `$patch: replace` replaces a mapping instead of adding to it."""
 REPLACEABLE = ("PodSecurityContext", "SecurityContext")
@@ -29,7 +30,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 _NAMES = {"int": "a whole number", "str": "a string", "bool": "true or false", "time": "a time", "port": "a port"}
 
 
-def read_pod_spec(value: Any, path: str, problems: list[Problem]) -> dict[str, Any]:
+def read_pod_spec(value: object, path: str, problems: list[Problem]) -> dict[str, Any]:
     """A pod's spec without null and empty fields; each problem has the path of its field.
 
     >>> problems = []

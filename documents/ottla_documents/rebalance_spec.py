@@ -1,32 +1,29 @@
-"""spec.rebalance: whether the operator moves replicas, how fast, and how many at a time.
-
-Auto    replicas move where brokers are added or removed, and where brokers are outside of the tolerance
-DryRun  the plan is shown in status, and nothing moves
-Off     nothing moves, and no plan is made
-"""
+"""spec.rebalance: whether the operator moves replicas, how fast, and how many at a time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Annotated, Literal
 
-from ottla_documents.fields import Fields
 from ottla_documents.quantity import quantity_bytes
+from ottla_documents.schema.marks import Amount, Named, WholeNumber
 
 RebalanceMode = Literal["Auto", "DryRun", "Off"]
-REBALANCE_MODES: tuple[str, ...] = get_args(RebalanceMode)
-DEFAULT_THROTTLE = "50Mi"
-DEFAULT_PARTITIONS_PER_BATCH = 20
-MOST_PARTITIONS_PER_BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceSpec:
-    """`throttle`: bytes per second of each broker, in and out, as a quantity; "0" is none."""
+    """How replicas are moved when brokers are added or removed, when a KafkaTopic gets more or fewer replicas, and when
+    brokers have more or less than their share of replicas, bytes or leaders."""
 
     mode: RebalanceMode = "Auto"
-    throttle: str = DEFAULT_THROTTLE
-    most_partitions_per_batch: int = DEFAULT_PARTITIONS_PER_BATCH
+    """Auto: replicas move by themselves. DryRun: status.rebalance shows the plan, and nothing moves. Off: nothing
+    moves; brokers that are removed have to be emptied with kafka-reassign-partitions."""
+    throttle: Annotated[str, Amount(takes_zero=True)] = "50Mi"
+    """The bytes per second that each broker sends and gets for replicas that are moved, a quantity such as 50Mi; 0 for
+    no limit. Below the rate of producers a replica never catches up."""
+    most_partitions_per_batch: Annotated[int, WholeNumber(1, 1000), Named("maxPartitionsPerBatch")] = 20
+    """How many partitions are moved at the same time; ten times as many of those that copy at most 1 MiB."""
 
     @property
     def bytes_per_second(self) -> int:
@@ -34,32 +31,3 @@ class RebalanceSpec:
 
 
 DEFAULT_REBALANCE = RebalanceSpec()
-
-
-def parse_rebalance(spec: Fields) -> RebalanceSpec:
-    """Reads `rebalance` below spec.
-
-    >>> problems = []
-    >>> parse_rebalance(Fields({"rebalance": {"throttle": "10M"}}, "spec", problems)).bytes_per_second, problems
-    (10000000, [])
-    >>> parse_rebalance(Fields({"rebalance": {"throttle": "-1"}}, "spec", problems)).throttle, str(problems[0])
-    ('50Mi', 'spec.rebalance.throttle: must not be less than nothing, not -1')
-    """
-    fields = spec.child("rebalance")
-    throttle = DEFAULT_THROTTLE
-    if fields.has("throttle"):
-        value = fields.values["throttle"]
-        try:
-            if quantity_bytes(value) >= 0:
-                throttle = str(value)
-            else:
-                fields.problem("throttle", f"must not be less than nothing, not {value}")
-        except ValueError as error:
-            fields.problem("throttle", str(error))
-    found = RebalanceSpec(
-        cast(RebalanceMode, fields.choice("mode", REBALANCE_MODES, "Auto")),
-        throttle,
-        fields.whole("maxPartitionsPerBatch", DEFAULT_PARTITIONS_PER_BATCH, highest=MOST_PARTITIONS_PER_BATCH),
-    )
-    fields.finish()
-    return found

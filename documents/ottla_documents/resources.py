@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-from ottla_documents.fields import Fields
+from ottla_documents.field_types import Quantities
 from ottla_documents.quantity import quantity
 
 
@@ -13,18 +13,12 @@ from ottla_documents.quantity import quantity
 class Resources:
     """Quantities by the name of the resource. What runs on one machine ignores them."""
 
-    requests: Mapping[str, str]
-    limits: Mapping[str, str]
+    requests: Quantities = field(default_factory=dict)
+    """The amount of each resource that is reserved for the container, by the name of the resource."""
+    limits: Quantities = field(default_factory=dict)
+    """The amount of each resource that the container cannot exceed, by the name of the resource."""
 
-
-def parse_resources(parent: Fields, default: Resources) -> Resources:
-    """What is written replaces the whole default, so `resources: {}` requests nothing."""
-    if not parent.has("resources"):
-        return default
-    fields = parent.child("resources")
-    requests, limits = fields.quantities("requests"), fields.quantities("limits")
-    for name, limit in limits.items():
-        if name in requests and quantity(requests[name]) > quantity(limit):
-            fields.problem(f"requests.{name}", f"{requests[name]} is more than the limit {limit}")
-    fields.finish()
-    return Resources(requests, limits)
+    def problems(self) -> Iterator[tuple[str, str]]:
+        for name, limit in self.limits.items():
+            if name in self.requests and quantity(self.requests[name]) > quantity(limit):
+                yield f"requests.{name}", f"{self.requests[name]} is more than the limit {limit}"

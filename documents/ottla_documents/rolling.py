@@ -3,56 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Annotated, Literal
 
-from ottla_documents.fields import Fields
+from ottla_documents.schema.marks import Named, WholeNumber
 
 Approval = Literal["Automatic", "Manual"]
-APPROVALS: tuple[str, ...] = get_args(Approval)
-MOST_IN_A_BATCH = 1000
-DEFAULT_LEADERSHIP_TIMEOUT_S = 60
-LONGEST_LEADERSHIP_TIMEOUT_S = 3600
-DEFAULT_PROGRESS_DEADLINE_S = 600
-"""That of a Deployment."""
-LONGEST_PROGRESS_DEADLINE_S = 7 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
 class RollingSpec:
-    """`max_batch`: how many brokers restart together; None: as many as are safe. `leadership_timeout_s`: seconds.
-
-    `progress_deadline_s`: how long a batch may make no progress after its pods were stopped before the roll has failed.
-    With `approval` Manual a roll writes its plan and waits for the annotation that names its id.
-    """
+    """How brokers and ZooKeeper servers are restarted when what they run changes."""
 
     approval: Approval = "Automatic"
-    max_batch: int | None = None
-    leadership_timeout_s: int = DEFAULT_LEADERSHIP_TIMEOUT_S
-    progress_deadline_s: int = DEFAULT_PROGRESS_DEADLINE_S
-    allows_unavailability: bool = False
-    """Whether partitions that no order of restarts keeps available may be lost to clients while a broker restarts."""
+    """Automatic: a roll begins at once. Manual: it writes its plan into status.roll and waits until the annotation
+    kafka.ottla.dev/approve-roll has the value of status.roll.awaitingApproval; a change of what members run has another
+    value."""
+    max_batch: Annotated[int | None, WholeNumber(1, 1000)] = None
+    """How many brokers may be restarted together. Default: as many of one rack as every partition can do without. 1
+    restarts one broker at a time."""
+    leadership_timeout_s: Annotated[int, WholeNumber(1, 3600), Named("leadershipTimeoutSeconds")] = 60
+    """How many seconds leaderships have to move away from a batch before its pods are deleted, and to come back after
+    the restart. What has not moved then moves by the controlled shutdown of the broker."""
+    allows_unavailability: Annotated[bool, Named("allowUnavailability")] = False
+    """Whether a roll may restart brokers with partitions that clients lose meanwhile, whatever the order: those with
+    one replica, and those with no more replicas than min.insync.replicas. Such brokers are then restarted one at a
+    time. false: they are not restarted, and Rolled names the partitions. A cluster of one broker is always rolled."""
+    progress_deadline_s: Annotated[int, WholeNumber(10, 7 * 24 * 3600), Named("progressDeadlineSeconds")] = 600
+    """How many seconds a batch may make no progress after its pods were stopped: its members become ready, and then
+    fewer of their partitions are out of sync. After that the roll has failed: Rolled is False ProgressDeadlineExceeded,
+    and no other member is restarted until the batch is back or the change is corrected. Default: 600, as for a
+    Deployment."""
 
 
 DEFAULT_ROLLING = RollingSpec()
-
-
-def parse_rolling(spec: Fields) -> RollingSpec:
-    """Reads `rolling` below spec.
-
-    >>> problems = []
-    >>> parse_rolling(Fields({"rolling": {"maxBatch": 1}}, "spec", problems)).max_batch, problems
-    (1, [])
-    """
-    fields = spec.child("rolling")
-    bounded = fields.has("maxBatch")
-    most = fields.whole("maxBatch", MOST_IN_A_BATCH, lowest=1, highest=MOST_IN_A_BATCH)
-    timeout = fields.whole(
-        "leadershipTimeoutSeconds", DEFAULT_LEADERSHIP_TIMEOUT_S, lowest=1, highest=LONGEST_LEADERSHIP_TIMEOUT_S
-    )
-    deadline = fields.whole(
-        "progressDeadlineSeconds", DEFAULT_PROGRESS_DEADLINE_S, lowest=10, highest=LONGEST_PROGRESS_DEADLINE_S
-    )
-    approval = cast(Approval, fields.choice("approval", APPROVALS, "Automatic"))
-    allows_unavailability = fields.flag("allowUnavailability")
-    fields.finish()
-    return RollingSpec(approval, most if bounded else None, timeout, deadline, allows_unavailability)

@@ -9,30 +9,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla_broker.config import find_key
-from ottla_documents.fields import Fields
+from ottla_documents.schema.marks import Problem
 
 
-def without_secrets(fields: Fields, config: Mapping[str, str], instead: str) -> dict[str, str]:
+def without_secrets(config: Mapping[str, str], path: str, instead: str, problems: list[Problem]) -> dict[str, str]:
     """The keys of `config` that are no secrets; a problem for each that is, which never shows its value.
 
     Args:
+        path: of the mapping, such as "spec.brokers.config".
         instead: the field that will take it from a Secret.
 
     >>> problems = []
-    >>> without_secrets(Fields({}, "spec.brokers", problems), {"ssl.key.password": "x", "a": "b"}, "configSecrets")
-    {'a': 'b'}
-    >>> str(problems[0])[:49]
-    'spec.brokers.config.ssl.key.password: is a secret'
+    >>> keys = {"ssl.key.password": "x", "a": "b"}
+    >>> without_secrets(keys, "spec.brokers.config", "configSecrets", problems), str(problems[0])[:49]
+    ({'a': 'b'}, 'spec.brokers.config.ssl.key.password: is a secret')
     """
     kept = {}
     for name, text in config.items():
         known = find_key(name)
         if known is not None and known.is_sensitive:
-            fields.problem(
-                f"config.{name}",
+            message = (
                 "is a secret, and this field is stored in a ConfigMap; it will be taken from a Secret that "
-                f"{instead} names, a field that this release does not have",
+                f"{instead} names, a field that this release does not have"
             )
+            problems.append(Problem(f"{path}.{name}", message))
         else:
             kept[name] = text
     return kept

@@ -5,27 +5,34 @@ A namespace is allowed when it is named, or when its labels match the selector. 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
-from ottla_documents.fields import Fields
-
-OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
-NAMESPACE_NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+from ottla_documents.field_types import NamespaceName, Texts
+from ottla_documents.schema.marks import Items, Names, OnlyRight, Text
 
 
 @dataclass(frozen=True, slots=True)
 class LabelRequirement:
-    """One of matchExpressions. `values` is empty with Exists and DoesNotExist."""
+    """One of matchExpressions, by the rules of Kubernetes."""
 
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
+    key: Annotated[str, Text(least=1)]
+    """The key of the label."""
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    """In and NotIn: whether the label has one of the values. NotIn holds without the label, too. Exists and
+    DoesNotExist: whether the namespace has the label."""
+    values: Names = ()
+    """The values, with In and NotIn."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.operator in ("In", "NotIn") and not self.values:
+            yield "values", f"is required with the operator {self.operator}"
+        elif self.operator in ("Exists", "DoesNotExist") and self.values:
+            yield "values", f"does not go with the operator {self.operator}"
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """By the rules of Kubernetes: NotIn matches a label that is absent, too.
-
+        """
         >>> LabelRequirement("team", "NotIn", ("a",)).matches({})
         True
         """
@@ -37,11 +44,31 @@ class LabelRequirement:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicNamespaces:
-    """`selector` None: by name only; (): every namespace, as an empty selector of Kubernetes."""
+class NamespaceSelector:
+    """A selector of Kubernetes for the labels of namespaces. An empty one allows every namespace. The label
+    kubernetes.io/metadata.name has the name of the namespace."""
 
-    names: frozenset[str] = frozenset()
-    selector: tuple[LabelRequirement, ...] | None = None
+    match_labels: Texts = field(default_factory=dict)
+    """Labels that the namespace has, with these values."""
+    match_expressions: Annotated[tuple[LabelRequirement, ...], Items(most=64, is_atomic=True)] = ()
+    """Requirements that all hold."""
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
+            one.matches(labels) for one in self.match_expressions
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNamespaces:
+    """The other namespaces that may have KafkaTopics of this cluster: those that are named, and those whose labels
+    match the selector. The namespaces have to be served by the operator, too. A KafkaTopic of any other one reports
+    NamespaceNotAllowed; the topic that it had stays in Kafka. Default: none but the namespace of the cluster, which is
+    always allowed."""
+
+    names: Annotated[frozenset[NamespaceName], Items(most=256), OnlyRight()] = frozenset()
+    """Names of namespaces."""
+    selector: Annotated[NamespaceSelector | None, OnlyRight()] = None
 
     @property
     def is_any_allowed(self) -> bool:
@@ -51,65 +78,15 @@ class TopicNamespaces:
     def allows(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Whether another namespace, which has these labels, is allowed.
 
-        >>> some = TopicNamespaces(frozenset({"team-a"}), (LabelRequirement("kafka", "In", ("yes",)),))
+        >>> some = TopicNamespaces(frozenset({"team-a"}), NamespaceSelector({"kafka": "yes"}))
         >>> some.allows("team-a", {}), some.allows("team-b", {"kafka": "yes"}), some.allows("team-b", {})
         (True, True, False)
-        >>> TopicNamespaces().allows("team-a", {}), TopicNamespaces(selector=()).allows("team-a", {})
+        >>> TopicNamespaces().allows("team-a", {}), TopicNamespaces(selector=NamespaceSelector()).allows("team-a", {})
         (False, True)
         """
         if namespace in self.names:
             return True
-        return self.selector is not None and all(one.matches(labels) for one in self.selector)
+        return self.selector is not None and self.selector.matches(labels)
 
 
 ONLY_OWN_NAMESPACE = TopicNamespaces()
-
-
-def parse_topic_namespaces(topics: Fields) -> TopicNamespaces:
-    """Reads `namespaces` below spec.topics. A wrong requirement allows nothing.
-
-    >>> problems = []
-    >>> parse_topic_namespaces(Fields({"namespaces": {"names": ["team-a"]}}, "spec.topics", problems)).names
-    frozenset({'team-a'})
-    >>> wrong = {"namespaces": {"selector": {"matchExpressions": [{"key": "team", "operator": "In"}]}}}
-    >>> parse_topic_namespaces(Fields(wrong, "spec.topics", problems)).selector is None, str(problems[0])
-    (True, 'spec.topics.namespaces.selector.matchExpressions[0].values: is required with the operator In')
-    """
-    fields = topics.child("namespaces")
-    names = []
-    for name in fields.texts("names"):
-        if _is_name(name):
-            names.append(name)
-        else:
-            fields.problem("names", f"{name!r} is not the name of a namespace; an empty selector allows all of them")
-    before = len(fields.problems)
-    selector = _parse_selector(fields.child("selector")) if fields.has("selector") else None
-    fields.finish()
-    return TopicNamespaces(frozenset(names), selector if len(fields.problems) == before else None)
-
-
-def _is_name(text: str) -> bool:
-    return re.fullmatch(NAMESPACE_NAME, text) is not None
-
-
-def _parse_selector(fields: Fields) -> tuple[LabelRequirement, ...]:
-    found = []
-    labels = fields.child("matchLabels")
-    for key, value in labels.values.items():
-        if isinstance(value, str):
-            found.append(LabelRequirement(str(key), "In", (value,)))
-        else:
-            labels.problem(str(key), f"must be a string, not {value!r}")
-    for item in fields.items("matchExpressions"):
-        key = item.text("key")
-        operator = item.choice("operator", OPERATORS, "") if item.has("operator") else item.text("operator")
-        values = item.texts("values")
-        needs_values = operator in ("In", "NotIn")
-        if needs_values and not values:
-            item.problem("values", f"is required with the operator {operator}")
-        elif operator and values and not needs_values:
-            item.problem("values", f"does not go with the operator {operator}")
-        item.finish()
-        found.append(LabelRequirement(key, operator, values))
-    fields.finish()
-    return tuple(found)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
 
-from ottla_documents.fields import Problem
+from ottla_documents.schema.marks import Problem
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import (
     BROKERS_READY,

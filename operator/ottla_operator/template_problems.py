@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ottla_broker.config import BrokerConfig, ConfigError
 from ottla_documents.broker_pools import BrokerPool
-from ottla_documents.fields import Problem
+from ottla_documents.schema.marks import Problem
 from ottla_documents.templates import NO_TEMPLATE
 from ottla_operator.api import names
 from ottla_operator.concerns.brokers.brokers import build_stateful_set

@@ -98,7 +98,7 @@ def test_a_text_that_is_no_whole_number_is_a_problem(written: str) -> None:
         (cluster("resources: {requests: {cpu: 1}, limits: {cpu: 500m}}"), "spec.brokers.resources.requests.cpu"),
         (cluster("resources: {claims: []}"), "spec.brokers.resources.claims"),
         (cluster("disks: [{name: d0, size: 0}]"), "spec.brokers.disks[0].size"),
-        (cluster("racks: [a, a]"), "spec.brokers.racks"),
+        (cluster("racks: [a, a]"), "spec.brokers.racks[1]"),
         (cluster("", "  zookeeper: {replicas: 2}"), "spec.zookeeper.replicas"),
         (cluster("", "  zookeeper: {connect: 'h:2181', replicas: 3}"), "spec.zookeeper.connect"),
         (cluster("", "  zookeeper: {connect: 'h:2181', disk: {size: 1Gi}}"), "spec.zookeeper.connect"),
@@ -202,7 +202,7 @@ def test_a_wrong_value_is_reported_with_its_field(text: str, field: str) -> None
         ),
         (
             topic("topicName: 'a b'"),
-            "spec.topicName: must be letters, digits, ., _ and -, at most 249, not 'a b'",
+            "spec.topicName: must be letters, digits, ., _ and -, at most 249, and neither . nor .., not 'a b'",
         ),
         (
             topic("").replace("{name: t}", "{name: Flights_v1}"),

@@ -53,11 +53,11 @@ def _annotated(where: str, size: int) -> dict[str, Any]:
         ),
         (
             {"brokers": {"racks": ["r" * 63]}}, {"brokers": {"racks": ["r" * 64]}},
-            "spec.brokers.racks", "a rack of 64 characters; the value of a label has at most 63",
+            "spec.brokers.racks[0]", "is longer than 63 characters",
         ),
         (
             {"brokers": {"racks": ["zone_A.1"]}}, {"brokers": {"racks": ["zone a"]}},
-            "spec.brokers.racks", "'zone a' is no value of a label",
+            "spec.brokers.racks[0]", "must be a value of a label, such as eu-1a, not 'zone a'",
         ),
         (
             {"brokers": {"rackKey": f"{'d' * 253}/{'n' * 63}"}}, {"brokers": {"rackKey": f"d/{'n' * 64}"}},
@@ -66,12 +66,12 @@ def _annotated(where: str, size: int) -> dict[str, Any]:
         (
             {"brokers": {"disks": [{"name": "d0", "storageClassName": "s" * 253}]}},
             {"brokers": {"disks": [{"name": "d0", "storageClassName": "s" * 254}]}},
-            "spec.brokers.disks[0].storageClassName", "is no name of a StorageClass (at most 253",
+            "spec.brokers.disks[0].storageClassName", "is longer than 253 characters",
         ),
         (
             {"zookeeper": {"logDisk": {"size": "1Gi", "storageClassName": "fast.local"}}},
             {"zookeeper": {"logDisk": {"size": "1Gi", "storageClassName": "Fast"}}},
-            "spec.zookeeper.logDisk.storageClassName", "is no name of a StorageClass",
+            "spec.zookeeper.logDisk.storageClassName", "must be the name of a StorageClass",
         ),
         (
             {"brokers": _annotated("persistentVolumeClaim", MOST_ANNOTATIONS)},
@@ -99,7 +99,7 @@ def _annotated(where: str, size: int) -> dict[str, Any]:
         ),
         (
             {"zookeeper": {"connect": "a:1"}}, {"zookeeper": {"connect": ",".join(["zk:2181"] * 5000)}},
-            "spec.zookeeper.connect", "a string of Kafka has at most 32767",
+            "spec.zookeeper.connect", "is longer than 2048 characters",
         ),
     ],
 )  # fmt: skip

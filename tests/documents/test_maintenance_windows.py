@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
-from ottla_documents.fields import Fields, Problem
-from ottla_documents.maintenance_windows import parse_maintenance_windows
+from ottla_documents.kafka_cluster import KafkaCluster, parse_cluster
+from ottla_documents.schema.marks import Problem
 
 GOOD = {"schedule": "0 22 * * SAT", "duration": "4h", "timeZone": "Europe/Berlin"}
+
+
+def _parse(value: object) -> tuple[KafkaCluster, list[Problem]]:
+    return parse_cluster({"metadata": {"name": "c"}, "spec": {"maintenanceWindows": value}})
 
 
 @pytest.mark.parametrize(
@@ -34,15 +38,15 @@ GOOD = {"schedule": "0 22 * * SAT", "duration": "4h", "timeZone": "Europe/Berlin
 def test_a_wrong_window_is_a_problem_with_its_field_and_does_not_count(
     change: dict[str, Any], field: str, message: str
 ) -> None:
-    problems: list[Problem] = []
     wrong = {key: value for key, value in (GOOD | change).items() if value is not None}
-    assert len(parse_maintenance_windows(Fields({"maintenanceWindows": [GOOD, wrong]}, "spec", problems))) == 1
+    cluster, problems = _parse([GOOD, wrong])
+    assert len(cluster.maintenance_windows) == 1
     assert [problem.path for problem in problems] == [f"spec.maintenanceWindows[1].{field}"]
     assert message in problems[0].message
 
 
 @pytest.mark.parametrize("value", [{"schedule": "* * * * *"}, "0 22 * * SAT", [None], ["0 22 * * SAT"]])
 def test_what_is_no_list_of_windows_is_a_problem(value: object) -> None:
-    problems: list[Problem] = []
-    assert parse_maintenance_windows(Fields({"maintenanceWindows": value}, "spec", problems)) == ()
+    cluster, problems = _parse(value)
+    assert cluster.maintenance_windows == ()
     assert problems and problems[0].path.startswith("spec.maintenanceWindows")

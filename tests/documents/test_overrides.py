@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ottla_documents.fields import Fields, Problem
-from ottla_documents.overrides import BrokerOverride, parse_overrides, with_state
+from ottla_documents.kafka_cluster import parse_cluster
+from ottla_documents.overrides import BrokerOverride, with_state
 
 
 def _parse(value: object) -> tuple[tuple[BrokerOverride, ...], list[str]]:
-    problems: list[Problem] = []
-    found = parse_overrides(Fields({"overrides": value}, "spec.brokers", problems))
-    return found, [problem.path for problem in problems]
+    cluster, problems = parse_cluster({"metadata": {"name": "c"}, "spec": {"brokers": {"overrides": value}}})
+    return cluster.brokers.overrides, [problem.path for problem in problems]
 
 
 def test_an_entry_without_a_state_is_active() -> None:

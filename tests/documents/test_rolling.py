@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from ottla_documents.fields import Fields, Problem
-from ottla_documents.rolling import RollingSpec, parse_rolling
+from ottla_documents.kafka_cluster import KafkaCluster, parse_cluster
+from ottla_documents.rolling import RollingSpec
+from ottla_documents.schema.marks import Problem
+
+
+def _parse(value: object) -> tuple[KafkaCluster, list[Problem]]:
+    return parse_cluster({"metadata": {"name": "c"}, "spec": {"rolling": value}})
 
 
 def test_without_the_field_rolls_begin_at_once_with_batches_as_large_as_is_safe() -> None:
-    problems: list[Problem] = []
-    assert parse_rolling(Fields({}, "spec", problems)) == RollingSpec("Automatic", None, 60, 600) and problems == []
+    cluster, problems = _parse(None)
+    assert problems == []
+    assert cluster.rolling == RollingSpec("Automatic", None, 60, allows_unavailability=False, progress_deadline_s=600)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +33,4 @@ def test_without_the_field_rolls_begin_at_once_with_batches_as_large_as_is_safe(
     ],
 )
 def test_a_wrong_value_is_a_problem_with_its_field(value: object, path: str) -> None:
-    problems: list[Problem] = []
-    parse_rolling(Fields({"rolling": value}, "spec", problems))
-    assert [problem.path for problem in problems] == [path]
+    assert [problem.path for problem in _parse(value)[1]] == [path]

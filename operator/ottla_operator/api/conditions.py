@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ottla_documents.fields import Problem
+from ottla_documents.schema.marks import Problem
 from ottla_operator.api.condition_reasons import AS_DECLARED, INVALID_SPEC, Status
 from ottla_operator.api.objects import Obj
 

@@ -72,7 +72,7 @@ def decide_maintenance(snapshot: Snapshot) -> Maintenance:
 def is_open(window: MaintenanceWindow, now: datetime) -> bool:
     """Whether a window is open: its last opening is less than its duration ago.
 
-    >>> weekend = MaintenanceWindow("0 22 * * SAT", 4 * 3600, "Europe/Berlin")
+    >>> weekend = MaintenanceWindow("0 22 * * SAT", "4h", "Europe/Berlin")
     >>> times = "2026-11-28T20:59:59Z", "2026-11-28T21:00:00Z", "2026-11-29T00:59:59Z", "2026-11-29T01:00:00Z"
     >>> [is_open(weekend, datetime.fromisoformat(time)) for time in times]
     [False, True, True, False]
@@ -85,7 +85,7 @@ def is_open(window: MaintenanceWindow, now: datetime) -> bool:
 def next_opening(windows: Sequence[MaintenanceWindow], now: datetime) -> str:
     """When the first of the windows opens after `now`, in UTC; "" when none ever does.
 
-    >>> daily = MaintenanceWindow("30 2 * * *", 3600, "Europe/Berlin")
+    >>> daily = MaintenanceWindow("30 2 * * *", "1h", "Europe/Berlin")
     >>> next_opening([daily], datetime.fromisoformat("2026-03-28T12:00:00Z"))  # clocks go from 02:00 to 03:00
     '2026-03-29T01:00:00Z'
     """

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 from ottla_documents.broker_pools import MAIN_POOL, BrokerPool, pools_of
 from ottla_documents.disk_spec import DiskSpec
-from ottla_documents.fields import Problem
 from ottla_documents.kafka_cluster import KafkaCluster
+from ottla_documents.schema.marks import Problem
 from ottla_operator.api.conditions import Condition
 from ottla_operator.api.fleet import (
     BrokerReport,

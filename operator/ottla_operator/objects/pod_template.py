@@ -14,8 +14,8 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ottla_documents.fields import Problem
 from ottla_documents.pod_spec import REPLACE
+from ottla_documents.schema.marks import Problem
 from ottla_documents.templates import AddedMetadata, PodTemplate
 from ottla_operator.api import names
 from ottla_operator.api.comparison import LIST_KEYS, key_of

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ottla_documents.fields import Problem
 from ottla_documents.kafka_pipeline import KafkaPipeline, parse_pipeline
 from ottla_documents.pipeline_sink import TopicSink
+from ottla_documents.schema.marks import Problem
 from ottla_operator.api.condition_reasons import READY
 from ottla_operator.api.conditions import condition_false
 from ottla_operator.api.events import WARNING, new_event

@@ -22,10 +22,8 @@ from functools import partial
 from typing import TypeVar
 
 from ottla_broker.protocol.number_text import whole_number
-from ottla_documents.fields import Fields
-from ottla_documents.kafka_cluster import parse_cluster
+from ottla_documents.kafka_cluster import parse_cluster, topic_namespaces_of
 from ottla_documents.kafka_topic import declared_topic, parse_topic
-from ottla_documents.topic_namespaces import parse_topic_namespaces
 from ottla_operator.api.condition_reasons import (
     DEFINITION_OUTDATED,
     READY,
@@ -514,7 +512,7 @@ class TopicTask:
         """Whether the cluster allows KafkaTopics of a namespace. Raises ApiError when its labels cannot be read."""
         if cluster is None or namespace == self.key[0]:
             return True
-        allowed = parse_topic_namespaces(Fields(dig(cluster, "spec", "topics") or {}, "spec.topics", []))
+        allowed = topic_namespaces_of(cluster or {})
         if allowed.selector is None or namespace in allowed.names:
             return allowed.allows(namespace, {})
         there = self._cache.get(NAMESPACE, "", namespace)
@@ -524,7 +522,7 @@ class TopicTask:
 
     async def _list_all(self, cluster: Obj | None) -> list[Obj]:
         """Every KafkaTopic of the cluster, read now, from all namespaces that it may allow. Raises ApiError."""
-        allowed = parse_topic_namespaces(Fields(dig(cluster, "spec", "topics") or {}, "spec.topics", []))
+        allowed = topic_namespaces_of(cluster or {})
         places: set[str | None] = {self.key[0], *allowed.names}
         if allowed.selector is not None:
             places = {self.key[0], *self._served} if self._served else {None}

@@ -67,7 +67,7 @@ def test_validate_says_in_one_line_what_a_pipeline_does(file: Path) -> None:
             "name: delays, config: {batch.sise: 1}}}",
             "spec.sink.topic.config.batch.sise: is unknown; did you mean batch.size?",
         ),
-        ("KafkaPipeline", "KafkaTopic", "spec.clusterRef.name: is required"),
+        ("KafkaPipeline", "KafkaTopic", "spec.clusterRef: is required"),
         ("spec:", "spec", "not YAML"),
     ],
 )

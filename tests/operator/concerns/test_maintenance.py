@@ -25,31 +25,31 @@ def _seconds_until(time: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "zone", "duration_s", "now", "expected"),
+    ("schedule", "zone", "duration", "now", "expected"),
     [
-        ("0 22 * * SAT", "Europe/Berlin", 3600, "2026-01-03T21:00:00Z", True),
-        ("0 22 * * SAT", "Europe/Berlin", 3600, "2026-01-03T22:00:00Z", False),
-        ("0 22 * * SAT", "Etc/UTC", 3600, "2026-01-03T21:30:00Z", False),
-        ("0 22 * * *", "Etc/UTC", 24 * 3600, "2026-01-03T13:00:00Z", True),
-        ("*/5 * * * *", "Etc/UTC", 60, "2026-01-03T13:06:00Z", False),
-        ("0 1 29 2 *", "Etc/UTC", 3600, "2026-03-01T01:30:00Z", False),
+        ("0 22 * * SAT", "Europe/Berlin", "1h", "2026-01-03T21:00:00Z", True),
+        ("0 22 * * SAT", "Europe/Berlin", "1h", "2026-01-03T22:00:00Z", False),
+        ("0 22 * * SAT", "Etc/UTC", "1h", "2026-01-03T21:30:00Z", False),
+        ("0 22 * * *", "Etc/UTC", "24h", "2026-01-03T13:00:00Z", True),
+        ("*/5 * * * *", "Etc/UTC", "1m", "2026-01-03T13:06:00Z", False),
+        ("0 1 29 2 *", "Etc/UTC", "1h", "2026-03-01T01:30:00Z", False),
         # Berlin, 2026-03-29: clocks go from 02:00 to 03:00, and 02:30 is missing.
-        ("30 2 * * *", "Europe/Berlin", 3600, "2026-03-29T01:30:00Z", True),
+        ("30 2 * * *", "Europe/Berlin", "1h", "2026-03-29T01:30:00Z", True),
         # 2026-10-25: 02:30 comes twice, and the window opens once.
-        ("30 2 * * *", "Europe/Berlin", 3600, "2026-10-25T01:00:00Z", True),
-        ("30 2 * * *", "Europe/Berlin", 3600, "2026-10-25T01:15:00Z", True),
-        ("30 2 * * *", "Europe/Berlin", 3600, "2026-10-25T01:45:00Z", False),
-        ("* * * * *", "Europe/Berlin", 60, "2026-10-25T01:15:30Z", True),
+        ("30 2 * * *", "Europe/Berlin", "1h", "2026-10-25T01:00:00Z", True),
+        ("30 2 * * *", "Europe/Berlin", "1h", "2026-10-25T01:15:00Z", True),
+        ("30 2 * * *", "Europe/Berlin", "1h", "2026-10-25T01:45:00Z", False),
+        ("* * * * *", "Europe/Berlin", "1m", "2026-10-25T01:15:30Z", True),
     ],
 )
 def test_a_window_is_open_for_its_duration_in_real_time(
-    schedule: str, zone: str, duration_s: int, now: str, expected: bool
+    schedule: str, zone: str, duration: str, now: str, expected: bool
 ) -> None:
-    assert is_open(MaintenanceWindow(schedule, duration_s, zone), datetime.fromisoformat(now)) is expected
+    assert is_open(MaintenanceWindow(schedule, duration, zone), datetime.fromisoformat(now)) is expected
 
 
 def test_the_next_opening_is_that_of_the_first_window_and_later_than_now() -> None:
-    windows = [MaintenanceWindow("0 22 * * SAT", 60, "Europe/Berlin"), MaintenanceWindow("0 3 * * FRI", 60)]
+    windows = [MaintenanceWindow("0 22 * * SAT", "1m", "Europe/Berlin"), MaintenanceWindow("0 3 * * FRI", "1m")]
     now = datetime.fromisoformat("2026-01-02T03:00:00Z")
     assert next_opening(windows, now) == OPENS
     assert next_opening(windows, now - timedelta(seconds=1)) == "2026-01-02T03:00:00Z"

@@ -324,7 +324,7 @@ async def test_brokers_get_replicas_by_the_size_of_their_disks() -> None:
         ([{"name": "a"}, AB[1]], "spec.brokers.pools[0].replicas"),
         ([{**AB[0], "disk": D[:1]}, AB[1]], "spec.brokers.pools[0].disk"),
         ([{"name": "A", "replicas": 2}, AB[1]], "spec.brokers.pools[0].name"),
-        ([], "spec.brokers.pools: must name at least one pool"),
+        ([], "spec.brokers.pools: must have at least one item"),
         ("a", "spec.brokers.pools: must be a list"),
         ([{**AB[0], "idRange": {"first": 0, "last": 5}}, {**AB[1], "idRange": {"first": 5, "last": 9}}], "overlaps"),
     ],

@@ -67,7 +67,9 @@ def violations(schema: dict[str, Any], value: Any, path: str = "") -> list[str]:
         if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", 10**9):
             found.append(path)
         keys = schema.get("x-kubernetes-list-map-keys")
-        marks = [tuple(item.get(key) for key in keys) if keys else repr(item) for item in value]
+        marks = [
+            repr([item.get(key) for key in keys]) if keys and isinstance(item, dict) else repr(item) for item in value
+        ]
         if schema.get("x-kubernetes-list-type") in ("map", "set") and len(set(marks)) != len(marks):
             found.append(path)
         for index, item in enumerate(value):
@@ -77,8 +79,10 @@ def violations(schema: dict[str, Any], value: Any, path: str = "") -> list[str]:
             found.append(path)
         if "pattern" in schema and not re.search(schema["pattern"], value):
             found.append(path)
-    elif kind == "integer" and not schema.get("minimum", -(2**63)) <= value <= schema.get("maximum", 2**63):
-        found.append(path)
+    elif kind == "integer":
+        most = 2 ** (31 if schema.get("format") == "int32" else 63) - 1
+        if not schema.get("minimum", -most - 1) <= value <= schema.get("maximum", most):
+            found.append(path)
     if "enum" in schema and value not in schema["enum"]:
         found.append(path)
     return found

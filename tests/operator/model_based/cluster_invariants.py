@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from ottla_broker.config import text_when_absent
 from ottla_documents.broker_pools import BrokerPool, surplus
-from ottla_documents.fields import Problem, quantity_bytes
 from ottla_documents.kafka_cluster import KafkaCluster, parse_cluster
+from ottla_documents.quantity import quantity_bytes
+from ottla_documents.schema.marks import Problem
 from ottla_operator.api import names
 from ottla_operator.api.fleet import BrokerValue
 from ottla_operator.api.objects import (

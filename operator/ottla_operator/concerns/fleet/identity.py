@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ottla_documents.broker_pools import MAIN_POOL, BrokerPool, free_ids, missing, surplus
-from ottla_documents.fields import Problem
 from ottla_documents.kafka_cluster import DEFAULT_REPLICAS
+from ottla_documents.schema.marks import Problem
 from ottla_operator.api.condition_reasons import BROKERS_READY, RACKS_READY, SPREAD_OVER_NODES
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
 from ottla_operator.api.names import BROKER_ID, CLUSTER_ID, DISK, DISKS, POOL, broker_name, pod_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ottla_documents.fields import Problem
 from ottla_documents.kafka_pipeline import KafkaPipeline
+from ottla_documents.schema.marks import Problem
 from ottla_operator.api.objects import Obj, ResourceKind
 from ottla_operator.api.pipeline_report import PipelineReport
 from ottla_operator.facts.snapshot import ContestedFields

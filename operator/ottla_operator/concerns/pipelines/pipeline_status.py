@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla_documents.fields import Problem
+from ottla_documents.schema.marks import Problem
 from ottla_operator.api.condition_reasons import AS_DECLARED, DEGRADED, INVALID_SPEC, READY, RUNNING, VALID
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec, merged
 from ottla_operator.api.events import NORMAL, WARNING, new_event

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ottla_documents.fields import Problem
-from ottla_documents.kafka_cluster import CLUSTER_NAME_LENGTH
+from ottla_documents.field_types import CLUSTER_NAME_LENGTH
 from ottla_documents.kafka_pipeline import KafkaPipeline
 from ottla_documents.limits import too_large_for_a_config_map
 from ottla_documents.pipeline_sink import FileSink
 from ottla_documents.pipeline_source import FileSource
 from ottla_documents.quantity import quantity
+from ottla_documents.schema.marks import Problem
 from ottla_operator.api import names
 from ottla_operator.api.names import CLIENT_PORT
 from ottla_operator.api.objects import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ottla_documents.fields import Problem
 from ottla_documents.kafka_topic import KafkaTopic
+from ottla_documents.schema.marks import Problem
 from ottla_operator.api.objects import Obj
 from ottla_operator.api.topics import TopicDescription
 from ottla_operator.concerns.topics.partition_limits import NO_LIMITS, PartitionLimits
