@@ -37,15 +37,15 @@ from ottla_broker.replication.fetch.contexts import IncrementalContext, Sessionl
 from ottla_broker.replication.fetch.fetch_values import FetchParams
 from ottla_broker.replication.fetch.partition_fetch import PartitionFetch
 from ottla_broker.replication.follower import Follower
-from ottla_broker.replication.local_replicas import recreation_rules as recreation
-from ottla_broker.replication.local_replicas import reopened as offline
-from ottla_broker.replication.local_replicas import transitions
 from ottla_broker.replication.local_replicas.fencing import CommandFence
 from ottla_broker.replication.partition import Partition
 from ottla_broker.replication.refused_batches import RefusedBatches
-from ottla_broker.server import recreation as recreating
+from ottla_broker.replication.replica_states import recreation_rules as recreation
+from ottla_broker.replication.replica_states import reopened as offline
+from ottla_broker.replication.replica_states import transitions
 from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog
 from ottla_broker.server.handlers import update_metadata
+from ottla_broker.server.log_dir_recovery import recreation as recreating
 from ottla_broker.storage.log import recovery
 from ottla_broker.storage.log.appender import LogAppender
 from ottla_broker.storage.log.flushing import LogFlusher

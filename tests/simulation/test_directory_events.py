@@ -12,8 +12,8 @@ import pytest
 
 from ottla_broker.coordination.znodes import PartitionStateZnode
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.server import recreation as recreating
-from ottla_broker.server.partition_state import read_command
+from ottla_broker.server.log_dir_recovery import recreation as recreating
+from ottla_broker.server.store.partition_state import read_command
 from simulation.checker import Checker
 from simulation.client import Client, KnownPartition, Unavailable
 from simulation.cluster import SimulatedBroker, SimulatedFleet

@@ -10,7 +10,7 @@ import pytest
 
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.server.peers.registration import SESSION_FILE
+from ottla_broker.server.store.registration import SESSION_FILE
 from simulation.cluster import SimulatedFleet
 from simulation.filesystem import DirectoryNode
 from simulation.scenarios.single import broker_settings

@@ -4,7 +4,7 @@ A broker registers the range of levels that it supports of each feature. The con
 is in the range of every registered broker; `/feature` has the finalized levels. Apache Kafka 3.9 in ZooKeeper mode
 supports no feature, so a fleet that has finalized one has no broker of Apache Kafka, and none can join.
 
-Not here: who reads and writes `/feature` (`controller.acts.feature_finalization`, `server.peers.fleet_features`).
+Not here: who reads and writes `/feature` (`controller.acts.feature_finalization`, `server.store.fleet_features`).
 
 Source: kafka.server.BrokerFeatures of Apache Kafka.
 """

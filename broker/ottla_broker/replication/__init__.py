@@ -7,7 +7,7 @@ changes. Wire formats of client requests stand in `ottla_broker.server.handlers`
 What others may rely on:
 
 - The hot path reads `replica_manager.topics`; only the replica manager writes it. The state of each replica on this
-  broker is one value, `LocalReplica`, and changes only through the table in `replication.local_replicas.states`.
+  broker is one value, `LocalReplica`, and changes only through the table in `replication.replica_states.states`.
   Storage reports through `on_logs_offline` and `on_catch_up`.
 - LeaderAndIsr and StopReplica are carried out one after the other. `on_metadata_changed` follows every
   UpdateMetadata. `stop` checkpoints the high watermarks and runs before the last flush.

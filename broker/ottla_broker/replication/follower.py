@@ -29,8 +29,8 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.divergence import EpochEnd, restart_after_out_of_range, truncation
 from ottla_broker.replication.fetch_client import LeaderConnection
 from ottla_broker.replication.leader_session import FINAL_EPOCH
-from ottla_broker.replication.local_replicas.recreation_rules import has_caught_up
 from ottla_broker.replication.partition import Logger, Partition
+from ottla_broker.replication.replica_states.recreation_rules import has_caught_up
 
 EARLIEST = -2
 LATEST = -1

@@ -2,7 +2,7 @@
 
 Lives here: leadership, the followers' fetch state, the ISR, the high watermark and the requests that wait for it.
 Not here: the rules (`isr`, `divergence`), files (`storage.log`), the state of the replica
-(`local_replicas.local_replica`), which LeaderAndIsr and StopReplica requests a broker accepts (`local_replicas`).
+(`replica_states.local_replica`), which LeaderAndIsr and StopReplica requests a broker accepts (`local_replicas`).
 Everything runs on the broker's event loop. Only `delete_records` awaits.
 
 Example: a record with acks=all and three replicas.
@@ -31,8 +31,8 @@ from ottla_broker.replication.delayed import AckQueue
 from ottla_broker.replication.deletion import DeletionQueue, low_watermark
 from ottla_broker.replication.divergence import EpochEnd, leader_answer
 from ottla_broker.replication.isr import AlterPartitionOutcome, Change, FollowerState, InSyncState, LedState
-from ottla_broker.replication.local_replicas.local_replica import NO_EPOCH, LocalReplica
 from ottla_broker.replication.refused_batches import RefusedBatches
+from ottla_broker.replication.replica_states.local_replica import NO_EPOCH, LocalReplica
 from ottla_broker.storage.log.append_checks import AppendInfo
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.verification import TransactionalAppend

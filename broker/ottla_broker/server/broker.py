@@ -30,9 +30,7 @@ from ottla_broker.server.assembly.core import make_core
 from ottla_broker.server.assembly.part_settings import start_refusal
 from ottla_broker.server.assembly.serving import BrokerIdentity, ServingParts, make_serving
 from ottla_broker.server.controlled_shutdown import request_controlled_shutdown
-from ottla_broker.server.directory_events import DirectoryEvents
 from ottla_broker.server.edge.advertised import advertised_endpoints
-from ottla_broker.server.failed_directories import FailedDirectories
 from ottla_broker.server.lifecycle import (
     FAILURE_ACTIONS,
     BrokerState,
@@ -42,11 +40,17 @@ from ottla_broker.server.lifecycle import (
     LifecycleStep,
     StartRefused,
 )
-from ottla_broker.server.peers.client_metrics_configs import ClientMetricsConfigs
-from ottla_broker.server.peers.coordination_session import CoordinationSessionState
-from ottla_broker.server.peers.dynamic_config import DynamicConfig
-from ottla_broker.server.peers.fleet_features import FleetFeatures
-from ottla_broker.server.peers.registration import (
+from ottla_broker.server.log_dir_recovery.directory_events import DirectoryEvents
+from ottla_broker.server.log_dir_recovery.failed_directories import FailedDirectories
+from ottla_broker.server.log_dir_recovery.power_loss import assigned, no_longer_lost, until_out_of_sync
+from ottla_broker.server.log_dir_recovery.readmission import FORGOTTEN
+from ottla_broker.server.log_dir_recovery.registry_znode import RegistryZnode
+from ottla_broker.server.status import broker_status
+from ottla_broker.server.store.client_metrics_configs import ClientMetricsConfigs
+from ottla_broker.server.store.coordination_session import CoordinationSessionState
+from ottla_broker.server.store.dynamic_config import DynamicConfig
+from ottla_broker.server.store.fleet_features import FleetFeatures
+from ottla_broker.server.store.registration import (
     Registration,
     RegistrationRefused,
     cluster_id,
@@ -55,10 +59,6 @@ from ottla_broker.server.peers.registration import (
     make_persistent_paths,
     refuse_other_cluster,
 )
-from ottla_broker.server.power_loss import assigned, no_longer_lost, until_out_of_sync
-from ottla_broker.server.readmission import FORGOTTEN
-from ottla_broker.server.registry_znode import RegistryZnode
-from ottla_broker.server.status import broker_status
 from ottla_broker.storage.files.checkpoints import CheckpointError
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log_dirs.log_directory import LogDirectory, LogDirectoryError

@@ -14,7 +14,7 @@ from ottla_broker.coordination import znodes
 from ottla_broker.ports import Clock, Coordination
 from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.server.partition_state import read_assignment
+from ottla_broker.server.store.partition_state import read_assignment
 
 READ_AGAIN_S = 1.0
 """How long an answer of the store counts, and the pause after a failed read."""

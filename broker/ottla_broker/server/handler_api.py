@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
     from ottla_broker.replication.marker_appends import MarkerAppends
     from ottla_broker.replication.transaction_verification import TransactionVerification
-    from ottla_broker.server.peers.client_metrics_configs import ClientMetricsConfigs
-    from ottla_broker.server.peers.dynamic_config import DynamicConfig
-    from ottla_broker.server.peers.fleet_features import FleetFeatures
     from ottla_broker.server.peers.producer_ids import ProducerIds
+    from ottla_broker.server.store.client_metrics_configs import ClientMetricsConfigs
+    from ottla_broker.server.store.dynamic_config import DynamicConfig
+    from ottla_broker.server.store.fleet_features import FleetFeatures
     from ottla_broker.storage.log.record_search import RecordSearch
     from ottla_broker.telemetry.client_telemetry import ClientTelemetry
     from ottla_broker.transactions.coordinator import TransactionCoordinator

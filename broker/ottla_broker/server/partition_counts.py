@@ -21,8 +21,8 @@ from ottla_broker.coordination import znodes
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.ports import Clock, Coordination
 from ottla_broker.protocol.codec import ZERO_UUID
-from ottla_broker.server.partition_state import read_assignment
-from ottla_broker.server.peers.store_watch import StoreWatch
+from ottla_broker.server.store.partition_state import read_assignment
+from ottla_broker.server.store.store_watch import StoreWatch
 
 
 class AssignedTopic(NamedTuple):

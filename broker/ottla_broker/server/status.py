@@ -6,7 +6,7 @@ from typing import Any
 
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.server.lifecycle import BrokerState
-from ottla_broker.server.peers.coordination_session import CoordinationSessionState
+from ottla_broker.server.store.coordination_session import CoordinationSessionState
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 
 

@@ -1,6 +1,6 @@
 """The requests of `ottla disk`: Metadata, DescribeLogDirs, IncrementalAlterConfigs.
 
-Not here: what the broker does (`server/readmission.py`), the command line (`cli/disk.py`).
+Not here: what the broker does (`server/log_dir_recovery/readmission.py`), the command line (`cli/disk.py`).
 """
 
 from __future__ import annotations

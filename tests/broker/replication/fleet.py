@@ -50,7 +50,7 @@ from ottla_broker.server.edge.socket_server import SocketServer
 from ottla_broker.server.edge.throttling import Throttling
 from ottla_broker.server.handler_api import Services
 from ottla_broker.server.peers.broker_client import BrokerClient
-from ottla_broker.server.peers.fleet_features import FleetView
+from ottla_broker.server.store.fleet_features import FleetView
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.record_search import RecordSearch
 from ottla_broker.storage.log_dirs.log_manager import LogManager

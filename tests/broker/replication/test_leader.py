@@ -24,7 +24,7 @@ from ottla_broker.records.compression import Codec
 from ottla_broker.records.control_records import ControlType, EndTransactionMarker, build_marker
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch
-from ottla_broker.replication.local_replicas.commands import StopCommand
+from ottla_broker.replication.replica_states.commands import StopCommand
 from ottla_broker.server.edge.connection import MAX_PIPELINED_PRODUCES
 from ottla_broker.server.peers.broker_client import BrokerDisconnected
 from tests.broker.replication.fleet import (

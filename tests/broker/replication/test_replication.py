@@ -17,7 +17,7 @@ from ottla_broker.records import legacy
 from ottla_broker.records.formats import MAGIC_OFFSET
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record
-from ottla_broker.replication.local_replicas.commands import LeadershipCommand, StopCommand
+from ottla_broker.replication.replica_states.commands import LeadershipCommand, StopCommand
 from ottla_broker.server.peers.broker_client import BrokerClient
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log_dirs.replica_registry import RecreatedReplica

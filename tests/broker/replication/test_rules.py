@@ -16,7 +16,7 @@ from ottla_broker.replication import divergence, isr
 from ottla_broker.replication import follower as following
 from ottla_broker.replication.divergence import EpochEnd, leader_answer, truncation
 from ottla_broker.replication.isr import AlterPartitionOutcome, Change, FollowerState, InSyncState
-from ottla_broker.server.peers import fleet_features
+from ottla_broker.server.store import fleet_features
 from ottla_broker.storage.log import config as log_config
 from ottla_broker.storage.log.leader_epochs import LeaderEpochs
 

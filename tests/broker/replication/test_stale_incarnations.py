@@ -15,7 +15,7 @@ from ottla_broker.protocol.generated import leader_and_isr as leader_and_isr_api
 from ottla_broker.protocol.generated import stop_replica as stop_replica_api
 from ottla_broker.protocol.generated import update_metadata as update_metadata_api
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.local_replicas.commands import LeadershipCommand
+from ottla_broker.replication.replica_states.commands import LeadershipCommand
 from tests.broker.replication.fleet import INTERNAL, Fleet, Topic, until
 from tests.broker.replication.test_replication import stop_request
 

@@ -21,7 +21,7 @@ from ottla_broker.protocol.generated import write_txn_markers as markers_api
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch, build_records
-from ottla_broker.replication.local_replicas.commands import LeadershipCommand
+from ottla_broker.replication.replica_states.commands import LeadershipCommand
 from ottla_broker.server.assembly.group_topics import GroupTopics
 from ottla_broker.server.assembly.internal_topic_log import follow_leadership
 from ottla_broker.server.assembly.offsets_topic_log import ReplicatedOffsetsLog

@@ -16,7 +16,7 @@ from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedSto
 from ottla_broker.coordination.znodes import CLUSTER_ID, FEATURE, BrokerRegistration, Features
 from ottla_broker.ports.coordination import SessionEvent
 from ottla_broker.server.broker import Broker, StartRefused
-from ottla_broker.server.peers.coordination_session import CoordinationSessionState
+from ottla_broker.server.store.coordination_session import CoordinationSessionState
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""The replicas on this broker: their states, and the controller's commands about them."""
+"""The replicas of this broker: carries out what follows from their states (`replica_states`)."""

@@ -23,10 +23,10 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.rates import WindowedRate
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.fetchers import Fetchers
-from ottla_broker.replication.local_replicas.local_replica import LocalReplicaState
-from ottla_broker.replication.local_replicas.replica_events import FutureReplicaSwapped
 from ottla_broker.replication.local_replicas.replica_map import LocalReplicas
 from ottla_broker.replication.partition import Logger, Partition
+from ottla_broker.replication.replica_states.local_replica import LocalReplicaState
+from ottla_broker.replication.replica_states.replica_events import FutureReplicaSwapped
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log_dirs.future_replicas import FutureReplica
 from ottla_broker.storage.log_dirs.log_manager import LogManager

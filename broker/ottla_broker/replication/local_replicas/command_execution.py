@@ -22,12 +22,14 @@ from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.fetchers import Fetchers
-from ottla_broker.replication.local_replicas.commands import LeadershipCommand, StopCommand
 from ottla_broker.replication.local_replicas.fencing import CommandFence
 from ottla_broker.replication.local_replicas.full_log_dirs import FullLogDirs
 from ottla_broker.replication.local_replicas.hosted_partitions import HostedPartitions, is_another_topic
-from ottla_broker.replication.local_replicas.local_replica import LocalReplicaState
-from ottla_broker.replication.local_replicas.replica_events import (
+from ottla_broker.replication.local_replicas.replica_map import LocalReplicas
+from ottla_broker.replication.partition import Logger, Partition, PartitionContext
+from ottla_broker.replication.replica_states.commands import LeadershipCommand, StopCommand
+from ottla_broker.replication.replica_states.local_replica import LocalReplicaState
+from ottla_broker.replication.replica_states.replica_events import (
     Assigned,
     BrokerStopping,
     LeaderAndIsrAnswered,
@@ -41,10 +43,8 @@ from ottla_broker.replication.local_replicas.replica_events import (
     TopicIdMatch,
     TopicReplaced,
 )
-from ottla_broker.replication.local_replicas.replica_map import LocalReplicas
-from ottla_broker.replication.local_replicas.states import decide
-from ottla_broker.replication.local_replicas.transitions import ReplicaDecision
-from ottla_broker.replication.partition import Logger, Partition, PartitionContext
+from ottla_broker.replication.replica_states.states import decide
+from ottla_broker.replication.replica_states.transitions import ReplicaDecision
 from ottla_broker.storage.files.names import is_topic_name
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log_dirs.log_manager import LogManager

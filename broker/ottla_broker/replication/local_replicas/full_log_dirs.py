@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 from ottla_broker.metadata.cache import NO_LEADER, MetadataCache
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.local_replicas.local_replica import LocalReplicaState
-from ottla_broker.replication.local_replicas.replica_events import LogHasRoom
 from ottla_broker.replication.local_replicas.replica_map import LocalReplicas
 from ottla_broker.replication.partition import Partition
+from ottla_broker.replication.replica_states.local_replica import LocalReplicaState
+from ottla_broker.replication.replica_states.replica_events import LogHasRoom
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,19 @@ from ottla_broker.replication.fetch_client import ConnectToBroker
 from ottla_broker.replication.fetchers import Fetchers
 from ottla_broker.replication.local_replicas.alter_log_dirs import AlterLogDirs
 from ottla_broker.replication.local_replicas.command_execution import CommandExecution
-from ottla_broker.replication.local_replicas.commands import LeadershipCommand
 from ottla_broker.replication.local_replicas.fencing import CommandFence
 from ottla_broker.replication.local_replicas.full_log_dirs import FullLogDirs
 from ottla_broker.replication.local_replicas.hosted_partitions import HostedPartitions
-from ottla_broker.replication.local_replicas.local_replica import LocalReplica, LocalReplicaState
-from ottla_broker.replication.local_replicas.reopened import ReturnDecision
-from ottla_broker.replication.local_replicas.replica_events import (
+from ottla_broker.replication.local_replicas.replica_map import LocalReplicas
+from ottla_broker.replication.local_replicas.replica_recreation import ReplicaRecreation
+from ottla_broker.replication.partition import Partition, PartitionContext
+from ottla_broker.replication.quotas import ReplicationQuotas
+from ottla_broker.replication.refused_batches import RefusedBatches
+from ottla_broker.replication.replica_gauges import isr_counters, register_gauges
+from ottla_broker.replication.replica_states.commands import LeadershipCommand
+from ottla_broker.replication.replica_states.local_replica import LocalReplica, LocalReplicaState
+from ottla_broker.replication.replica_states.reopened import ReturnDecision
+from ottla_broker.replication.replica_states.replica_events import (
     CatchUpRequired,
     CaughtUp,
     Forgotten,
@@ -41,13 +47,7 @@ from ottla_broker.replication.local_replicas.replica_events import (
     LogMissing,
     PowerLossCleared,
 )
-from ottla_broker.replication.local_replicas.replica_map import LocalReplicas
-from ottla_broker.replication.local_replicas.replica_recreation import ReplicaRecreation
-from ottla_broker.replication.local_replicas.transitions import decide_readmission
-from ottla_broker.replication.partition import Partition, PartitionContext
-from ottla_broker.replication.quotas import ReplicationQuotas
-from ottla_broker.replication.refused_batches import RefusedBatches
-from ottla_broker.replication.replica_gauges import isr_counters, register_gauges
+from ottla_broker.replication.replica_states.transitions import decide_readmission
 from ottla_broker.replication.wake_queue import WakeQueue
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.local_replicas.local_replica import LocalReplica, LocalReplicaState, Reported
-from ottla_broker.replication.local_replicas.replica_events import ReplicaEvent
-from ottla_broker.replication.local_replicas.states import decide
-from ottla_broker.replication.local_replicas.transitions import ReplicaDecision
+from ottla_broker.replication.replica_states.local_replica import LocalReplica, LocalReplicaState, Reported
+from ottla_broker.replication.replica_states.replica_events import ReplicaEvent
+from ottla_broker.replication.replica_states.states import decide
+from ottla_broker.replication.replica_states.transitions import ReplicaDecision
 
 _ABSENT: Final = LocalReplica()
 

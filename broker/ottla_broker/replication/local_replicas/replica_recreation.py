@@ -2,7 +2,8 @@
 
 Lives here: which partitions wait, on which directories there is room, creating the empty log, the throttle under which
 replicas catch up (`ottla.replica.recreate.max.bytes.per.second`), metrics and status. Not here: the decision
-(`recreation_rules`), when the partition's state allows it (`server.recreation`), the files (`storage.log_dirs`).
+(`recreation_rules`), when the partition's state allows it (`server.log_dir_recovery.recreation`), the files
+(`storage.log_dirs`).
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Any
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Clock
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.local_replicas.local_replica import LocalReplicaState
-from ottla_broker.replication.local_replicas.recreation_rules import Target
-from ottla_broker.replication.local_replicas.replica_events import Recreated
 from ottla_broker.replication.local_replicas.replica_map import LocalReplicas
 from ottla_broker.replication.partition import Logger, Partition
+from ottla_broker.replication.replica_states.local_replica import LocalReplicaState
+from ottla_broker.replication.replica_states.recreation_rules import Target
+from ottla_broker.replication.replica_states.replica_events import Recreated
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.throttle import NO_LIMIT, CopyThrottle
 

@@ -10,10 +10,10 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Ports
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.assembly.part_settings import cleaner_settings, log_manager_settings
-from ottla_broker.server.directory_events import register_metrics
 from ottla_broker.server.edge.dispatch import CLIENT_METRICS, Dispatcher
 from ottla_broker.server.edge.socket_server import SocketServer
 from ottla_broker.server.edge.throttling import Throttling
+from ottla_broker.server.log_dir_recovery.directory_events import register_metrics
 from ottla_broker.storage.cleaner.cleaner import LogCleaner
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log_dirs.log_manager import LogManager

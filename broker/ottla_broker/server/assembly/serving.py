@@ -31,20 +31,20 @@ from ottla_broker.server.assembly.group_topics import GroupTopics
 from ottla_broker.server.assembly.internal_topic_log import follow_leadership
 from ottla_broker.server.assembly.offsets_topic_log import ReplicatedOffsetsLog
 from ottla_broker.server.assembly.transactions import TransactionParts, make_transactions
-from ottla_broker.server.directory_events import DirectoryEvents
 from ottla_broker.server.handler_api import Services
+from ottla_broker.server.log_dir_recovery.directory_events import DirectoryEvents
+from ottla_broker.server.log_dir_recovery.readmission import Readmission
+from ottla_broker.server.log_dir_recovery.recreation import RecreationTask
 from ottla_broker.server.partition_counts import PartitionCounts
 from ottla_broker.server.peers.broker_client import BrokerClient
-from ottla_broker.server.peers.client_metrics_configs import ClientMetricsConfigs
 from ottla_broker.server.peers.controller_channels import NetworkControllerChannels
 from ottla_broker.server.peers.controller_client import ControllerClient
-from ottla_broker.server.peers.dynamic_config import DynamicConfig
-from ottla_broker.server.peers.fleet_features import FleetFeatures
 from ottla_broker.server.peers.producer_ids import ProducerIds
 from ottla_broker.server.peers.topic_creation import TopicCreation
 from ottla_broker.server.peers.transaction_verifier import NetworkTransactionVerifier
-from ottla_broker.server.readmission import Readmission
-from ottla_broker.server.recreation import RecreationTask
+from ottla_broker.server.store.client_metrics_configs import ClientMetricsConfigs
+from ottla_broker.server.store.dynamic_config import DynamicConfig
+from ottla_broker.server.store.fleet_features import FleetFeatures
 from ottla_broker.storage.log.record_search import RecordSearch
 from ottla_broker.telemetry.client_telemetry import ClientTelemetry
 from ottla_broker.telemetry.push_reading import READ_PUSH_JOB

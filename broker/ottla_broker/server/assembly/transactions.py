@@ -19,9 +19,9 @@ from ottla_broker.replication.marker_appends import MarkerAppends
 from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog, follow_leadership
 from ottla_broker.server.deleted_partitions import DeletedPartitions
 from ottla_broker.server.partition_counts import PartitionCounts
-from ottla_broker.server.peers.fleet_features import FleetView
 from ottla_broker.server.peers.local_markers import LocalMarkers
 from ottla_broker.server.peers.marker_requests import MarkerRequests
+from ottla_broker.server.store.fleet_features import FleetView
 from ottla_broker.transactions.coordinator import TransactionCoordinator
 
 

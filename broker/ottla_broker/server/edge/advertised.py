@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from ottla_broker.config import Endpoint
-from ottla_broker.server.peers.registration import RegistrationRefused
+from ottla_broker.server.store.registration import RegistrationRefused
 
 
 async def advertised_endpoints(

@@ -3,7 +3,7 @@
 `LISTED` is what ApiVersions answers: an API is in it only when every version of its range is complete. In a fleet
 without brokers of Apache Kafka the ranges of `ABOVE_KAFKA_3_9` replace it (`listed`). A handler module and the reader
 of its API are imported when the first request comes; `warm` does it for the APIs that every client uses. Not here: the
-order of requests of one connection (`connection`), what is known of the fleet (`peers.fleet_features`).
+order of requests of one connection (`connection`), what is known of the fleet (`store.fleet_features`).
 
 What others may rely on:
 

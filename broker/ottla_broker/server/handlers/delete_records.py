@@ -28,8 +28,8 @@ from ottla_broker.protocol.generated.delete_records import (
 )
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.deletion import NO_LOW_WATERMARK, DelayedDeleteRecords
-from ottla_broker.replication.local_replicas.local_replica import NO_EPOCH
 from ottla_broker.replication.partition import Partition
+from ottla_broker.replication.replica_states.local_replica import NO_EPOCH
 from ottla_broker.server.handler_api import RequestContext, Services
 
 _BEGUN_TOGETHER = 50

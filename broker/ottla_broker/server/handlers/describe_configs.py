@@ -32,7 +32,7 @@ from ottla_broker.server.handler_api import RequestContext, Services
 from ottla_broker.server.handlers.shared import broker_loggers
 from ottla_broker.server.handlers.shared.client_metrics_changes import describe_client_metrics
 from ottla_broker.server.handlers.shared.config_changes import ResourceType, check_broker, entity_of
-from ottla_broker.server.peers.dynamic_config import TOPICS, DynamicConfig
+from ottla_broker.server.store.dynamic_config import TOPICS, DynamicConfig
 from ottla_broker.server.turns import ELEMENTS_PER_TURN
 
 _DYNAMIC_BROKER_LOGGER_CONFIG = 6

@@ -26,7 +26,7 @@ from ottla_broker.protocol.generated.leader_and_isr import (
     LeaderAndIsrTopicError,
 )
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.local_replicas.commands import LeadershipCommand
+from ottla_broker.replication.replica_states.commands import LeadershipCommand
 from ottla_broker.server.handler_api import RequestContext, Services
 
 FULL = 2

@@ -20,8 +20,8 @@ from ottla_broker.protocol.generated.stop_replica import (
     StopReplicaResponse,
 )
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.local_replicas.commands import StopCommand
-from ottla_broker.replication.local_replicas.local_replica import NO_EPOCH
+from ottla_broker.replication.replica_states.commands import StopCommand
+from ottla_broker.replication.replica_states.local_replica import NO_EPOCH
 from ottla_broker.server.handler_api import RequestContext, Services
 
 

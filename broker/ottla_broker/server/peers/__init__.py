@@ -1,1 +1,1 @@
-"""What a broker shares with its peers: other brokers, the active controller and the coordination store."""
+"""Other brokers: connections to them, the controller among them, and the requests that this broker sends."""

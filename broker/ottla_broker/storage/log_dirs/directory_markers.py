@@ -4,9 +4,9 @@
     ottla.new-directory         the directory was empty
 
 A start that finds such a file removes the broker's replicas from their ISRs before it registers; the file survives
-starts that do not get so far. A directory that has failed takes no file: `server.failed_directories` records that, with
-the meaning of the first one. Not here: who writes the files (`log_directory.py`), and how the replicas leave the ISRs
-(`server`).
+starts that do not get so far. A directory that has failed takes no file: `failed_directories` of the server records
+that, with the meaning of the first one. Not here: who writes the files (`log_directory.py`), and how the replicas leave
+the ISRs (`server.log_dir_recovery`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.fetch import session_fetch_state
 from ottla_broker.replication.fetcher import Fetcher
 from ottla_broker.replication.isr import InSyncState
-from ottla_broker.replication.local_replicas.commands import StopCommand
+from ottla_broker.replication.replica_states.commands import StopCommand
 from ottla_broker.server.peers.broker_client import BrokerClient
 from tests.broker.replication.fleet import Fleet, Node, until
 

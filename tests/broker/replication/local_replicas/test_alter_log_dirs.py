@@ -15,7 +15,7 @@ from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.fetchers import Fetchers
-from ottla_broker.replication.local_replicas.commands import StopCommand
+from ottla_broker.replication.replica_states.commands import StopCommand
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings

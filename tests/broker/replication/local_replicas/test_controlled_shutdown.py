@@ -9,7 +9,7 @@ import pytest
 
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.local_replicas.commands import StopCommand
+from ottla_broker.replication.replica_states.commands import StopCommand
 from tests.broker.replication.fleet import Fleet
 
 TP = TopicPartition("orders", 0)

@@ -21,7 +21,7 @@ from ottla_broker.protocol.generated import list_offsets as list_offsets_api
 from ottla_broker.protocol.generated import offset_for_leader_epoch as epoch_api
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.local_replicas.commands import LeadershipCommand
+from ottla_broker.replication.replica_states.commands import LeadershipCommand
 from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog
 from ottla_broker.storage.log_dirs.states import ONLINE
 from tests.broker.replication.fleet import Fleet, Node, until

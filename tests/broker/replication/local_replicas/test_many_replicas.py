@@ -11,7 +11,7 @@ from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas import command_execution
-from ottla_broker.replication.local_replicas.commands import LeadershipCommand
+from ottla_broker.replication.replica_states.commands import LeadershipCommand
 from tests.broker.replication.fleet import Fleet
 
 COUNT, A_TURN = 60, 10

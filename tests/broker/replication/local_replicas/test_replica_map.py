@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.local_replicas.local_replica import LocalReplica, LocalReplicaState, Reported
-from ottla_broker.replication.local_replicas.replica_events import LogDirFailed, LogFound, ReplicaEvent
 from ottla_broker.replication.local_replicas.replica_map import LocalReplicas
-from ottla_broker.replication.local_replicas.states import RefusedEvent
-from tests.broker.replication.local_replicas.test_states import EVENTS
+from ottla_broker.replication.replica_states.local_replica import LocalReplica, LocalReplicaState, Reported
+from ottla_broker.replication.replica_states.replica_events import LogDirFailed, LogFound, ReplicaEvent
+from ottla_broker.replication.replica_states.states import RefusedEvent
+from tests.broker.replication.replica_states.test_states import EVENTS
 
 PARTITIONS = [TopicPartition("t", index) for index in range(3)]
 

@@ -26,7 +26,7 @@ from ottla_broker.protocol.generated import describe_user_scram_credentials as s
 from ottla_broker.protocol.generated import expire_delegation_token as expire
 from ottla_broker.protocol.generated import renew_delegation_token as renew
 from ottla_broker.server.edge.dispatch import LISTED, Dispatcher
-from ottla_broker.server.peers.fleet_features import FleetView
+from ottla_broker.server.store.fleet_features import FleetView
 from tests.broker.server.contexts import handler_context
 
 VERSIONS = {listing.api_key: range(listing.lowest, listing.highest + 1) for listing in LISTED}

@@ -14,7 +14,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import alter_configs, describe_configs, incremental_alter_configs
 from ottla_broker.protocol.generated import list_client_metrics_resources as list_api
-from ottla_broker.server.peers.fleet_features import FleetView
+from ottla_broker.server.store.fleet_features import FleetView
 from tests.integration.wire import Wire
 
 CLIENT_METRICS = 16

@@ -23,7 +23,7 @@ from ottla_broker.protocol.generated import alter_client_quotas as alter
 from ottla_broker.protocol.generated import describe_client_quotas as describe
 from ottla_broker.quotas.entities import DEFAULT, QuotaEntity
 from ottla_broker.server.handlers import alter_client_quotas, describe_client_quotas
-from ottla_broker.server.peers.dynamic_config import DynamicConfig
+from ottla_broker.server.store.dynamic_config import DynamicConfig
 from tests.broker.server.contexts import handler_context
 
 WAIT_S = 60

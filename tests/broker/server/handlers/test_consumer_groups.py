@@ -18,7 +18,7 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import consumer_group_heartbeat as wire
 from ottla_broker.protocol.generated import update_metadata as um
 from ottla_broker.server.assembly.group_topics import GroupTopics
-from ottla_broker.server.peers.fleet_features import FleetView
+from ottla_broker.server.store.fleet_features import FleetView
 from tests.broker.groups.surroundings import Broker, in_virtual_time
 from tests.broker.server.contexts import handler_context
 

@@ -39,7 +39,7 @@ from ottla_broker.server.handlers import (
     incremental_alter_configs,
     list_partition_reassignments,
 )
-from ottla_broker.server.peers.dynamic_config import DynamicConfig
+from ottla_broker.server.store.dynamic_config import DynamicConfig
 from tests.broker.controller.fleet import Fleet, fleet_of
 from tests.broker.server.contexts import handler_context
 

@@ -29,7 +29,7 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.number_text import whole_number
 from ottla_broker.server.handler_api import RequestContext
 from ottla_broker.server.handlers.shared import broker_loggers
-from ottla_broker.server.peers.dynamic_config import BROKERS, TOPICS, DynamicConfig
+from ottla_broker.server.store.dynamic_config import BROKERS, TOPICS, DynamicConfig
 
 MOST_CHANGES = 1000
 """Of one resource in a request: a broker has some 350 keys."""

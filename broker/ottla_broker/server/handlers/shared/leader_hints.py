@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ottla_broker.metadata.cache import NO_LEADER, BrokerEndpoint, BrokerMetadata
-from ottla_broker.replication.local_replicas.local_replica import NO_EPOCH
+from ottla_broker.replication.replica_states.local_replica import NO_EPOCH
 from ottla_broker.server.handler_api import Services
 
 

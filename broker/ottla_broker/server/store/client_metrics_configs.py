@@ -27,8 +27,8 @@ from ottla_broker.ports.coordination import (
     WatchEvent,
 )
 from ottla_broker.protocol.errors import KafkaError
-from ottla_broker.server.peers.registration import make_path
-from ottla_broker.server.peers.store_watch import StoreWatch
+from ottla_broker.server.store.registration import make_path
+from ottla_broker.server.store.store_watch import StoreWatch
 
 _ROOT = f"{znodes.CONFIG}/{znodes.CLIENT_METRICS}"
 

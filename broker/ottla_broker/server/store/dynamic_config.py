@@ -35,8 +35,8 @@ from ottla_broker.ports.coordination import (
     SessionEvent,
     Set,
 )
-from ottla_broker.server.peers.store_watch import StoreWatch
-from ottla_broker.server.peers.stored_quotas import OnQuotas, StoredQuotas
+from ottla_broker.server.store.store_watch import StoreWatch
+from ottla_broker.server.store.stored_quotas import OnQuotas, StoredQuotas
 from ottla_broker.storage.files.names import is_topic_name
 
 TOPICS = "topics"

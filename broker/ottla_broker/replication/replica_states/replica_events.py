@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.replication.isr import LedState
-from ottla_broker.replication.local_replicas.commands import LeadershipCommand
+from ottla_broker.replication.replica_states.commands import LeadershipCommand
 
 
 class TopicIdMatch(Enum):

@@ -1,7 +1,7 @@
 """Has the replicas of a reopened log directory lead and follow again, without a restart of the broker.
 
 The partition's state in the coordination store is the truth: while the directory was offline, others may have been
-elected. Each replica is checked against it (`replication.local_replicas.reopened`) until it may act; one that is not
+elected. Each replica is checked against it (`replication.replica_states.reopened`) until it may act; one that is not
 assigned to this broker any more becomes a stray.
 The same for partitions that a person has given up: `forget` creates them again, empty, where no other copy exists.
 """
@@ -17,12 +17,12 @@ from ottla_broker.ports import Clock, Coordination
 from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.local_replicas.commands import LeadershipCommand
-from ottla_broker.replication.local_replicas.local_replica import LocalReplicaState
-from ottla_broker.replication.local_replicas.reopened import ReturnAction
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
-from ottla_broker.server.partition_state import read_assignment, read_command
-from ottla_broker.server.peers.dynamic_config import BROKERS, DynamicConfig
+from ottla_broker.replication.replica_states.commands import LeadershipCommand
+from ottla_broker.replication.replica_states.local_replica import LocalReplicaState
+from ottla_broker.replication.replica_states.reopened import ReturnAction
+from ottla_broker.server.store.dynamic_config import BROKERS, DynamicConfig
+from ottla_broker.server.store.partition_state import read_assignment, read_command
 
 FORGOTTEN = "ottla.log.dirs.forgotten"
 _ASK_AGAIN_S = 1.0

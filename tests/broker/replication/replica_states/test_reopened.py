@@ -13,10 +13,10 @@ import pytest
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.isr import InSyncState
-from ottla_broker.replication.local_replicas.commands import LeadershipCommand, StopCommand
-from ottla_broker.replication.local_replicas.local_replica import EPOCH_DURING_DELETE
-from ottla_broker.replication.local_replicas.reopened import ReturnAction
-from ottla_broker.replication.local_replicas.replica_events import LogDirFailed, LogDirReopened, LogRemoved
+from ottla_broker.replication.replica_states.commands import LeadershipCommand, StopCommand
+from ottla_broker.replication.replica_states.local_replica import EPOCH_DURING_DELETE
+from ottla_broker.replication.replica_states.reopened import ReturnAction
+from ottla_broker.replication.replica_states.replica_events import LogDirFailed, LogDirReopened, LogRemoved
 from tests.broker.replication.fleet import Fleet, Node, until
 
 TP = TopicPartition("orders", 0)

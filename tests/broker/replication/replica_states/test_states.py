@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.local_replicas.commands import LeadershipCommand
-from ottla_broker.replication.local_replicas.local_replica import (
+from ottla_broker.replication.replica_states.commands import LeadershipCommand
+from ottla_broker.replication.replica_states.local_replica import (
     EPOCH_DURING_DELETE,
     NO_EPOCH,
     LocalReplica,
     LocalReplicaState,
     Reported,
 )
-from ottla_broker.replication.local_replicas.replica_events import (
+from ottla_broker.replication.replica_states.replica_events import (
     Assigned,
     BrokerStopping,
     CatchUpRequired,
@@ -45,7 +45,7 @@ from ottla_broker.replication.local_replicas.replica_events import (
     TopicIdMatch,
     TopicReplaced,
 )
-from ottla_broker.replication.local_replicas.states import REFUSED, SERVED, TABLE, RefusedEvent, decide
+from ottla_broker.replication.replica_states.states import REFUSED, SERVED, TABLE, RefusedEvent, decide
 
 ME, OTHER, THIRD = 1, 2, 3
 S, E = LocalReplicaState, ReplicaEffect

@@ -19,7 +19,7 @@ from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedSto
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.broker import Broker
-from ottla_broker.server.failed_directories import ROOT, FailedDirectories
+from ottla_broker.server.log_dir_recovery.failed_directories import ROOT, FailedDirectories
 from ottla_broker.storage.log_dirs.states import DirectoryDecision, DirectoryState, DirectoryStates
 from tests.broker.server.virtual_store import Sessions, in_virtual_time
 from tests.broker.storage.logs import batch as stored_batch

@@ -14,12 +14,12 @@ from ottla_broker.coordination import znodes
 from ottla_broker.metadata.cache import PartitionMetadata
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.local_replicas.commands import LeadershipCommand, StopCommand
-from ottla_broker.replication.local_replicas.replica_events import LeaderAndIsrAnswered
-from ottla_broker.server.recreation import RecreationTask
+from ottla_broker.replication.replica_states.commands import LeadershipCommand, StopCommand
+from ottla_broker.replication.replica_states.replica_events import LeaderAndIsrAnswered
+from ottla_broker.server.log_dir_recovery.recreation import RecreationTask
 from ottla_broker.storage.log.log import Log
-from tests.broker.server.test_readmission import ME, OTHER, Readmitting
-from tests.broker.server.test_registry_znode import Disks
+from tests.broker.server.log_dir_recovery.test_readmission import ME, OTHER, Readmitting
+from tests.broker.server.log_dir_recovery.test_registry_znode import Disks
 
 
 class Away(Readmitting):

@@ -27,8 +27,8 @@ from ottla_broker.coordination import znodes
 from ottla_broker.coordination.znodes import FEATURE, Features, ZnodeError
 from ottla_broker.ports import Clock, Coordination
 from ottla_broker.ports.coordination import NoNode, SessionEvent, WatchEvent
-from ottla_broker.server.peers.registration import RegistrationRefused
-from ottla_broker.server.peers.store_watch import StoreWatch
+from ottla_broker.server.store.registration import RegistrationRefused
+from ottla_broker.server.store.store_watch import StoreWatch
 
 
 @dataclass(frozen=True, slots=True)

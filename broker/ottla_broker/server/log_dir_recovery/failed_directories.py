@@ -10,7 +10,7 @@ Worked example: 0 and 1 are in sync with t-0. The only directory of 0 fails in t
 mounted again: the segment lacks its end, the next one is there. Without the record 0 would take the hole for a gap that
 compaction left, and lead with it. With it, the log ends at the hole, and 0 registers once it is out of the ISR.
 
-Not here: what a start makes of it (`storage.log_dirs.loading`, `server.power_loss`).
+Not here: what a start makes of it (`storage.log_dirs.loading`, `server.log_dir_recovery.power_loss`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 from ottla_broker.ports import Clock, Coordination
 from ottla_broker.ports.coordination import CoordinationError, NodeExists
-from ottla_broker.server.peers.registration import make_path
+from ottla_broker.server.store.registration import make_path
 from ottla_broker.storage.log_dirs.log_directory import LogDirectory
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 

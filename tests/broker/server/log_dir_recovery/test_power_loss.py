@@ -12,8 +12,8 @@ from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.coordination import znodes
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.server.peers.registration import make_path
-from ottla_broker.server.power_loss import until_out_of_sync
+from ottla_broker.server.log_dir_recovery.power_loss import until_out_of_sync
+from ottla_broker.server.store.registration import make_path
 
 T0 = TopicPartition("t", 0)
 

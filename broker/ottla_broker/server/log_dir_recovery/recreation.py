@@ -1,7 +1,7 @@
 """Recreates the replicas of failed log directories as soon as their partitions' states allow it.
 
 The state znode in the coordination store is the truth, and the log-directory event the only message to the controller,
-so any controller will do, Apache Kafka's too (`replication.local_replicas.recreation_rules` has the four steps).
+so any controller will do, Apache Kafka's too (`replication.replica_states.recreation_rules` has the four steps).
 Nothing is remembered here: a replica waits when the controller takes it for offline and it has no log, so a restart in
 the middle continues; the replicas that catch up are in the replica registry.
 """
@@ -17,11 +17,11 @@ from ottla_broker.ports import Clock, Coordination
 from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.local_replicas.commands import LeadershipCommand
-from ottla_broker.replication.local_replicas.local_replica import LocalReplicaState
-from ottla_broker.replication.local_replicas.recreation_rules import RecreationAction, decide_recreation
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
-from ottla_broker.server.partition_state import read_assignment, read_command
+from ottla_broker.replication.replica_states.commands import LeadershipCommand
+from ottla_broker.replication.replica_states.local_replica import LocalReplicaState
+from ottla_broker.replication.replica_states.recreation_rules import RecreationAction, decide_recreation
+from ottla_broker.server.store.partition_state import read_assignment, read_command
 
 _PASS_S = 1.0
 _READ_PER_PASS = 200

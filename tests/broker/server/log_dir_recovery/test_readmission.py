@@ -19,15 +19,15 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.ports.coordination import ConnectionLoss
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.local_replicas.commands import LeadershipCommand
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
-from ottla_broker.server import readmission
-from ottla_broker.server.peers.dynamic_config import BROKERS, DynamicConfig
-from ottla_broker.server.peers.registration import make_path, make_persistent_paths
-from ottla_broker.server.readmission import FORGOTTEN, Readmission
+from ottla_broker.replication.replica_states.commands import LeadershipCommand
+from ottla_broker.server.log_dir_recovery import readmission
+from ottla_broker.server.log_dir_recovery.readmission import FORGOTTEN, Readmission
+from ottla_broker.server.store.dynamic_config import BROKERS, DynamicConfig
+from ottla_broker.server.store.registration import make_path, make_persistent_paths
 from ottla_broker.storage.log.log import Log
 from tests.broker.replication.fleet import until
-from tests.broker.server.test_registry_znode import Disks
+from tests.broker.server.log_dir_recovery.test_registry_znode import Disks
 from tests.broker.storage.log_dirs.replicas import reopen
 from tests.broker.storage.logs import batch, read_values, written
 

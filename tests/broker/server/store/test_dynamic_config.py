@@ -27,7 +27,7 @@ from ottla_broker.protocol.generated.update_metadata import (
     UpdateMetadataTopicState,
 )
 from ottla_broker.server.handlers import alter_configs, describe_configs, incremental_alter_configs, update_metadata
-from ottla_broker.server.peers.dynamic_config import DynamicConfig
+from ottla_broker.server.store.dynamic_config import DynamicConfig
 from tests.broker.server.contexts import handler_context
 
 TOPIC, BROKER, LOGGER = 2, 4, 8

@@ -74,9 +74,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ottla_broker.replication.local_replicas import transitions
-from ottla_broker.replication.local_replicas.local_replica import LocalReplica, LocalReplicaState
-from ottla_broker.replication.local_replicas.replica_events import (
+from ottla_broker.replication.replica_states import transitions
+from ottla_broker.replication.replica_states.local_replica import LocalReplica, LocalReplicaState
+from ottla_broker.replication.replica_states.replica_events import (
     Assigned,
     BrokerStopping,
     CatchUpRequired,
@@ -100,7 +100,7 @@ from ottla_broker.replication.local_replicas.replica_events import (
     StopReplicaReceived,
     TopicReplaced,
 )
-from ottla_broker.replication.local_replicas.transitions import ReplicaDecision, Row
+from ottla_broker.replication.replica_states.transitions import ReplicaDecision, Row
 
 _S = LocalReplicaState
 

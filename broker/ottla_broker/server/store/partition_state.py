@@ -7,7 +7,7 @@ from ottla_broker.ports import Coordination
 from ottla_broker.ports.coordination import NoNode
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.local_replicas.commands import LeadershipCommand
+from ottla_broker.replication.replica_states.commands import LeadershipCommand
 
 
 async def read_assignment(coordination: Coordination, topic: str) -> znodes.TopicAssignment | None:

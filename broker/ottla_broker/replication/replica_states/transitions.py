@@ -8,17 +8,17 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ottla_broker.metadata.cache import NO_LEADER
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.replication.local_replicas.commands import LeadershipCommand
-from ottla_broker.replication.local_replicas.local_replica import (
+from ottla_broker.replication.replica_states.commands import LeadershipCommand
+from ottla_broker.replication.replica_states.local_replica import (
     EPOCH_DURING_DELETE,
     NO_EPOCH,
     LocalReplica,
     LocalReplicaState,
     Reported,
 )
-from ottla_broker.replication.local_replicas.recreation_rules import may_lead
-from ottla_broker.replication.local_replicas.reopened import ReturnAction, ReturnDecision, decide_return
-from ottla_broker.replication.local_replicas.replica_events import (
+from ottla_broker.replication.replica_states.recreation_rules import may_lead
+from ottla_broker.replication.replica_states.reopened import ReturnAction, ReturnDecision, decide_return
+from ottla_broker.replication.replica_states.replica_events import (
     Assigned,
     BrokerStopping,
     CatchUpRequired,

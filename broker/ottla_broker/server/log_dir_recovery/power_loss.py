@@ -33,7 +33,7 @@ from ottla_broker.coordination import znodes
 from ottla_broker.ports import Clock, Coordination
 from ottla_broker.ports.coordination import NodeExists, NoNode
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.server.peers.registration import make_path
+from ottla_broker.server.store.registration import make_path
 
 _LOOK_S: Final = 0.1
 _AT_ONCE: Final = 500

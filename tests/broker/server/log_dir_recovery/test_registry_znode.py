@@ -13,7 +13,7 @@ import pytest
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.ports import Disk
 from ottla_broker.protocol.errors import KafkaError
-from ottla_broker.server.registry_znode import RegistryZnode
+from ottla_broker.server.log_dir_recovery.registry_znode import RegistryZnode
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings

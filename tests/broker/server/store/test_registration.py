@@ -14,7 +14,7 @@ from ottla_broker.config import BrokerConfig, Endpoint
 from ottla_broker.coordination import znodes
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.ports.coordination import SessionEvent
-from ottla_broker.server.peers.registration import Registration, make_path
+from ottla_broker.server.store.registration import Registration, make_path
 
 ME = 1
 ENDPOINT = Endpoint("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT")

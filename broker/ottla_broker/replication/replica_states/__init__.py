@@ -1,0 +1,1 @@
+"""The states of a local replica as values: events, rows, and what follows. Pure."""
