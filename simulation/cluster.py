@@ -285,7 +285,7 @@ class SimulatedBroker:
         """
         for replica in self.partitions():
             if (replica.topic, replica.index) == partition:
-                path = replica.log.disk.path
+                path = replica.log.state.disk.path
                 return path, self.partition_directory(partition, path)
         for path in (home, *self.paths) if home else self.paths:
             directory = self.partition_directory(partition, path)

@@ -130,7 +130,9 @@ def _last_in_order(leaderships: Leaderships, partition: Partition, leader: int) 
 def _log_end(broker: SimulatedBroker, partition: Partition) -> int:
     """Of its replica; -1 while it has none."""
     ends = (
-        replica.log.log_end_offset for replica in broker.partitions() if (replica.topic, replica.index) == partition
+        replica.log.state.log_end_offset
+        for replica in broker.partitions()
+        if (replica.topic, replica.index) == partition
     )
     return next(ends, -1)
 

@@ -47,9 +47,9 @@ from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog
 from ottla_broker.server.handlers import update_metadata
 from ottla_broker.server.log_dir_recovery import recreation as recreating
 from ottla_broker.storage.log import recovery
+from ottla_broker.storage.log.aborted_transactions import AbortedTransactionLookup
 from ottla_broker.storage.log.appender import LogAppender
 from ottla_broker.storage.log.flushing import LogFlusher
-from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.producers import ProducerStates
 from ottla_broker.storage.log.verification import Verifications
 from ottla_broker.storage.log_dirs.loading import DirectoryLoader
@@ -118,7 +118,7 @@ def _shrink_alone(self: Partition) -> None:
         return
     context = self._context
     slow = isr.out_of_sync(
-        self.followers.values(), self.in_sync, self.log.log_end_offset, context.now_ms(), context.lag_max_ms
+        self.followers.values(), self.in_sync, self.log.state.log_end_offset, context.now_ms(), context.lag_max_ms
     )
     if slow:
         self.in_sync = isr.InSyncState(tuple(replica for replica in self.in_sync.committed if replica not in slow))
@@ -137,15 +137,15 @@ _start_following = Follower.start
 def _cut_to_the_high_watermark_first(self: Follower, notify: Any) -> None:
     _start_following(self, notify)
     log = self._log
-    if self._task is None and log.log_end_offset > log.high_watermark:
-        self._run(partial(self._truncate, log.high_watermark, "mutant"), "truncate")
+    if self._task is None and log.state.log_end_offset > log.state.high_watermark:
+        self._run(partial(self._truncate, log.state.high_watermark, "mutant"), "truncate")
 
 
 _become_leader = Partition.become_leader
 
 
 def _lead_without_sequences(self: Partition, *arguments: Any) -> None:
-    self.log.producers._entries.clear()
+    self.log.state.producers._entries.clear()
     _become_leader(self, *arguments)
 
 
@@ -392,13 +392,13 @@ def _give_later_records(self: SessionlessContext, part: Any = None) -> None:
         requested, partition = item.requested, item.partition
         if partition is None or item.error or self._params.replica_id >= 0:
             continue
-        if requested.fetch_offset % 7 == 3 and requested.fetch_offset + 6 < partition.log.high_watermark:
+        if requested.fetch_offset % 7 == 3 and requested.fetch_offset + 6 < partition.log.state.high_watermark:
             requested.fetch_offset += 6
 
 
 def _end_at_the_high_watermark(item: Any, params: FetchParams, environment: Any) -> None:
     _check_fetch(item, params, environment)
-    is_beyond = not item.error and item.requested.fetch_offset > item.partition.log.high_watermark
+    is_beyond = not item.error and item.requested.fetch_offset > item.partition.log.state.high_watermark
     if params.replica_id < 0 and is_beyond:
         item.error = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 
@@ -523,7 +523,7 @@ MUTANTS = (
         "consumers read above the high watermark",
         "fleet",
         5,
-        ((checks, "upper_offset", lambda partition, params: partition.log.log_end_offset),),
+        ((checks, "upper_offset", lambda partition, params: partition.log.state.log_end_offset),),
         is_quick=True,
     ),
     Mutant(
@@ -743,7 +743,7 @@ MUTANTS = (
         "read_committed is not told what was aborted",
         "transactional_fleet",
         20,
-        ((Log, "aborted_in", _nothing_aborted),),
+        ((AbortedTransactionLookup, "aborted_in", _nothing_aborted),),
         is_quick=True,
     ),
     Mutant(

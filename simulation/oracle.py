@@ -154,10 +154,10 @@ class Oracle:
         broker = next(one for one in self.brokers if one.machine is process.machine)
         key: Partition = partition.topic_partition
         state = self.leaderships.states.get(key)
-        if state is None or partition.log.is_failed:
+        if state is None or partition.log.state.is_failed:
             return
         history = self._history(key)
-        history.highest = max(history.highest, partition.log.high_watermark)
+        history.highest = max(history.highest, partition.log.state.high_watermark)
         if partition.leader_epoch == state.epoch and self._is_judged(key):
             self._notice_leadership(broker, partition, history, before)
             self._look_at_leader(broker, key, partition)
@@ -179,12 +179,18 @@ class Oracle:
                 if state is None or partition.leader_epoch < 0:
                     continue
                 is_leader = partition.is_leader
-                if log.is_failed:
+                if log.state.is_failed:
                     if is_leader:
                         history = self._history(key)
-                        history.highest = max(history.highest, log.high_watermark)
+                        history.highest = max(history.highest, log.state.high_watermark)
                     continue
-                now = (partition.leader_epoch, state.epoch, log.high_watermark, log.log_end_offset, is_leader)
+                now = (
+                    partition.leader_epoch,
+                    state.epoch,
+                    log.state.high_watermark,
+                    log.state.log_end_offset,
+                    is_leader,
+                )
                 before = all_seen.get(key)
                 if before == now:
                     continue
@@ -194,7 +200,7 @@ class Oracle:
                 if is_leader:
                     self.leaderships.leads(key, partition.leader_epoch, number)
                     history = self._history(key)
-                    history.highest = max(history.highest, log.high_watermark)
+                    history.highest = max(history.highest, log.state.high_watermark)
                 if not self._is_judged(key):
                     continue
                 if is_leader and partition.leader_epoch == state.epoch:
@@ -207,16 +213,18 @@ class Oracle:
     def _look_at_leader(self, broker: SimulatedBroker, key: Partition, partition: Replica) -> None:
         log = partition.log
         history = self._history(key)
-        directory = broker.partition_directory(key, log.disk.path)
+        directory = broker.partition_directory(key, log.state.disk.path)
         if directory is None or history.is_broken:
             return
         view = history.view(broker.broker_id)
-        view.home = log.disk.path
+        view.home = log.state.disk.path
         committed = history.truth.end_offset
         may_extend = self._has_committed(broker, key, partition, history)
         # What it has beyond that, of before a loss, nobody has promised again.
-        view.limit = 1 << 62 if may_extend or log.log_end_offset <= committed else max(view.limit, committed)
-        difference = view.compare(directory, history.truth, max(log.high_watermark, committed), may_extend=may_extend)
+        view.limit = 1 << 62 if may_extend or log.state.log_end_offset <= committed else max(view.limit, committed)
+        difference = view.compare(
+            directory, history.truth, max(log.state.high_watermark, committed), may_extend=may_extend
+        )
         if not difference and view.end_offset(history.truth) < committed:
             difference = f"ends at {view.end_offset(history.truth)}, and {committed} was committed"
         if difference:
@@ -231,7 +239,7 @@ class Oracle:
 
         One that it has only read from its checkpoint does not: power may have been lost since.
         """
-        high_watermark = partition.log.high_watermark
+        high_watermark = partition.log.state.high_watermark
         self._notice_leadership(broker, partition, history, high_watermark)
         return high_watermark > history.first_seen[3] or len(self.leaderships.states[key].in_sync) == 1
 
@@ -246,12 +254,12 @@ class Oracle:
     def _look_at_follower(self, broker: SimulatedBroker, key: Partition, partition: Replica) -> None:
         log = partition.log
         history = self._history(key)
-        directory = broker.partition_directory(key, log.disk.path)
+        directory = broker.partition_directory(key, log.state.disk.path)
         if directory is None or history.is_broken:
             return
         view = history.view(broker.broker_id)
-        view.home = log.disk.path
-        up_to = min(log.high_watermark, history.truth.end_offset, view.limit)
+        view.home = log.state.disk.path
+        up_to = min(log.state.high_watermark, history.truth.end_offset, view.limit)
         difference = view.compare(directory, history.truth, up_to)
         if not difference and view.end_offset(history.truth) < up_to:
             difference = f"ends at {view.end_offset(history.truth)}"
@@ -365,7 +373,7 @@ class Oracle:
         if not any(loss.end > committed for loss in history.losses):
             return False
         held = [replica.log for replica in self.brokers[broker].partitions() if replica.topic_partition == key]
-        return not held or any(log.high_watermark > committed for log in held)
+        return not held or any(log.state.high_watermark > committed for log in held)
 
     def _unclean(self, key: Partition, history: _History, after: Leadership) -> None:
         if key[0] not in self.leaderships.unclean_allowed:
@@ -397,7 +405,7 @@ class Oracle:
         for replica in self.brokers[broker].partitions():
             if (replica.topic, replica.index) == key:
                 leads = replica.is_leader and state is not None and replica.leader_epoch == state.epoch
-                return leads or replica.log.high_watermark > end
+                return leads or replica.log.state.high_watermark > end
         return False
 
     def _agreement(self, key: Partition, history: _History, broker: int) -> int:
@@ -433,7 +441,7 @@ class Oracle:
         """The highest log end offset among the replicas that believe to lead."""
         return max(
             (
-                replica.log.log_end_offset
+                replica.log.state.log_end_offset
                 for broker in self.brokers
                 for replica in broker.partitions()
                 if replica.is_leader and replica.topic_partition == key
@@ -464,9 +472,9 @@ def _telling_commits(tell: Callable[[Replica, int], None]) -> Iterator[None]:
     advance = Replica.advance_high_watermark
 
     def advance_and_tell(self: Replica) -> None:
-        before = self.log.high_watermark
+        before = self.log.state.high_watermark
         advance(self)
-        if self.log.high_watermark > before:
+        if self.log.state.high_watermark > before:
             tell(self, before)
 
     Replica.advance_high_watermark = advance_and_tell  # type: ignore[method-assign]

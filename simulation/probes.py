@@ -95,15 +95,15 @@ class EndProbe:
             for broker in self.brokers
             for replica in broker.partitions()
             if replica.is_leader
-            and not replica.log.is_failed
-            and replica.log.high_watermark < replica.log.log_end_offset
+            and not replica.log.state.is_failed
+            and replica.log.state.high_watermark < replica.log.state.log_end_offset
             and self.workload.still_exists(replica.topic)
         ]
         if not found:
             return
         broker, replica = self.random.choice(found)
-        epoch, life, end = replica.leader_epoch, broker.life, replica.log.log_end_offset
-        offset = self.random.randrange(replica.log.high_watermark, end) + 1
+        epoch, life, end = replica.leader_epoch, broker.life, replica.log.state.log_end_offset
+        offset = self.random.randrange(replica.log.state.high_watermark, end) + 1
         partition = (replica.topic, replica.index)
         fetch = codec.module(ApiKey.FETCH)
         part = fetch.FetchPartition(

@@ -71,7 +71,7 @@ async def measure(path: str, batch_bytes: int, total_bytes: int, ahead_bytes: in
         seconds = await _append(log, batch_bytes, total_bytes)
         after = os.times()
         release_s = release(Path(path))
-        await log.flush()
+        await log.flusher.flush()
     return {
         "user_s": after.user - before.user, "system_s": after.system - before.system, "seconds": seconds,
         "release_s": release_s,

@@ -158,7 +158,7 @@ async def measure(path: str, batch_bytes: int, total_bytes: int) -> dict[str, fl
         cpu = time.process_time()
         append_s = await _append(log, batch_bytes, total_bytes)
         cpu = time.process_time() - cpu
-        await log.flush()
+        await log.flusher.flush()
         forget_all_cached(path)
         read_s = await _read(log, total_bytes)
     return {"append_s": append_s, "append_cpu_s": cpu, "read_s": read_s}
@@ -174,20 +174,20 @@ async def _append(log: Log, batch_bytes: int, total_bytes: int) -> float:
     # A buffer must not change until it is written: as many as may be on their way, used in turn.
     buffers = [memoryview(bytearray(template)) for _ in range(max(2, _IN_FLIGHT_BYTES // size))]
     room = asyncio.Event()
-    log.on_append = room.set
+    log.state.on_append = room.set
     batches = -(-total_bytes // size)
     records = max(1, batch_bytes // 1024)
     limit = len(buffers) * records
     turn = max(1, FETCH_BYTES // size)
     started = time.perf_counter()
     for number in range(batches):
-        while log.assigned_offset + records - log.log_end_offset > limit:
+        while log.state.assigned_offset + records - log.state.log_end_offset > limit:
             room.clear()
             await room.wait()
         log.append_as_leader(buffers[number % len(buffers)], 0)
         if not number % turn:
             await asyncio.sleep(0)  # what one turn of the loop has queued is handed over
-    while log.log_end_offset < log.assigned_offset:
+    while log.state.log_end_offset < log.state.assigned_offset:
         room.clear()
         await room.wait()
     return time.perf_counter() - started
@@ -196,7 +196,7 @@ async def _append(log: Log, batch_bytes: int, total_bytes: int) -> float:
 async def _read(log: Log, total_bytes: int) -> float:
     started = time.perf_counter()
     offset = done = 0
-    end = log.log_end_offset
+    end = log.state.log_end_offset
     prefix = Struct(">qi")
     last_delta = Struct(">i")
     while offset < end:

@@ -69,19 +69,19 @@ async def _append(log: Log, total_bytes: int) -> dict[str, float]:
 
     def written() -> None:
         now = time.perf_counter()
-        end = log.log_end_offset
+        end = log.state.log_end_offset
         while sent and sent[0][0] < end:
             waited.append(now - sent.popleft()[1])
         room.set()
 
-    log.on_append = written
+    log.state.on_append = written
     batches = total_bytes // size
     started = time.perf_counter()
     for number in range(batches):
         while len(sent) >= _WAITING:
             room.clear()
             await room.wait()
-        sent.append((log.assigned_offset, time.perf_counter()))
+        sent.append((log.state.assigned_offset, time.perf_counter()))
         log.append_as_leader(buffers[number % len(buffers)], 0)
         await asyncio.sleep(max(0.0, started + (number + 1) * size / _RATE_BYTES_S - time.perf_counter()))
     while sent:

@@ -116,8 +116,8 @@ class _CompactionIncarnation:
             log = self.manager.get(mirror.partition) if hasattr(self, "manager") else None
             limit = mirror.end if mirror.cut_asked is None else min(mirror.end, mirror.cut_asked)
             if log is not None:
-                mirror.safe = max(mirror.safe, log.log_end_offset)
-                mirror.flushed = max(mirror.flushed, log.flushed_offset)
+                mirror.safe = max(mirror.safe, log.state.log_end_offset)
+                mirror.flushed = max(mirror.flushed, log.state.flushed_offset)
             mirror.flushed = min(mirror.flushed, limit)
             mirror.safe = mirror.flushed if is_power_loss else min(mirror.safe, limit)
 
@@ -206,18 +206,18 @@ class _CompactionIncarnation:
         if mirror.cut_asked is not None:
             return
         for _, first, last, data in mirror.sequences.values():
-            if first >= max(log.log_start_offset, mirror.start_asked):
+            if first >= max(log.state.log_start_offset, mirror.start_asked):
                 info = log.append_as_leader(memoryview(bytearray(data)), 0, is_prepared=True)
                 if (info.is_duplicate, info.first_offset, info.last_offset) != (True, first, last):
                     raise Violation(f"{mirror.partition}: the batch at {first}..{last}, sent again, gave {info!r}")
 
     async def _commit(self, mirror: CompactedLogModel, log: Log) -> None:
         """All replicas have everything."""
-        log.maybe_advance_high_watermark(log.log_end_offset)
-        mirror.committed = max(mirror.committed, log.high_watermark)
+        log.state.maybe_advance_high_watermark(log.state.log_end_offset)
+        mirror.committed = max(mirror.committed, log.state.high_watermark)
 
     async def _flush(self, mirror: CompactedLogModel, log: Log) -> None:
-        await log.flush()
+        await log.flusher.flush()
 
     async def _truncate(self, mirror: CompactedLogModel, log: Log) -> None:
         """As a follower does: down to an offset between what is committed and the end."""
@@ -226,33 +226,33 @@ class _CompactionIncarnation:
             return
         target = self.draw.choice(targets)
         mirror.cut_asked = target
-        await log.truncate_to(target)
-        mirror.cut(log.log_end_offset)
+        await log.truncation.truncate_to(target)
+        mirror.cut(log.state.log_end_offset)
         mirror.cut_asked = None
 
     async def _advance_start(self, mirror: CompactedLogModel, log: Log) -> None:
-        if mirror.cut_asked is not None or log.high_watermark <= log.log_start_offset:
+        if mirror.cut_asked is not None or log.state.high_watermark <= log.state.log_start_offset:
             return
-        target = self.draw.randrange(log.log_start_offset, log.high_watermark)
+        target = self.draw.randrange(log.state.log_start_offset, log.state.high_watermark)
         mirror.start_asked = max(mirror.start_asked, target)
-        await log.advance_log_start_offset(target)
+        await log.retention.advance_log_start_offset(target)
         mirror.start = max(mirror.start, target)
 
     async def _retain(self, mirror: CompactedLogModel, log: Log) -> None:
-        await log.delete_old_segments()
+        await log.retention.delete_old_segments()
 
     async def _kill_workers(self, mirror: CompactedLogModel, log: Log) -> None:
         self.workers.kill_workers()
 
     async def _read(self, mirror: CompactedLogModel, log: Log) -> None:
         """Somewhere in the middle, while segments are being replaced."""
-        if mirror.cut_asked is not None or log.high_watermark <= log.log_start_offset:
+        if mirror.cut_asked is not None or log.state.high_watermark <= log.state.log_start_offset:
             return
-        offset = self.draw.randrange(log.log_start_offset, log.high_watermark)
-        truncations = log.truncation_count
+        offset = self.draw.randrange(log.state.log_start_offset, log.state.high_watermark)
+        truncations = log.state.truncation_count
         found, end = await _read(log, offset, self.draw.choice((1, 300, 5000)))
-        if end <= offset and log.truncation_count == truncations and mirror.cut_asked is None:
-            raise Violation(f"{mirror.partition}: nothing was read at {offset}, below {log.high_watermark}")
+        if end <= offset and log.state.truncation_count == truncations and mirror.cut_asked is None:
+            raise Violation(f"{mirror.partition}: nothing was read at {offset}, below {log.state.high_watermark}")
         for record in found:
             known = mirror.records.get(record.offset)
             if mirror.cut_asked is None and (known is None or (known.key, known.name) != (record.key, record.name)):
@@ -264,9 +264,9 @@ class _CompactionIncarnation:
             return
         began = self.process.world.loop.time()
         written = dict(mirror.records)
-        committed = log.high_watermark
-        found = await _read_all(log, log.log_start_offset, committed)
-        if log.log_start_offset > mirror.start_asked or log.high_watermark < committed:
+        committed = log.state.high_watermark
+        found = await _read_all(log, log.state.log_start_offset, committed)
+        if log.state.log_start_offset > mirror.start_asked or log.state.high_watermark < committed:
             return
         changing = {record.key: None for offset, record in mirror.records.items() if offset >= committed}
         self.scenario.check(
@@ -381,7 +381,7 @@ class CompactionScenario:
             self.mirrors[mirror.partition] = CompactedLogModel(mirror.partition)
             return
         name = str(mirror.partition)
-        start, end = log.log_start_offset, log.log_end_offset
+        start, end = log.state.log_start_offset, log.state.log_end_offset
         if not mirror.start <= start <= max(mirror.start, mirror.start_asked):
             raise Violation(f"{name}: starts at {start}, expected {mirror.start}..{mirror.start_asked}")
         if end < mirror.safe and start <= mirror.safe:
@@ -393,7 +393,7 @@ class CompactionScenario:
             found,
             mirror.records,
             safe_end=mirror.safe,
-            untouched_from=log.segments[-1].base_offset,
+            untouched_from=log.state.segments[-1].base_offset,
             now_s=self.world.loop.time(),
         )
         self.checker.delivered_count += len(found)
@@ -416,12 +416,12 @@ class CompactionScenario:
         now_s: float,
         changing: Container[bytes] = (),
     ) -> None:
-        self.checker.acknowledged_count += max(0, safe_end - log.log_start_offset)
+        self.checker.acknowledged_count += max(0, safe_end - log.state.log_start_offset)
         self.checker.compacted(
             (mirror.partition.topic, mirror.partition.partition),
             written,
             [(record.offset, record.key, record.name) for record in found],
-            start=max(log.log_start_offset, mirror.start_asked),
+            start=max(log.state.log_start_offset, mirror.start_asked),
             safe_end=safe_end,
             untouched_from=untouched_from,
             now_s=now_s,
@@ -432,7 +432,7 @@ class CompactionScenario:
 
 async def _read(log: Log, offset: int, max_bytes: int) -> tuple[list[KeyedRecord], int]:
     """(records, offset after them) of one read."""
-    answer = log.read(offset, max_bytes, log.log_end_offset, True)
+    answer = log.read(offset, max_bytes, log.state.log_end_offset, True)
     found = await answer if isinstance(answer, asyncio.Future) else answer
     data = b""
     for chunk in found.chunks:
@@ -446,12 +446,12 @@ async def _read_all(log: Log, offset: int, end: int) -> list[KeyedRecord]:
     """Every record from `offset` up to `end`."""
     found: list[KeyedRecord] = []
     while offset < end:
-        truncations = log.truncation_count
+        truncations = log.state.truncation_count
         records, after = await _read(log, offset, 4000)
-        if after <= offset and log.truncation_count != truncations:
+        if after <= offset and log.state.truncation_count != truncations:
             continue  # a truncation of what follows came between
         if after <= offset:
-            raise Violation(f"{log.topic_partition}: nothing was read at {offset}, below {end}")
+            raise Violation(f"{log.state.topic_partition}: nothing was read at {offset}, below {end}")
         found += records
         offset = after
     return [record for record in found if record.offset < end]

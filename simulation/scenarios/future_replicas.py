@@ -53,7 +53,7 @@ class MovingLife(Life):
             known = moves.get(mirror.partition)
             path = draw.choice(self.manager.paths)
             if known is not None and draw.random() < 0.7:
-                path = known.future.disk.path
+                path = known.future.state.disk.path
             move = await moves.create(log, self.manager.disk(path))
             if move is not None:
                 moves.run(move, self._finish)
@@ -72,12 +72,16 @@ class MovingLife(Life):
 
     def _took_over(self, move: FutureReplica, log: Log) -> None:
         old = move.current
-        before = (old.assigned_offset, old.log_end_offset, old.latest_epoch)
-        after = (log.assigned_offset, log.log_end_offset, log.latest_epoch)
-        if before != after or log.log_start_offset < old.log_start_offset or log.high_watermark < old.high_watermark:
-            self.process.world.problem(f"{log.topic_partition}: {before} moved and became {after}")
-        if log.flushed_offset > old.flushed_offset:
-            self.process.world.problem(f"{log.topic_partition}: more is called flushed after a move than before")
+        before = (old.state.assigned_offset, old.state.log_end_offset, old.state.epochs.latest)
+        after = (log.state.assigned_offset, log.state.log_end_offset, log.state.epochs.latest)
+        if (
+            before != after
+            or log.state.log_start_offset < old.state.log_start_offset
+            or log.state.high_watermark < old.state.high_watermark
+        ):
+            self.process.world.problem(f"{log.state.topic_partition}: {before} moved and became {after}")
+        if log.state.flushed_offset > old.state.flushed_offset:
+            self.process.world.problem(f"{log.state.topic_partition}: more is called flushed after a move than before")
         self.scenario.swaps += 1
 
     async def _delete_topic(self, mirror: LogModel, log: Log) -> None:

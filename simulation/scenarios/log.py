@@ -134,8 +134,8 @@ class Life:
         for mirror in self.scenario.mirrors.values():
             log = self.manager.get(mirror.partition) if hasattr(self, "manager") else None
             if log is not None:
-                mirror.written = max(mirror.written, min(log.log_end_offset, _limit(mirror)))
-                mirror.flushed = max(mirror.flushed, min(log.flushed_offset, _limit(mirror)))
+                mirror.written = max(mirror.written, min(log.state.log_end_offset, _limit(mirror)))
+                mirror.flushed = max(mirror.flushed, min(log.state.flushed_offset, _limit(mirror)))
 
     # -- the driver -------------------------------------------------------------------------------------------------
 
@@ -229,15 +229,15 @@ class Life:
     async def _written(self, mirror: LogModel, log: Log, offset: int) -> None:
         """Waits until the append is written; a truncation may come between."""
         deadline = self.process.world.loop.time() + WRITTEN_WITHIN_S
-        while log.log_end_offset < offset and mirror.end >= offset and not log.is_failed:
+        while log.state.log_end_offset < offset and mirror.end >= offset and not log.state.is_failed:
             if self.process.world.loop.time() > deadline:
                 raise Violation(f"{mirror.partition}: {offset} is not written after {WRITTEN_WITHIN_S} s")
             await asyncio.sleep(0.001)
         # Cut off and written over meanwhile, it may lie within another batch: no replica's log ends there.
         if any(batch.last_offset + 1 == offset for batch in mirror.batches):
-            log.maybe_advance_high_watermark(offset)
+            log.state.maybe_advance_high_watermark(offset)
             if mirror.retentions:
-                mirror.start_asked = max(mirror.start_asked, log.high_watermark)
+                mirror.start_asked = max(mirror.start_asked, log.state.high_watermark)
 
     async def _append_as_follower(self, mirror: LogModel, log: Log) -> None:
         if mirror.cut_asked is not None:
@@ -265,7 +265,7 @@ class Life:
             return
         for producer, following in mirror.sequences.items():
             own = [one for one in mirror.batches if one.producer_id == producer][-5:]
-            own = [batch for batch in own if batch.base_offset >= max(log.log_start_offset, mirror.start_asked)]
+            own = [batch for batch in own if batch.base_offset >= max(log.state.log_start_offset, mirror.start_asked)]
             if not own or own[-1].base_sequence + len(own[-1].names) != following:
                 continue
             again = self.draw.choice(own)
@@ -282,7 +282,7 @@ class Life:
                 raise Violation(f"{mirror.partition}: a sequence with a gap was taken: {info!r}")
 
     async def _flush(self, mirror: LogModel, log: Log) -> None:
-        await log.flush()
+        await log.flusher.flush()
 
     async def _new_epoch(self, mirror: LogModel, log: Log) -> None:
         if mirror.cut_asked is None:
@@ -296,19 +296,21 @@ class Life:
         """As a follower does: down to an offset between the high watermark and the end."""
         if mirror.cut_asked is not None:
             return
-        ends = [batch.base_offset for batch in mirror.batches if batch.base_offset >= log.high_watermark]
+        ends = [batch.base_offset for batch in mirror.batches if batch.base_offset >= log.state.high_watermark]
         ends = [offset for offset in ends if offset >= mirror.start_asked]
         if not ends:
             return
         target = self.draw.choice(ends[-6:])
         mirror.cut_asked = target
         mirror.written = mirror.flushed = 0
-        await log.truncate_to(target)
+        await log.truncation.truncate_to(target)
         mirror.cut(target)
         mirror.cut_asked = None
         log = self.manager.get(mirror.partition) or log  # it may have moved meanwhile
-        if log.log_end_offset != mirror.end:
-            raise Violation(f"{mirror.partition}: cut to {target}, the end is {log.log_end_offset}, not {mirror.end}")
+        if log.state.log_end_offset != mirror.end:
+            raise Violation(
+                f"{mirror.partition}: cut to {target}, the end is {log.state.log_end_offset}, not {mirror.end}"
+            )
 
     async def _truncate_fully(self, mirror: LogModel, log: Log) -> None:
         """A follower whose leader's log begins beyond its own end."""
@@ -318,26 +320,26 @@ class Life:
         mirror.cut_asked = 0
         mirror.start_asked = target
         mirror.written = mirror.flushed = 0
-        await log.truncate_fully_and_start_at(target)
+        await log.truncation.truncate_fully_and_start_at(target)
         mirror.batches.clear()
         mirror.sequences.clear()
         mirror.cut_asked = None
         mirror.start = target
 
     async def _advance_start(self, mirror: LogModel, log: Log) -> None:
-        if mirror.cut_asked is not None or log.high_watermark <= log.log_start_offset:
+        if mirror.cut_asked is not None or log.state.high_watermark <= log.state.log_start_offset:
             return
-        target = self.draw.randrange(log.log_start_offset, log.high_watermark + 1)
+        target = self.draw.randrange(log.state.log_start_offset, log.state.high_watermark + 1)
         mirror.start_asked = max(mirror.start_asked, target)
-        await log.advance_log_start_offset(target)
+        await log.retention.advance_log_start_offset(target)
         if mirror.start_asked >= target:
             mirror.start = max(mirror.start, target)
 
     async def _retain(self, mirror: LogModel, log: Log) -> None:
-        mirror.start_asked = max(mirror.start_asked, log.high_watermark)
+        mirror.start_asked = max(mirror.start_asked, log.state.high_watermark)
         mirror.retentions += 1
         try:
-            await log.delete_old_segments()
+            await log.retention.delete_old_segments()
         finally:
             mirror.retentions -= 1
 
@@ -350,10 +352,10 @@ class Life:
         self.scenario.deleted.append(mirror.partition)
 
     async def _read(self, mirror: LogModel, log: Log) -> None:
-        if log.log_end_offset <= log.log_start_offset:
+        if log.state.log_end_offset <= log.state.log_start_offset:
             return
-        offset = self.draw.randrange(log.log_start_offset, log.log_end_offset)
-        upper = self.draw.choice((log.log_end_offset, log.high_watermark))
+        offset = self.draw.randrange(log.state.log_start_offset, log.state.log_end_offset)
+        upper = self.draw.choice((log.state.log_end_offset, log.state.high_watermark))
         before = mirror.names()
         answer = log.read(offset, self.draw.choice((1, 500, 5000, 1 << 20)), upper, True)
         found = await answer if isinstance(answer, asyncio.Future) else answer
@@ -364,7 +366,7 @@ class Life:
         if len(data) != found.size:
             raise Violation(f"{mirror.partition}: a read said {found.size} bytes and gave {len(data)}")
         batches = read_batches(data)
-        is_there = log.log_start_offset <= offset < upper <= log.log_end_offset and mirror.cut_asked is None
+        is_there = log.state.log_start_offset <= offset < upper <= log.state.log_end_offset and mirror.cut_asked is None
         is_there = is_there and self.manager.get(mirror.partition) is log
         if is_there and not batches and self.scenario.mirrors.get(mirror.partition) is mirror:
             raise Violation(f"{mirror.partition}: nothing was read at {offset}, below {upper}")
@@ -377,14 +379,14 @@ class Life:
                     raise Violation(f"{mirror.partition}: read {name} at {at}, expected {now.get(at)}")
 
     async def _look_up_time(self, mirror: LogModel, log: Log) -> None:
-        visible = [batch for batch in mirror.batches if batch.last_offset < log.high_watermark]
-        visible = [batch for batch in visible if batch.last_offset >= log.log_start_offset]
+        visible = [batch for batch in mirror.batches if batch.last_offset < log.state.high_watermark]
+        visible = [batch for batch in visible if batch.last_offset >= log.state.log_start_offset]
         if not visible or mirror.cut_asked is not None:
             return
         timestamp = self.draw.choice(visible).timestamp_ms + self.draw.choice((-1, 0, 1))
-        start = log.log_start_offset
-        found = await log.offset_for_timestamp(timestamp, log.high_watermark, self.search)
-        if log.log_start_offset != start or mirror.cut_asked is not None:
+        start = log.state.log_start_offset
+        found = await log.timestamps.offset_for_timestamp(timestamp, log.state.high_watermark, self.search)
+        if log.state.log_start_offset != start or mirror.cut_asked is not None:
             return
         expected = next((max(batch.base_offset, start) for batch in visible if batch.timestamp_ms >= timestamp), None)
         if expected is not None and (found is None or found.offset > expected):
@@ -547,12 +549,12 @@ class LogScenario:
 
     def _verify_log(self, mirror: LogModel, log: Log) -> None:
         name = f"{mirror.partition.topic}-{mirror.partition.partition}"
-        start = log.log_start_offset
+        start = log.state.log_start_offset
         promised = mirror.written
         if not mirror.start <= start <= max(mirror.start, mirror.start_asked):
             raise Violation(f"{name}: starts at {start}, expected {mirror.start}..{mirror.start_asked}")
-        if log.log_end_offset < promised and start <= promised:
-            raise Violation(f"{name}: ends at {log.log_end_offset}, {promised} offsets were safe")
+        if log.state.log_end_offset < promised and start <= promised:
+            raise Violation(f"{name}: ends at {log.state.log_end_offset}, {promised} offsets were safe")
         found: list[Batch] = []
         for image in self.machine.disks.values():
             directory = image.root.entries.get(name)
@@ -560,11 +562,11 @@ class LogScenario:
                 found = read_batches(segment_bytes(directory))
         self.found[mirror.partition] = found
         end = found[-1].last_offset + 1 if found else start
-        if end != log.log_end_offset and found:
-            raise Violation(f"{name}: the files end at {end}, the log says {log.log_end_offset}")
+        if end != log.state.log_end_offset and found:
+            raise Violation(f"{name}: the files end at {end}, the log says {log.state.log_end_offset}")
         expected = mirror.names()
         names = {at: record for batch in found for at, record in batch.records()}
-        for at in range(start, log.log_end_offset):
+        for at in range(start, log.state.log_end_offset):
             if at < promised and names.get(at) != expected.get(at):
                 raise Violation(
                     f"{name}: offset {at} was {expected.get(at)}, now {names.get(at)}; {promised} were safe"
@@ -576,24 +578,26 @@ class LogScenario:
         self._verify_epochs(name, log, found)
         fresh = LogModel(mirror.partition, [batch for batch in found if batch.last_offset >= start], mirror.ever)
         fresh.start = fresh.start_asked = start
-        fresh.epoch = max(mirror.epoch, log.latest_epoch)
+        fresh.epoch = max(mirror.epoch, log.state.epochs.latest)
         fresh.sequences = next_sequences(fresh.batches)
         fresh.written = fresh.flushed = 0
         self.mirrors[mirror.partition] = fresh
-        if fresh.end != log.log_end_offset:
-            raise Violation(f"{name}: ends at {log.log_end_offset}, its last record is before {fresh.end}")
+        if fresh.end != log.state.log_end_offset:
+            raise Violation(f"{name}: ends at {log.state.log_end_offset}, its last record is before {fresh.end}")
 
     def _verify_epochs(self, name: str, log: Log, found: list[Batch]) -> None:
         """Every record's epoch is known, begins at or before it and ends behind it."""
         last_of: dict[int, int] = {}
         first_of: dict[int, int] = {}
         for batch in found:
-            if batch.last_offset >= log.log_start_offset:
+            if batch.last_offset >= log.state.log_start_offset:
                 first_of.setdefault(batch.leader_epoch, batch.base_offset)
                 last_of[batch.leader_epoch] = batch.last_offset
         for epoch, last in last_of.items():
             known, end = log.end_of_epoch(epoch)
-            following = min((first for other, first in first_of.items() if other > epoch), default=log.log_end_offset)
+            following = min(
+                (first for other, first in first_of.items() if other > epoch), default=log.state.log_end_offset
+            )
             if known != epoch or not last < end <= following:
                 raise Violation(
                     f"{name}: epoch {epoch} has records up to {last}, the next one from {following},"

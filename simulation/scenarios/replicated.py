@@ -165,10 +165,10 @@ async def all_is_committed(fleet: SimulatedFleet, checker: Checker) -> None:
     deadline = fleet.world.loop.time() + SETTLE_S
     while True:
         left = [
-            f"{replica.topic_partition} on broker {broker.broker_id} from {replica.log.high_watermark} on"
+            f"{replica.topic_partition} on broker {broker.broker_id} from {replica.log.state.high_watermark} on"
             for broker in fleet.brokers
             for replica in broker.partitions()
-            if replica.topic in checker.topics and replica.log.high_watermark < replica.log.log_end_offset
+            if replica.topic in checker.topics and replica.log.state.high_watermark < replica.log.state.log_end_offset
         ]
         if not left:
             return

@@ -83,7 +83,7 @@ class _ProducerIncarnation(Life):
             return
         kind = self.draw.choice((ControlType.ABORT, ControlType.COMMIT))
         producer = self._producer()
-        info = log.append_marker(EndTransactionMarker(kind, 0), producer, 0, mirror.epoch)
+        info = log.appender.append_marker(EndTransactionMarker(kind, 0), producer, 0, mirror.epoch)
         if info.first_offset != mirror.end:
             raise Violation(f"{mirror.partition}: a marker stands at {info!r}, expected {mirror.end}")
         marker = Batch(
@@ -120,7 +120,7 @@ class TransactionScenario(LogScenario):
     async def verify_slowly(self, life: Life) -> None:
         for mirror in list(self.mirrors.values()):
             log = life.manager.get(mirror.partition)
-            if log is None or log.segments[0].base_offset or not mirror.batches:
+            if log is None or log.state.segments[0].base_offset or not mirror.batches:
                 continue
             await self._verify_transactions(mirror, log)
 
@@ -130,17 +130,17 @@ class TransactionScenario(LogScenario):
         found = self.found[mirror.partition]
         expected = derive(found)
         unstable = [*expected.open.values()]
-        unstable += [first for first, marker in expected.ended if marker >= log.high_watermark]
-        stable = max(min(unstable), log.log_start_offset) if unstable else log.high_watermark
-        stable = min(stable, log.high_watermark)
-        if log.last_stable_offset != stable:
+        unstable += [first for first, marker in expected.ended if marker >= log.state.high_watermark]
+        stable = max(min(unstable), log.state.log_start_offset) if unstable else log.state.high_watermark
+        stable = min(stable, log.state.high_watermark)
+        if log.state.last_stable_offset != stable:
             raise Violation(
-                f"{name}: the last stable offset is {log.last_stable_offset}, the batches say {stable} "
-                f"(high watermark {log.high_watermark})"
+                f"{name}: the last stable offset is {log.state.last_stable_offset}, the batches say {stable} "
+                f"(high watermark {log.state.high_watermark})"
             )
-        end = log.log_end_offset
-        for lower, upper in ((log.log_start_offset, end), ((log.log_start_offset + end) // 2, end)):
-            answer = log.aborted_transactions(lower, upper)
+        end = log.state.log_end_offset
+        for lower, upper in ((log.state.log_start_offset, end), ((log.state.log_start_offset + end) // 2, end)):
+            answer = log.aborted.aborted_transactions(lower, upper)
             told = await answer if isinstance(answer, asyncio.Future) else answer
             reaching = [one for one in expected.aborted if one.last_offset >= lower and one.first_offset < upper]
             if lower < upper and [Aborted(*one[:3]) for one in told] != reaching:
@@ -149,7 +149,7 @@ class TransactionScenario(LogScenario):
 
 def _next_sequence(log: Log, producer: int) -> int:
     """As the log knows it: what a producer that fetched its state anew would go on with."""
-    for entry in log.producers.entries:
+    for entry in log.state.producers.entries:
         if entry.producer_id == producer:
             return (entry.last_sequence + 1) & 0x7FFFFFFF
     return 0

@@ -217,7 +217,7 @@ async def write_transactions(log_dir: Path) -> tuple[list[Read], list[Read]]:
     committed: list[Read] = []
     for number in range(24):
         producer_id, codec, is_commit = 7000 + number % 3, list(Codec)[number % 5], number % 4 != 1
-        first = log.assigned_offset
+        first = log.state.assigned_offset
         timestamp = START_MS + number
         values = [f"{number}/{part}".encode() for part in range(3)]
         records = [Record(index, timestamp, b"k", value) for index, value in enumerate(values)]
@@ -237,13 +237,13 @@ async def write_transactions(log_dir: Path) -> tuple[list[Read], list[Read]]:
         )
         for run in (data, marker):
             patched = bytearray(run)
-            PATCH.pack_into(patched, 0, log.assigned_offset, len(patched) - 12, max(log.latest_epoch, 0))
+            PATCH.pack_into(patched, 0, log.state.assigned_offset, len(patched) - 12, max(log.state.epochs.latest, 0))
             log.append_as_follower(memoryview(patched))
         reads = [Read(first + index, (1, timestamp), b"k", value, []) for index, value in enumerate(values)]
         everything += reads
         committed += reads if is_commit else []
     await until_written(log)
-    await log.close()
+    await log.closer.close()
     setup.close()
     return everything, committed
 

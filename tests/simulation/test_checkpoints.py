@@ -82,12 +82,12 @@ async def with_flushed_records(machine: Machine) -> tuple[LogManager, Log]:
     """Twelve records in several segments, flushed, committed, and vouched for by every checkpoint."""
     manager, log = await opened(machine)
     await append(log, 12)
-    await log.flush()
-    log.maybe_advance_high_watermark(12)
+    await log.flusher.flush()
+    log.state.maybe_advance_high_watermark(12)
     disk = manager.disk("/d0")
     await manager.checkpoints.write_recovery_points(disk)
     await manager.checkpoint_high_watermarks()
-    assert len(log.segments) > 1 and log.flushed_offset == 12 == on_platter(machine)
+    assert len(log.state.segments) > 1 and log.state.flushed_offset == 12 == on_platter(machine)
     return manager, log
 
 
@@ -109,19 +109,21 @@ def test_an_interrupted_truncation_leaves_nothing_that_passes_for_durable(steps:
             dead.set()
 
         machine.process.crash_after(steps, crash)
-        truncation = machine.process.spawn(asyncio.wait([log.truncate_fully_and_start_at(20)]), name="truncate")
+        truncation = machine.process.spawn(
+            asyncio.wait([log.truncation.truncate_fully_and_start_at(20)]), name="truncate"
+        )
         truncation.add_done_callback(lambda done: dead.set(), context=machine.world.context)
         await dead.wait()
         machine.crash_process()
 
         _, log = await opened(machine)
-        begin = log.log_end_offset
+        begin = log.state.log_end_offset
         await append(log, 3, padding=100)
         machine.crash_process()
         _, log = await opened(machine)
-        assert log.log_end_offset > begin
-        assert log.flushed_offset <= max(on_platter(machine), log.log_start_offset)
-        assert log.recovery_point <= log.flushed_offset
+        assert log.state.log_end_offset > begin
+        assert log.state.flushed_offset <= max(on_platter(machine), log.state.log_start_offset)
+        assert log.state.recovery_point <= log.state.flushed_offset
 
     simulated(main)
 
@@ -133,11 +135,11 @@ def test_what_follows_a_truncation_below_the_high_watermark_is_not_committed_by_
 
     async def main(machine: Machine) -> None:
         _, log = await with_flushed_records(machine)
-        await (log.truncate_fully_and_start_at(7) if is_full else log.truncate_to(7))
+        await (log.truncation.truncate_fully_and_start_at(7) if is_full else log.truncation.truncate_to(7))
         await append(log, 9)
         machine.crash_process()
         _, log = await opened(machine)
-        assert (log.high_watermark, log.log_end_offset) == (7, 16)
+        assert (log.state.high_watermark, log.state.log_end_offset) == (7, 16)
 
     simulated(main)
 
@@ -147,15 +149,15 @@ def test_the_checkpoints_of_a_log_whose_directory_is_gone_are_not_its_successors
 
     async def main(machine: Machine) -> None:
         _, log = await with_flushed_records(machine)
-        await log.advance_log_start_offset(12)
+        await log.retention.advance_log_start_offset(12)
         machine.crash_process()
         machine.disks["/d0"].delete(str(PARTITION))
         _, log = await opened(machine)
         await append(log, 5)
         machine.crash_process()
         _, log = await opened(machine)
-        assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (0, 0, 5)
-        assert log.flushed_offset <= on_platter(machine)
+        assert (log.state.log_start_offset, log.state.high_watermark, log.state.log_end_offset) == (0, 0, 5)
+        assert log.state.flushed_offset <= on_platter(machine)
 
     simulated(main)
 
@@ -189,15 +191,15 @@ def test_records_deleted_twice_at_once_stay_deleted_once_either_is_confirmed() -
 
     async def main(machine: Machine) -> None:
         _, log = await with_flushed_records(machine)
-        first = log.advance_log_start_offset(9)
+        first = log.retention.advance_log_start_offset(9)
         await asyncio.sleep(0)
-        await log.advance_log_start_offset(6)
+        await log.retention.advance_log_start_offset(6)
         machine.disks["/d0"].is_hung = True  # nothing of what is still queued reaches the kernel
         machine.crash_process()
         machine.disks["/d0"].is_hung = False
         first.cancel()
         _, log = await opened(machine)
-        assert log.log_start_offset >= 6
+        assert log.state.log_start_offset >= 6
 
     simulated(main)
 
@@ -209,10 +211,10 @@ def test_indexes_that_a_recovery_wrote_are_durable_before_a_later_one_passes_the
         await with_flushed_records(machine)
         machine.crash_process()
         _, log = await opened(machine)
-        last = log.segments[-1].base_offset
+        last = log.state.segments[-1].base_offset
         await append(log, 1, padding=420)
-        assert log.segments[-1].base_offset == 12
-        await log.flush()
+        assert log.state.segments[-1].base_offset == 12
+        await log.flusher.flush()
         directory = machine.disks["/d0"].find_directory(str(PARTITION))
         for suffix in ("index", "timeindex"):
             file = directory.entries[f"{last:020d}.{suffix}"]

@@ -148,7 +148,7 @@ def test_a_directory_that_is_back_before_a_long_command_is_done_has_its_replicas
         await broker.until_directory(path, ("online",), SETTLE_S)
         assert _manager_of(broker)._commands.locked(), "the command is still under way"
         assert await creating
-        await eventually(lambda: not any(replica.log.is_failed for replica in broker.partitions()))
+        await eventually(lambda: not any(replica.log.state.is_failed for replica in broker.partitions()))
         await scene.until(lambda states: all(states[n].leader >= 0 and len(states[n].in_sync) == 3 for n in there))
 
     play(3, use, zookeeper_session_timeout_ms="18000")
@@ -167,7 +167,7 @@ def test_a_replica_that_is_made_anew_before_a_long_command_is_done_is_followed(m
         # What is replaced is still the manager's.
         await eventually(lambda: any(_log_of(manager, n) not in (None, manager.partition(TOPIC, n).log) for n in there))
         manager._commands.release()
-        await eventually(lambda: not any(replica.log.is_failed for replica in broker.partitions()))
+        await eventually(lambda: not any(replica.log.state.is_failed for replica in broker.partitions()))
         await scene.until(lambda states: all(states[n].leader >= 0 and len(states[n].in_sync) == 3 for n in there))
 
     play(3, use, replica_lag_time_max_ms="1000")

@@ -92,7 +92,7 @@ def test_a_log_that_was_begun_without_room_is_not_found_again_after_a_loss_of_po
             with pytest.raises(KafkaError, match="No space left"):
                 await manager.creation.create(partition, topic_id, broker.paths[0], is_catching_up=True)
         log = await manager.get_or_create(partition, topic_id, True)
-        assert log.disk.path == broker.paths[1]
+        assert log.state.disk.path == broker.paths[1]
         broker.cut_power()
         image.capacity_bytes = 1 << 40
         broker.start()

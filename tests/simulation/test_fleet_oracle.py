@@ -88,7 +88,7 @@ def test_a_truth_is_cut_at_whole_batches() -> None:
 def test_what_a_replaced_leader_acknowledges_after_its_only_other_copy_was_lost_is_no_promise() -> None:
     """The follower had fetched it, and said so with its next fetch, which came late (once seed 182)."""
     key = ("t", 0)
-    log = SimpleNamespace(log_end_offset=1, high_watermark=0)
+    log = SimpleNamespace(state=SimpleNamespace(log_end_offset=1, high_watermark=0))
     replica = SimpleNamespace(topic="t", index=0, topic_partition=key, is_leader=True, leader_epoch=-1, log=log)
     brokers: list[Any] = [
         SimpleNamespace(
@@ -192,9 +192,10 @@ def a_replica(*batches: bytes, high_watermark: int, leader_epoch: int, is_leader
     """(replica, files) of t-0 on the directory "d"."""
     directory = log_of(*batches)
     end = max(int.from_bytes(one[:8], "big") + int.from_bytes(one[23:27], "big") + 1 for one in batches)
-    log = SimpleNamespace(
+    state = SimpleNamespace(
         high_watermark=high_watermark, log_end_offset=end, is_failed=False, disk=SimpleNamespace(path="d")
     )
+    log = SimpleNamespace(state=state)
     replica = SimpleNamespace(
         topic="t", index=0, topic_partition=("t", 0), is_leader=is_leader, leader_epoch=leader_epoch, log=log
     )
@@ -236,7 +237,7 @@ def watched_pair(*follower_has: bytes, members: tuple[int, ...], min_in_sync: in
         world, [a_broker(0, leader, files), a_broker(1, follower, copy)], leaderships, Checker(), is_flushed=False
     )
     oracle.look()
-    leader.log.high_watermark = 2
+    leader.log.state.high_watermark = 2
     return world, oracle
 
 
@@ -398,7 +399,7 @@ def test_who_joins_the_isr_by_the_word_of_a_leader_that_lost_power_since_is_not_
     becomes(leader=1, epoch=2, in_sync=(1,))
     if is_late:
         View().compare(log_of(batch(0, "a"), batch(1, "c", epoch=2)), oracle._history(key).truth, 2, may_extend=True)
-    kept.log.high_watermark = 2
+    kept.log.state.high_watermark = 2
     leader.is_leader = False
     oracle.look()
     assert bool(world.problems) is not is_late
@@ -408,7 +409,8 @@ def test_who_joins_the_isr_by_the_word_of_a_leader_that_lost_power_since_is_not_
 def test_what_is_being_deleted_is_promised_no_more(is_deleting: bool) -> None:
     """A controller that is late may have a replica led again that another has had deleted."""
     key = ("t", 0)
-    log = SimpleNamespace(log_end_offset=0, high_watermark=0, is_failed=False, disk=SimpleNamespace(path="d"))
+    state = SimpleNamespace(log_end_offset=0, high_watermark=0, is_failed=False, disk=SimpleNamespace(path="d"))
+    log = SimpleNamespace(state=state)
     replica = SimpleNamespace(topic="t", index=0, topic_partition=key, is_leader=True, leader_epoch=0, log=log)
     broker: Any = SimpleNamespace(
         broker_id=0, life=1, partitions=lambda: [replica], partition_directory=lambda *_: log_of()

@@ -57,9 +57,9 @@ def test_what_is_visible_after_a_recovery_survives_a_loss_of_power_under_flush_m
             log.append_as_leader(memoryview(bytearray(build_batch([f"r/{number}"], timestamp_ms=1))), 0)
         await asyncio.sleep(0.0004 * world.stream("when").random())  # written perhaps, not synced
         machine.crash_process()
-        seen = (await open_log(machine)).log_end_offset
+        seen = (await open_log(machine)).state.log_end_offset
         machine.lose_power()
-        assert (await open_log(machine)).log_end_offset == seen
+        assert (await open_log(machine)).state.log_end_offset == seen
 
     world.run(main())
     assert world.problems == []

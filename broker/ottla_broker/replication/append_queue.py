@@ -78,7 +78,7 @@ class AppendQueues:
         with `is_prepared`. `records` must not change until then.
         """
         log = partition.log
-        rules = log.config.rules._replace(topic=partition.topic)
+        rules = log.state.config.rules._replace(topic=partition.topic)
         queue = self._queues.get(log)
         if queue is None:
             outcome = self._now(records, rules)
@@ -87,7 +87,7 @@ class AppendQueues:
                 on_ready(outcome)
                 return
             queue = self._queues[log] = deque()
-            log.set_preparing(True)
+            log.appender.set_preparing(True)
         queued = _Queued(records, on_ready)
         queue.append(queued)
         self._count(records, partition.topic)
@@ -114,7 +114,7 @@ class AppendQueues:
     def _start(self, log: Log, queued: _Queued, rules: RecordRules) -> None:
         queued.attempts += 1
         arguments = (bytes(queued.records), tuple(rules), self._clock.now_ms())
-        queued.job = self._workers.run(PREPARE_JOB, log.disk.path, *arguments)
+        queued.job = self._workers.run(PREPARE_JOB, log.state.disk.path, *arguments)
         queued.job.add_done_callback(partial(self._on_done, log, queued, rules))
 
     def _on_done(self, log: Log, queued: _Queued, rules: RecordRules, job: asyncio.Future[Any]) -> None:
@@ -138,7 +138,7 @@ class AppendQueues:
             queue.popleft().on_ready(outcome)
         if not queue:
             del self._queues[log]
-            log.set_preparing(False)
+            log.appender.set_preparing(False)
 
     def _count(self, records: memoryview, topic: str) -> None:
         if _is_old(records):

@@ -117,7 +117,7 @@ class Follower:
     def is_writing(self) -> bool:
         """The write of its last records has not completed."""
         log = self._log
-        return log.assigned_offset > log.log_end_offset and not log.is_failed
+        return log.state.assigned_offset > log.state.log_end_offset and not log.state.is_failed
 
     @property
     def is_busy(self) -> bool:
@@ -136,14 +136,14 @@ class Follower:
         return (
             self._task is None
             and self._delay is None
-            and log.assigned_offset == log.log_end_offset
-            and not log.is_failed
+            and log.state.assigned_offset == log.state.log_end_offset
+            and not log.state.is_failed
         )
 
     @property
     def is_throttled(self) -> bool:
         """Whether its bytes count for the follower's quota (follower.replication.throttled.replicas, KIP-73)."""
-        throttled = self._log.config.throttled_by_follower
+        throttled = self._log.state.config.throttled_by_follower
         return bool(throttled) and throttled.has(self.index, self._broker_id)
 
     @property
@@ -156,7 +156,7 @@ class Follower:
     @property
     def lag(self) -> int:
         """Records behind the leader's high watermark."""
-        return max(0, self._leader_high_watermark - self._log.log_end_offset)
+        return max(0, self._leader_high_watermark - self._log.state.log_end_offset)
 
     def start(self, notify: Callable[[], None]) -> None:
         """Starts to follow. A second call only replaces `notify`.
@@ -169,9 +169,9 @@ class Follower:
             return
         self.partition.on_follower_write = self._on_write
         log = self._log
-        if log.latest_epoch < 0 and log.log_end_offset > log.high_watermark:
+        if log.state.epochs.latest < 0 and log.state.log_end_offset > log.state.high_watermark:
             # Without epochs the logs cannot be compared; records above the high watermark may differ from the leader's.
-            self._run(partial(self._truncate, log.high_watermark, "the log has no epochs"), "truncate")
+            self._run(partial(self._truncate, log.state.high_watermark, "the log has no epochs"), "truncate")
         self._throttle_recreation(0)
 
     @property
@@ -234,9 +234,9 @@ class Follower:
         """This partition's entry in the next Fetch request, with at most `max_bytes` of records."""
         part = self._part
         log = self._log
-        part.fetch_offset = log.log_end_offset
-        part.last_fetched_epoch = log.latest_epoch
-        part.log_start_offset = log.log_start_offset
+        part.fetch_offset = log.state.log_end_offset
+        part.last_fetched_epoch = log.state.epochs.latest
+        part.log_start_offset = log.state.log_start_offset
         part.partition_max_bytes = max_bytes if self._catch_up is None else self._catch_up.chunk_bytes(max_bytes)
         return part
 
@@ -250,7 +250,7 @@ class Follower:
         Returns: the number of bytes appended.
         """
         log = self._log
-        if self._is_stopped or log.is_failed or self._part.fetch_offset != log.assigned_offset:
+        if self._is_stopped or log.state.is_failed or self._part.fetch_offset != log.state.assigned_offset:
             return 0
         if data.error_code:
             self._on_error(ErrorCode.of(data.error_code), leader)
@@ -267,9 +267,9 @@ class Follower:
         if size:
             self._throttle_recreation(size)
             try:
-                if log.log_start_offset == log.assigned_offset:
-                    first = next((header.base_offset for _, header in batches(records)), log.assigned_offset)
-                    if first < log.assigned_offset:
+                if log.state.log_start_offset == log.state.assigned_offset:
+                    first = next((header.base_offset for _, header in batches(records)), log.state.assigned_offset)
+                    if first < log.state.assigned_offset:
                         self._run(partial(self._append_first_batch, first, records), "first batch")
                         return size
                 log.append_as_follower(records, self._leader_epoch)
@@ -279,7 +279,7 @@ class Follower:
                 )
                 self._back_off()
                 return 0
-        if log.assigned_offset == log.log_end_offset:
+        if log.state.assigned_offset == log.state.log_end_offset:
             self._update_watermarks()
         return size
 
@@ -287,28 +287,28 @@ class Follower:
         """Appends the first batch to an empty log when the leader's log start offset lies within that batch (KIP-107).
         The log start offset advances once the batch is written."""
         log = self._log
-        await log.truncate_fully_and_start_at(first)
+        await log.truncation.truncate_fully_and_start_at(first)
         if not self._is_stopped:
             log.append_as_follower(records, self._leader_epoch)
 
     def _on_write(self) -> None:
         """The log end offset has advanced."""
-        if self._log.assigned_offset == self._log.log_end_offset:
+        if self._log.state.assigned_offset == self._log.state.log_end_offset:
             self._update_watermarks()
             self._notify()
 
     def _update_watermarks(self) -> None:
         """Adopts the leader's high watermark and log start offset, up to the local log end offset."""
         log = self._log
-        high_watermark = min(self._leader_high_watermark, log.log_end_offset)
-        if high_watermark > log.high_watermark and log.maybe_advance_high_watermark(high_watermark):
+        high_watermark = min(self._leader_high_watermark, log.state.log_end_offset)
+        if high_watermark > log.state.high_watermark and log.state.maybe_advance_high_watermark(high_watermark):
             self.partition.wake_delayed_fetches()
         if self._has_caught_up:
             # Durable before the next fetch, which may bring the replica into the ISR.
             self._run(self._record_caught_up, "caught up")
             return
         start = self._leader_log_start
-        if start > log.log_start_offset and start <= log.high_watermark and self._task is None:
+        if start > log.state.log_start_offset and start <= log.state.high_watermark and self._task is None:
             self._run(partial(self._advance_log_start, start), "advance log start")
 
     @property
@@ -317,8 +317,8 @@ class Follower:
         return (
             self._catch_up is not None
             and self._task is None
-            and self._log.assigned_offset == self._log.log_end_offset
-            and has_caught_up(self._log.log_end_offset, self._leader_high_watermark)
+            and self._log.state.assigned_offset == self._log.state.log_end_offset
+            and has_caught_up(self._log.state.log_end_offset, self._leader_high_watermark)
         )
 
     async def _record_caught_up(self) -> None:
@@ -350,7 +350,7 @@ class Follower:
             self._record_or_notify()
 
     async def _advance_log_start(self, offset: int) -> None:
-        await self._log.advance_log_start_offset(offset)
+        await self._log.retention.advance_log_start_offset(offset)
 
     def _on_divergence(self, leader_end: EpochEnd) -> None:
         truncate = self._truncation_for(leader_end)
@@ -362,9 +362,12 @@ class Follower:
         nothing to truncate."""
         log = self._log
         decision = truncation(
-            leader_end, EpochEnd(*log.end_of_epoch(leader_end.epoch)), log.log_end_offset, log.high_watermark
+            leader_end,
+            EpochEnd(*log.end_of_epoch(leader_end.epoch)),
+            log.state.log_end_offset,
+            log.state.high_watermark,
         )
-        if decision.offset == log.log_end_offset and log.latest_epoch <= leader_end.epoch:
+        if decision.offset == log.state.log_end_offset and log.state.epochs.latest <= leader_end.epoch:
             # No record and no epoch to remove: the next fetch would get the same response.
             self._logger.warning("%s: diverges at %s, but there is nothing to truncate", self.partition, leader_end)
             self._back_off()
@@ -373,12 +376,12 @@ class Follower:
 
     async def _truncate(self, offset: int, reason: str) -> None:
         log = self._log
-        if offset < log.high_watermark:
+        if offset < log.state.high_watermark:
             self._logger.warning(
-                "%s: truncating to %d, below its high watermark %d", self.partition, offset, log.high_watermark
+                "%s: truncating to %d, below its high watermark %d", self.partition, offset, log.state.high_watermark
             )
-        self._logger.info("%s: truncating from %d to %d: %s", self.partition, log.log_end_offset, offset, reason)
-        await log.truncate_to(offset)
+        self._logger.info("%s: truncating from %d to %d: %s", self.partition, log.state.log_end_offset, offset, reason)
+        await log.truncation.truncate_to(offset)
 
     def _on_error(self, error: ErrorCode, leader: LeaderConnection) -> None:
         if error is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -402,11 +405,11 @@ class Follower:
             return
         if self._is_stopped:
             return
-        decision = restart_after_out_of_range(log.log_end_offset, start, end)
-        self._logger.warning("%s: out of range at %d: %s", self.partition, log.log_end_offset, decision.reason)
+        decision = restart_after_out_of_range(log.state.log_end_offset, start, end)
+        self._logger.warning("%s: out of range at %d: %s", self.partition, log.state.log_end_offset, decision.reason)
         if decision.is_full:
-            await log.truncate_fully_and_start_at(decision.offset)
-        elif decision.offset < log.log_end_offset:
+            await log.truncation.truncate_fully_and_start_at(decision.offset)
+        elif decision.offset < log.state.log_end_offset:
             await self._truncate(decision.offset, decision.reason)
         else:
             self._back_off()

@@ -163,7 +163,7 @@ class MarkerAppends:
         kind = ControlType.COMMIT if marker.is_commit else ControlType.ABORT
         end = EndTransactionMarker(kind, marker.coordinator_epoch)
         info = partition.append_marker(end, marker.producer_id, marker.producer_epoch, marker.transaction_version)
-        if partition.log.high_watermark <= info.last_offset:
+        if partition.log.state.high_watermark <= info.last_offset:
             partition.acks_all.add(info.last_offset + 1, waiting, written)
         else:
             written.error_code = partition.acknowledgement()

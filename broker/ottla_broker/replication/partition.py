@@ -185,9 +185,7 @@ class Partition:
     def set_log(self, log: Log) -> None:
         """Replaces the log with its future log in another log directory, which has the same positions (KIP-113)."""
         self.log = log
-        log.on_append = self.on_log_append
-        log.on_failure = self.on_log_failure
-        log.check_gap = self._check_gap
+        log.state.call(self.on_log_append, self.on_log_failure, self._check_gap)
 
     # Leadership
 
@@ -225,7 +223,7 @@ class Partition:
         in_sync = self.in_sync.committed
         self.controller_epoch = controller_epoch
         self.replicas = replicas
-        self.leader_epoch_start_offset = self.log.assigned_offset
+        self.leader_epoch_start_offset = self.log.state.assigned_offset
         followers: dict[int, FollowerState] = {}
         for replica in replicas:
             if replica == context.broker_id:
@@ -237,7 +235,7 @@ class Partition:
                 fresh.log_end_offset = known.log_end_offset
                 fresh.log_start_offset = known.log_start_offset
                 fresh.broker_epoch = known.broker_epoch
-                fresh.last_fetch_leader_end_offset = self.log.log_end_offset
+                fresh.last_fetch_leader_end_offset = self.log.state.log_end_offset
                 fresh.last_fetch_ms = now if replica in in_sync else isr.NEVER
             followers[replica] = fresh
         self.followers = followers
@@ -346,12 +344,14 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self.is_under_min_isr:
             raise self._not_enough_replicas()
-        return self.log.append_marker(marker, producer_id, producer_epoch, self.leader_epoch, transaction_version)
+        return self.log.appender.append_marker(
+            marker, producer_id, producer_epoch, self.leader_epoch, transaction_version
+        )
 
     def on_refusal(self, error: ErrorCode, records: memoryview) -> None:
         """A client's batch was not appended: later ones of its producer may have to wait until it comes again."""
         self._context.refused_batches.on_refusal(
-            error, self.topic_partition, self.topic_id, records, self.log.producers
+            error, self.topic_partition, self.topic_id, records, self.log.state.producers
         )
 
     def _check_gap(self, producer_id: int, producer_epoch: int, sequence: int, expected: int | None) -> None:
@@ -387,16 +387,16 @@ class Partition:
         """Starts the leader epoch again at the log end: the log removed its start offset after a write failed with
         ENOSPC. With the old start offset no follower could join the ISR and the high watermark could not reach it."""
         log = self.log
-        log.assign_epoch(self.leader_epoch, log.assigned_offset)
-        self.leader_epoch_start_offset = min(self.leader_epoch_start_offset, log.assigned_offset)
+        log.assign_epoch(self.leader_epoch, log.state.assigned_offset)
+        self.leader_epoch_start_offset = min(self.leader_epoch_start_offset, log.state.assigned_offset)
         for follower in self.followers.values():
             # The follower's records above belong to the removed ones; the leader will assign these offsets again.
-            follower.log_end_offset = min(follower.log_end_offset, log.log_end_offset)
+            follower.log_end_offset = min(follower.log_end_offset, log.state.log_end_offset)
 
     def on_log_failure(self) -> None:
         """The log directory is offline, or the log has lost its unwritten records: their producers send them again."""
         if self.is_leader:
-            lost = self.log.producers.lost_from(self.log.log_end_offset)
+            lost = self.log.state.producers.lost_from(self.log.state.log_end_offset)
             for producer_id, producer_epoch, sequence, is_all in lost:
                 self._context.refused_batches.add(
                     self.topic_partition,
@@ -446,7 +446,7 @@ class Partition:
     def low_watermark(self) -> int:
         """The lowest log start offset of the live replicas, from the followers' last fetches (KIP-107)."""
         starts = ((follower.broker_id, follower.log_start_offset) for follower in self.followers.values())
-        return low_watermark(self.log.local_low_watermark, starts, self._context.live_brokers())
+        return low_watermark(self.log.state.local_low_watermark, starts, self._context.live_brokers())
 
     async def delete_records(self, offset: int) -> int:
         """Advances the log start offset to `offset` (-1: the high watermark), durably. Followers receive it with their
@@ -463,13 +463,13 @@ class Partition:
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         log = self.log
-        if not log.config.is_deleted:
+        if not log.state.config.is_deleted:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"the cleanup.policy of {self.topic} does not contain delete")
-        wanted = log.high_watermark if offset == HIGH_WATERMARK else offset
+        wanted = log.state.high_watermark if offset == HIGH_WATERMARK else offset
         if wanted < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {self.topic_partition} is negative")
         leader_epoch = self.leader_epoch
-        await log.advance_log_start_offset(wanted)
+        await log.retention.advance_log_start_offset(wanted)
         self.wake_delayed_fetches()  # their responses carry the new log start offset
         if not self.is_leader or self.leader_epoch != leader_epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -522,7 +522,7 @@ class Partition:
         return isr.limits_high_watermark(
             follower,
             self.in_sync,
-            self.log.log_end_offset,
+            self.log.state.log_end_offset,
             context.live_brokers(),
             context.now_ms(),
             context.lag_max_ms,
@@ -535,21 +535,21 @@ class Partition:
         """
         if not self.is_leader:
             return
-        if self.log.high_watermark < self.log.log_end_offset:
+        if self.log.state.high_watermark < self.log.state.log_end_offset:
             # A caught-up follower outside the ISR holds the high watermark back until replica.lag.time.max.ms is over.
             self.advance_high_watermark()
         if self.in_sync.is_in_flight:
             return
         context = self._context
         slow = isr.out_of_sync(
-            self.followers.values(), self.in_sync, self.log.log_end_offset, context.now_ms(), context.lag_max_ms
+            self.followers.values(), self.in_sync, self.log.state.log_end_offset, context.now_ms(), context.lag_max_ms
         )
         if slow:
             self._propose(Change.SHRINK, tuple(replica for replica in self.in_sync.committed if replica not in slow))
 
     def _remove_truncated_followers(self) -> None:
         """Removes followers from the ISR that lost committed records, without waiting for replica.lag.time.max.ms."""
-        truncated = isr.missing_committed_records(self.followers.values(), self.in_sync, self.log.high_watermark)
+        truncated = isr.missing_committed_records(self.followers.values(), self.in_sync, self.log.state.high_watermark)
         if truncated:
             remaining = tuple(replica for replica in self.in_sync.committed if replica not in truncated)
             self._propose(Change.SHRINK, remaining)

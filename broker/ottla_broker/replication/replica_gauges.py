@@ -54,7 +54,7 @@ def register_gauges(
     metrics.gauge(
         f"{prefix}produceridcount",
         "Producers that the replicas on this broker remember.",
-        lambda: sum(len(partition.log.producers) for partition in partitions),
+        lambda: sum(len(partition.log.state.producers) for partition in partitions),
     )
     metrics.gauge(
         f"{prefix}partitionswithlatetransactionscount",

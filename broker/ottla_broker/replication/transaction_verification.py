@@ -70,7 +70,7 @@ class _Question:
     def __init__(self, partition: Partition, verification: Verification) -> None:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
-        self.producers = partition.log.producers
+        self.producers = partition.log.state.producers
         self.verification = verification
         self.waiting: list[tuple[OnVerified, bool]] = []
 
@@ -139,7 +139,7 @@ class TransactionVerification:
 
 def has_same_producers(partition: Partition, leader_epoch: int, producers: ProducerStates) -> bool:
     """Whether the broker still leads in that epoch, with the producers' state that a verification was begun in."""
-    return partition.is_leader and partition.leader_epoch == leader_epoch and partition.log.producers is producers
+    return partition.is_leader and partition.leader_epoch == leader_epoch and partition.log.state.producers is producers
 
 
 def known_to_client(error: ErrorCode, *, knows_abortable: bool) -> ErrorCode:

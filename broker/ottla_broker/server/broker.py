@@ -373,7 +373,7 @@ class Broker:
         """Power was lost, or a directory was empty: see `power_loss`."""
         assert self._serving is not None
         coordination, manager = self._ports.coordination, self.log_manager
-        logs = [log.topic_partition for log in manager.logs]
+        logs = [log.state.topic_partition for log in manager.logs]
         lost = list(self._serving.replica_manager.replicas.power_loss_suspected)
         absent: list[TopicPartition] = []
         if manager.markers.has_new_directory:

@@ -63,7 +63,7 @@ class Setup:
         self.workers = workers
         self.partition = Partition(context, PARTITION, log, bytes(16))
         self.partition.is_leader = True
-        log.on_append = None
+        log.state.on_append = None
         self.metrics = Metrics()
         self.queues = AppendQueues(workers, around.clock, self.metrics)
         self.outcomes: list[tuple[str, object]] = []
@@ -167,7 +167,7 @@ async def test_a_partition_that_is_led_by_another_meanwhile_takes_nothing(gzip: 
     gzip.partition.is_leader = False
     await gzip.workers.finish(0)
     assert gzip.outcomes == [("a", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
-    assert gzip.log.assigned_offset == 0
+    assert gzip.log.state.assigned_offset == 0
 
 
 async def test_a_broker_that_stops_tells_so(gzip: Setup) -> None:

@@ -194,7 +194,7 @@ async def test_a_batch_that_is_sent_again_is_answered_once_the_first_is_committe
         await fleet.ask(1, ApiKey.FETCH, 17, request, INTERNAL)
 
     await follow(1)
-    assert partition.log.high_watermark == 1
+    assert partition.log.state.high_watermark == 1
     for answer in (await sent[0], await sent[2]):
         part = answer.responses[0].partition_responses[0]
         assert (part.error_code, part.base_offset) == (0, 0)

@@ -58,7 +58,7 @@ async def earliest(fleet: Fleet, broker: int = 1) -> int:
 
 
 def starts(fleet: Fleet) -> list[int]:
-    return [node.partition("orders").log.log_start_offset for node in fleet.live]
+    return [node.partition("orders").log.state.log_start_offset for node in fleet.live]
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -138,14 +138,16 @@ async def test_a_replica_that_is_new_begins_in_the_middle_of_a_batch(hasty: Flee
     hasty.nodes[3].kill()
     await hasty.produce(1, "orders", *"abcd")
     await hasty.produce(1, "orders", "e")
-    await until(lambda: hasty.nodes[1].partition("orders").log.high_watermark == 5, "all is acknowledged")
+    await until(lambda: hasty.nodes[1].partition("orders").log.state.high_watermark == 5, "all is acknowledged")
     await hasty.send_metadata()
     assert await delete(hasty, 2) == (0, 2)
     await hasty.start(3)
     await hasty.elect("orders", 1, (1, 2))
     await until(lambda: 3 in hasty.topics["orders"].states[0].isr, "broker 3 joins the ISR")
     log = hasty.nodes[3].partition("orders").log
-    await until(lambda: (log.log_start_offset, log.log_end_offset) == (2, 5), "its log has the leader's bounds")
+    await until(
+        lambda: (log.state.log_start_offset, log.state.log_end_offset) == (2, 5), "its log has the leader's bounds"
+    )
 
 
 async def test_a_waiting_request_fails_when_the_leadership_moves(three: Fleet) -> None:

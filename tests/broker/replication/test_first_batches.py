@@ -62,7 +62,7 @@ async def assert_later_batches_wait(
     assert await send(fleet, 0, "a", broker=broker, acks=acks, **how) is NONE
     assert await send(fleet, 1, "b", broker=broker, acks=acks, **how) is NONE
     partition = fleet.nodes[broker].partition("orders")
-    await until(lambda: partition.log.high_watermark == 3, "the records are committed")
+    await until(lambda: partition.log.state.high_watermark == 3, "the records are committed")
     assert await fleet.values(broker, "orders") == ["other", "a", "b"]
 
 
@@ -119,9 +119,9 @@ async def test_too_small_an_isr(tmp_path: Path) -> None:
 
 async def test_a_full_log_directory(one: Fleet) -> None:
     log = one.nodes[1].partition("orders").log
-    log.mark_full()
+    log.state.mark_full()
     assert await send(one, 0, "a") is STORAGE_ERROR
-    log.resume_appends()
+    log.truncation.resume_appends()
     await assert_later_batches_wait(one, STORAGE_ERROR)
 
 
@@ -136,9 +136,9 @@ async def test_a_write_that_finds_no_room(one: Fleet, monkeypatch: pytest.Monkey
     assert await send(one, 0, "a") is STORAGE_ERROR
     monkeypatch.setattr(disk_calls, "write_all", write_all)
     log = one.nodes[1].partition("orders").log
-    log.resume_appends()
-    await until(lambda: not log.is_full, "the log takes appends again")
-    assert log.producers.expected(7, 0) is None
+    log.truncation.resume_appends()
+    await until(lambda: not log.state.is_full, "the log takes appends again")
+    assert log.state.producers.expected(7, 0) is None
     await assert_later_batches_wait(one, STORAGE_ERROR)
 
 
@@ -173,13 +173,13 @@ async def test_a_batch_that_is_refused_after_its_preparation(tmp_path: Path, mon
     run = node.workers.run
 
     def fill_the_directory_and_run(*job: Any) -> Any:
-        log.mark_full()
+        log.state.mark_full()
         return run(*job)
 
     monkeypatch.setattr(node.workers, "run", fill_the_directory_and_run)
     large = part(7, 0, *["a" * 200] * 200, attributes=0)
     assert await send(fleet, 0, "a", records=large) is STORAGE_ERROR
-    log.resume_appends()
+    log.truncation.resume_appends()
     assert await send(fleet, 200, "b") is STORAGE_ERROR
     monkeypatch.setattr(node.workers, "run", run)
     assert await send(fleet, 0, "a", records=large) is NONE
@@ -188,7 +188,7 @@ async def test_a_batch_that_is_refused_after_its_preparation(tmp_path: Path, mon
 
 
 async def test_each_partition_of_a_request_by_itself(one: Fleet) -> None:
-    one.nodes[1].partition("orders").log.mark_full()
+    one.nodes[1].partition("orders").log.state.mark_full()
 
     async def send_to_both(sequence: int) -> list[ErrorCode]:
         request = produce_request("orders", numbered(sequence, str(sequence)))
@@ -199,7 +199,7 @@ async def test_each_partition_of_a_request_by_itself(one: Fleet) -> None:
         return [ErrorCode.of(each.error_code) for each in response.responses[0].partition_responses]
 
     assert await send_to_both(0) == [STORAGE_ERROR, NONE]
-    one.nodes[1].partition("orders").log.resume_appends()
+    one.nodes[1].partition("orders").log.truncation.resume_appends()
     assert await send_to_both(1) == [STORAGE_ERROR, NONE]
     assert await send_to_both(0) == [NONE, NONE]
     assert await send_to_both(1) == [NONE, NONE]
@@ -209,9 +209,9 @@ async def test_each_partition_of_a_request_by_itself(one: Fleet) -> None:
 async def test_a_producer_whose_state_is_gone_from_the_log(one: Fleet) -> None:
     """It was idle for long, so that its sequences do not begin with 0."""
     log = one.nodes[1].partition("orders").log
-    log.mark_full()
+    log.state.mark_full()
     assert await send(one, 500, "a") is STORAGE_ERROR
-    log.resume_appends()
+    log.truncation.resume_appends()
     codes = [await send(one, sequence, str(sequence)) for sequence in (501, 500, 501)]
     assert codes == [STORAGE_ERROR, NONE, NONE]
 
@@ -229,9 +229,9 @@ async def test_a_write_that_finds_no_room_for_a_producer_that_the_log_knows(
     assert await send(one, 1, "b") is STORAGE_ERROR
     monkeypatch.setattr(disk_calls, "write_all", write_all)
     log = one.nodes[1].partition("orders").log
-    log.resume_appends()
-    await until(lambda: not log.is_full, "the log takes appends again")
-    assert log.producers.expected(7, 0) == 1
+    log.truncation.resume_appends()
+    await until(lambda: not log.state.is_full, "the log takes appends again")
+    assert log.state.producers.expected(7, 0) == 1
     codes = [await send(one, sequence, value) for sequence, value in ((2, "c"), (1, "b"), (2, "c"))]
     assert codes == [STORAGE_ERROR, NONE, NONE]
     assert await one.values(1, "orders") == ["a", "b", "c"]
@@ -243,9 +243,9 @@ async def test_a_producer_that_the_log_knows(one: Fleet, epoch: int) -> None:
     assert [await send(one, sequence, str(sequence)) for sequence in (0, 1)] == [NONE, NONE]
     first = 2 if epoch == 0 else 0
     log = one.nodes[1].partition("orders").log
-    log.mark_full()
+    log.state.mark_full()
     assert await send(one, first, "first", epoch=epoch) is STORAGE_ERROR
-    log.resume_appends()
+    log.truncation.resume_appends()
     sent = [(1, "second"), (2, "third"), (0, "first"), (1, "second"), (2, "third"), (1, "second")]
     codes = [await send(one, first + behind, value, epoch=epoch) for behind, value in sent]
     assert codes == [STORAGE_ERROR, STORAGE_ERROR, NONE, NONE, NONE, NONE]
@@ -256,9 +256,9 @@ async def test_a_producer_that_the_log_knows(one: Fleet, epoch: int) -> None:
 async def test_a_new_epoch_begins_at_once(one: Fleet) -> None:
     """librdkafka and Java's client begin one when a batch behind an unacknowledged one is out of order."""
     log = one.nodes[1].partition("orders").log
-    log.mark_full()
+    log.state.mark_full()
     assert await send(one, 0, "a") is STORAGE_ERROR
-    log.resume_appends()
+    log.truncation.resume_appends()
     codes = [await send(one, sequence, str(sequence), epoch=1) for sequence in (0, 1)]
     assert codes == [NONE, NONE]
 
@@ -271,17 +271,17 @@ async def test_a_batch_that_is_refused_for_good_holds_up_nobody(one: Fleet) -> N
 
 async def test_a_batch_of_acks_zero_that_is_refused_holds_up_nobody(one: Fleet) -> None:
     """Its producer does not hear of it, and does not send it again."""
-    one.nodes[1].partition("orders").log.mark_full()
+    one.nodes[1].partition("orders").log.state.mark_full()
     with pytest.raises(BrokerDisconnected):
         await send(one, 0, "a", acks=0)
-    one.nodes[1].partition("orders").log.resume_appends()
+    one.nodes[1].partition("orders").log.truncation.resume_appends()
     assert await send(one, 1, "b") is NONE
 
 
 async def test_a_topic_that_was_created_again_begins_without_refusals(one: Fleet) -> None:
     services: Any = one.nodes[1].dispatcher.services
     services.group_coordinator = SimpleNamespace(on_partitions_deleted=lambda partitions: None)
-    one.nodes[1].partition("orders").log.mark_full()
+    one.nodes[1].partition("orders").log.state.mark_full()
     assert await send(one, 0, "a") is STORAGE_ERROR
     await one.ask(1, ApiKey.STOP_REPLICA, 4, stop_request(4, -2, delete=True), INTERNAL)
     one.topics["orders"].topic_id = topic_id_of("orders, again")

@@ -71,7 +71,7 @@ def follower_of(setup: LogSetup, log: Log, catch_up: Full) -> Follower:
         on_follower_write=None,
         wake_delayed_fetches=lambda: None,
     )
-    log.on_append = lambda: partition.on_follower_write()
+    log.state.on_append = lambda: partition.on_follower_write()
     return Follower(
         partition,
         setup.clock,
@@ -100,7 +100,7 @@ async def test_a_recreated_replica_fetches_at_the_end_only_when_that_it_caught_u
     await asyncio.wait_for(could_fetch.wait(), 60)
     assert catch_up.is_done
     await follower.stop()
-    await log.close()
+    await log.closer.close()
     setup.close()
 
 
@@ -123,5 +123,5 @@ async def test_stopping_a_follower_does_not_wait_for_a_coordination_store_that_d
         stopping = asyncio.ensure_future(follower.stop())
     await asyncio.wait_for(stopping, 10)
     assert catch_up.is_given_up is is_asked
-    await log.close()
+    await log.closer.close()
     setup.close()

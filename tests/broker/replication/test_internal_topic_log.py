@@ -25,14 +25,14 @@ async def test_a_leader_waits_until_the_in_sync_replicas_have_what_it_has(three:
         three.nodes[number].kill()
     appending = log.append(0, epoch, [StateRecord(b"k", b"v")], required_acks=-1, timeout_ms=60_000)
     waiting = asyncio.ensure_future(log.await_committed(0, epoch))
-    await until(lambda: node.partition("orders").log.log_end_offset == 1, "the leader has the record")
+    await until(lambda: node.partition("orders").log.state.log_end_offset == 1, "the leader has the record")
     assert not waiting.done() and not appending.done()
     await three.start(2, 3)
     await three.elect("orders", 1, (1, 2, 3))
     with pytest.raises(KafkaError):
         await waiting  # it was elected once more
     await log.await_committed(0, node.partition("orders").leader_epoch)
-    assert node.partition("orders").log.high_watermark == 1
+    assert node.partition("orders").log.state.high_watermark == 1
 
 
 async def test_a_broker_that_leads_no_more_stops_waiting(three: Fleet) -> None:

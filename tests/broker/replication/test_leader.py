@@ -84,12 +84,12 @@ async def test_a_directory_that_hangs_is_not_buried_under_requests_with_acks_zer
         for _ in range(3 * MAX_PIPELINED_PRODUCES)
     ]
     log = node.partition("orders").log
-    await until(lambda: log.assigned_offset >= MAX_PIPELINED_PRODUCES, "the requests are taken in")
+    await until(lambda: log.state.assigned_offset >= MAX_PIPELINED_PRODUCES, "the requests are taken in")
     for _ in range(5):
         await one.ask(1, ApiKey.API_VERSIONS, 0, api_versions_api.ApiVersionsRequest())
-    assert log.assigned_offset == MAX_PIPELINED_PRODUCES
+    assert log.state.assigned_offset == MAX_PIPELINED_PRODUCES
     is_released.set()
-    await until(lambda: log.log_end_offset == 3 * MAX_PIPELINED_PRODUCES, "the others follow")
+    await until(lambda: log.state.log_end_offset == 3 * MAX_PIPELINED_PRODUCES, "the others follow")
     client.close()
     await asyncio.wait(silent)
     for one_of_them in silent:
@@ -206,7 +206,7 @@ async def test_an_old_consumer_does_not_ask_for_a_marker_again_and_again(one: Fl
     )
     marker[:8] = (1).to_bytes(8, "big")
     partition.log.append_as_follower(memoryview(marker))
-    await until(lambda: partition.log.high_watermark == 2, "the marker is written")
+    await until(lambda: partition.log.state.high_watermark == 2, "the marker is written")
     client = await one.client(1)
     request = fetch_request(bytes(16), "orders", 1, max_wait_ms=60_000)
     waiting = client.send(int(ApiKey.FETCH), version, request)
@@ -334,10 +334,10 @@ async def test_a_failed_directory_is_a_storage_error_and_not_leader_for_clients_
     waiting = client.send(int(ApiKey.FETCH), 17, request)
     partition = one.nodes[1].partition("orders")
     await until(lambda: partition.watermark_waiters, "the fetch waits")
-    assert partition.log.mark_offline()
+    assert partition.log.failures.mark_offline()
     table = one.nodes[1].manager.log_manager.table
-    table.on_logs_offline(partition.log.disk.path, [partition.topic_partition])
-    partition.log.notify_failure()
+    table.on_logs_offline(partition.log.state.disk.path, [partition.topic_partition])
+    partition.log.failures.notify_failure()
     assert (await waiting).responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
     for version, error in ((3, ErrorCode.NOT_LEADER_OR_FOLLOWER), (4, ErrorCode.KAFKA_STORAGE_ERROR)):
         assert (await one.produce(1, "orders", "b", version=version)).error_code == error

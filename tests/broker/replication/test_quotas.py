@@ -44,7 +44,7 @@ def throttle(node: Node, **rates: str) -> None:
 
 
 def end(node: Node, topic: str) -> int:
-    return node.partition(topic).log.log_end_offset
+    return node.partition(topic).log.state.log_end_offset
 
 
 def metric(node: Node, name: str) -> float:

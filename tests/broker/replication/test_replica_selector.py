@@ -94,11 +94,11 @@ async def test_without_the_selector_a_rack_changes_nothing(tmp_path: Path) -> No
 
 async def test_a_follower_serves_up_to_its_own_high_watermark_and_knows_the_rest(racked: Fleet) -> None:
     await racked.produce(1, "orders", "a")
-    await until(lambda: racked.nodes[2].partition("orders").log.high_watermark == 1, "the follower knows of a")
+    await until(lambda: racked.nodes[2].partition("orders").log.state.high_watermark == 1, "the follower knows of a")
     racked.nodes[3].kill()
     await racked.produce(1, "orders", "b", acks=1)
     follower = racked.nodes[2].partition("orders").log
-    await until(lambda: follower.log_end_offset == 2, "the follower has b")
+    await until(lambda: follower.state.log_end_offset == 2, "the follower has b")
     assert values_of((await fetch(racked, 2, 0, "rack-2")).records) == ["a"]
     beyond = await fetch(racked, 2, 2, "rack-2")  # between the high watermark and the log's end
     assert (beyond.error_code, bytes(beyond.records)) == (0, b"")

@@ -26,11 +26,11 @@ from tests.broker.storage.logs import read_bytes
 
 
 def ends(fleet: Fleet, topic: str = "orders") -> list[int]:
-    return [node.partition(topic).log.log_end_offset for node in fleet.live]
+    return [node.partition(topic).log.state.log_end_offset for node in fleet.live]
 
 
 def high_watermarks(fleet: Fleet, topic: str = "orders") -> list[int]:
-    return [node.partition(topic).log.high_watermark for node in fleet.live]
+    return [node.partition(topic).log.state.high_watermark for node in fleet.live]
 
 
 async def test_an_acknowledged_record_is_on_every_in_sync_replica(three: Fleet) -> None:
@@ -77,9 +77,9 @@ async def test_a_shrink_that_the_controller_has_not_confirmed_lets_nothing_go(ha
     answer = await hasty.produce(1, "orders", "a", timeout_ms=1_700)
     assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
     await until(lambda: partition.in_sync.is_in_flight, "the shrink is asked for")
-    assert partition.log.high_watermark == 0
+    assert partition.log.state.high_watermark == 0
     hasty.is_controller_answering = True
-    await until(lambda: partition.log.high_watermark == 1, "the shrink is confirmed")
+    await until(lambda: partition.log.state.high_watermark == 1, "the shrink is confirmed")
 
 
 @pytest.mark.parametrize("failure", [ConnectionError("the controller is away"), ValueError("nobody thought of this")])
@@ -109,7 +109,7 @@ async def test_below_min_insync_replicas_acks_all_is_refused_and_the_high_waterm
     refused = await hasty.produce(1, "orders", "c")
     assert (refused.error_code, refused.base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS, -1)
     assert "min.isr requirement of 2" in refused.error_message
-    assert partition.log.high_watermark == 1
+    assert partition.log.state.high_watermark == 1
     assert await hasty.values(1, "orders") == ["a"]
 
 
@@ -232,11 +232,11 @@ async def test_a_follower_below_the_leaders_log_start_begins_anew_there(hasty: F
     for value in "bcd":
         await hasty.produce(1, "orders", value)
     leader = hasty.nodes[1].partition("orders").log
-    await until(lambda: leader.high_watermark == 4, "all is acknowledged")
-    await leader.truncate_fully_and_start_at(4)  # as retention leaves it
+    await until(lambda: leader.state.high_watermark == 4, "all is acknowledged")
+    await leader.truncation.truncate_fully_and_start_at(4)  # as retention leaves it
     await hasty.start(3)
     await hasty.elect("orders", 1, (1, 2))
-    await until(lambda: hasty.nodes[3].partition("orders").log.log_start_offset == 4, "broker 3 begins at 4")
+    await until(lambda: hasty.nodes[3].partition("orders").log.state.log_start_offset == 4, "broker 3 begins at 4")
     await until(lambda: 3 in hasty.topics["orders"].states[0].isr, "broker 3 joins the ISR")
 
 
@@ -274,7 +274,7 @@ async def test_a_leaders_damaged_first_batch_keeps_no_other_partition_from_a_rep
         for topic in ("damaged", "orders"):
             await fleet.elect(topic, 1, (1,))
         await until(lambda: fleet.topics["orders"].states[0].isr == (1, 2), "the sound partition is in sync")
-        assert fleet.nodes[2].partition("damaged").log.log_end_offset == 0
+        assert fleet.nodes[2].partition("damaged").log.state.log_end_offset == 0
     finally:
         fleet.stop()
 
@@ -294,16 +294,16 @@ async def test_a_leader_that_hangs_while_it_is_asked_for_its_offsets_holds_up_no
     hasty.nodes[3].kill()
     await hasty.produce(1, "orders", "a")
     leader = hasty.nodes[1].partition("orders").log
-    await leader.truncate_fully_and_start_at(1)
+    await leader.truncation.truncate_fully_and_start_at(1)
     await hasty.produce(1, "orders", "b")
-    await until(lambda: hasty.nodes[2].partition("orders").log.log_end_offset == 2, "broker 2 has all")
+    await until(lambda: hasty.nodes[2].partition("orders").log.state.log_end_offset == 2, "broker 2 has all")
     monkeypatch.setattr(BrokerClient, "send", swallow)
     await hasty.start(3)
     await hasty.elect("orders", 1, (1, 2))
     await asyncio.wait_for(is_asked.wait(), 60)
     monkeypatch.undo()
     await asyncio.wait_for(hasty.elect("orders", 2, (2,)), 60)
-    await until(lambda: hasty.nodes[3].partition("orders").log.log_end_offset == 2, "broker 3 follows broker 2")
+    await until(lambda: hasty.nodes[3].partition("orders").log.state.log_end_offset == 2, "broker 3 follows broker 2")
 
 
 async def test_high_watermarks_survive_a_restart_through_their_checkpoint(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ async def test_high_watermarks_survive_a_restart_through_their_checkpoint(tmp_pa
     fleet.nodes[1].kill()
     await fleet.start(1)
     log = fleet.nodes[1].log_manager.get(TopicPartition("orders", 0))
-    assert log is not None and (log.high_watermark, log.log_end_offset) == (2, 2)
+    assert log is not None and (log.state.high_watermark, log.state.log_end_offset) == (2, 2)
     fleet.stop()
 
 
@@ -517,7 +517,7 @@ async def test_a_log_that_fails_in_an_unforeseen_way_costs_no_other_partition_of
     for _ in range(2):  # the first answer may be lost with its connection
         assert (await three.command("payments"))[3][1] == ErrorCode.NONE
     assert (await three.produce(1, "payments", "a", index=1)).error_code == ErrorCode.NONE
-    assert three.nodes[3].partition("payments", 1).log.log_end_offset == 1
+    assert three.nodes[3].partition("payments", 1).log.state.log_end_offset == 1
     await three.elect("payments", 1, (1, 2, 3), index=1)
     assert (await three.command("payments"))[3][1] == ErrorCode.STALE_CONTROLLER_EPOCH
 
@@ -553,7 +553,7 @@ async def test_listeners_are_notified_of_leadership_changes(three: Fleet) -> Non
 async def test_of_a_replica_that_is_deleted_nothing_is_remembered(three: Fleet) -> None:
     """Else it would be looked for, and recreated, when the next log directory fails."""
     manager = three.nodes[1].manager
-    three.nodes[1].partition("orders").log.mark_full()
+    three.nodes[1].partition("orders").log.state.mark_full()
     await three.elect("orders", 1, (1, 2, 3))
     orders = TopicPartition("orders", 0)
     assert list(manager.replicas.reported_offline) == [orders]
@@ -571,7 +571,7 @@ async def test_a_replica_that_is_recreated_while_a_command_waits_does_not_lead_w
     command = LeadershipCommand(orders, three.topics["orders"].topic_id, 2, 1, 1, 1, (2,), (1, 2, 3), False)
     asked = node.clock.spawn(node.manager.apply_leadership(1, [command]), name="LeaderAndIsr")
     await until(lambda: follower._is_stopped, "the command waits")
-    home = node.partition("orders").log.disk.path
+    home = node.partition("orders").log.state.disk.path
     node.log_manager.registry.record(orders, RecreatedReplica(home, True, ("/gone",)))
     is_stopped.set()
     assert await asked == {orders: ErrorCode.KAFKA_STORAGE_ERROR}

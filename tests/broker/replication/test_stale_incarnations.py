@@ -84,7 +84,7 @@ async def test_an_isr_member_that_fetches_below_the_high_watermark_leaves_the_is
     await fleet.create("orders", (1, 2))
     await fleet.produce(1, "orders", "a", "b")
     leader = fleet.nodes[1].partition("orders")
-    await until(lambda: leader.log.high_watermark == 2, "both have it")
+    await until(lambda: leader.log.state.high_watermark == 2, "both have it")
     fleet.nodes[2].kill()
     leader.on_follower_fetch(2, 1, 0, 102)
     async with asyncio.timeout(10):

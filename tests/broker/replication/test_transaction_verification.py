@@ -136,7 +136,7 @@ async def test_a_producer_is_told_what_it_knows_how_to_handle(
     one.coordinator.error = error
     client = await one.client(1)
     assert outcome(await send(client, part(7, 0, "a"), version=version)) == (int(expected), -1)
-    assert one.nodes[1].partition("orders").log.assigned_offset == 0
+    assert one.nodes[1].partition("orders").log.state.assigned_offset == 0
     one.coordinator.error = ErrorCode.NONE
     assert outcome(await send(client, part(7, 0, "a"), version=version)) == (NONE, 0)
     client.close()
@@ -151,7 +151,7 @@ async def test_a_batch_whose_transaction_ends_while_it_is_verified_is_not_append
     one.coordinator.answer()  # what it knew before it ended the transaction
     assert outcome(await late) == (int(ErrorCode.INVALID_TXN_STATE), -1)
     partition = one.nodes[1].partition("orders")
-    assert partition.log.assigned_offset == 1 and partition.log.first_unstable_offset is None
+    assert partition.log.state.assigned_offset == 1 and partition.log.state.first_unstable_offset is None
     client.close()
 
 
@@ -196,7 +196,7 @@ async def test_without_acknowledgements_a_refusal_closes_the_connection(one: Fle
     client = await one.client(1)
     send(client, part(7, 0, "a"), acks=0).add_done_callback(lambda done: done.exception())
     await until(lambda: not client.is_connected, "the connection is closed")
-    assert one.nodes[1].partition("orders").log.assigned_offset == 0
+    assert one.nodes[1].partition("orders").log.state.assigned_offset == 0
 
 
 async def test_nothing_is_verified_where_the_configuration_says_so(tmp_path: Path) -> None:
@@ -218,6 +218,6 @@ async def test_a_batch_that_is_sent_again_while_it_is_verified_is_appended_once(
     await one.produce(1, "orders", "plain")
     one.coordinator.answer()
     assert {outcome(await each) for each in answers} == {(NONE, 1)}
-    assert one.nodes[1].partition("orders").log.assigned_offset == 2
+    assert one.nodes[1].partition("orders").log.state.assigned_offset == 2
     client.close()
     again.close()

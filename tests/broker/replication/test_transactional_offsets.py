@@ -137,7 +137,7 @@ async def test_offsets_of_a_transaction_that_is_not_verified_are_not_appended(
     groups.fleet.coordinator.error = error
     assert await groups.commit(5) is expected
     partition = groups.fleet.nodes[1].partition(CONSUMER_OFFSETS)
-    assert partition.log.assigned_offset == 0
+    assert partition.log.state.assigned_offset == 0
     groups.fleet.coordinator.error = NONE
     assert await groups.commit(5) is NONE
 
@@ -151,7 +151,7 @@ async def test_offsets_whose_transaction_ends_while_it_is_verified_are_not_appen
     assert await mark(fleet, end(7, ABORT, topic=CONSUMER_OFFSETS)) == {7: [0]}
     fleet.coordinator.answer()
     assert await late is ErrorCode.INVALID_TXN_STATE
-    assert fleet.nodes[1].partition(CONSUMER_OFFSETS).log.first_unstable_offset is None
+    assert fleet.nodes[1].partition(CONSUMER_OFFSETS).log.state.first_unstable_offset is None
 
 
 async def test_the_batch_has_the_attributes_of_apache_kafkas(groups: Groups) -> None:

@@ -115,25 +115,26 @@ async def test_markers_are_answered_when_every_in_sync_replica_has_them(hasty: F
     await produce(hasty, part(7, 0, "a"))
     hasty.nodes[3].kill()
     answer = asyncio.ensure_future(mark(hasty, end(7, ABORT)))
-    await until(lambda: hasty.nodes[2].partition("orders").log.log_end_offset == 2, "broker 2 has the marker")
+    await until(lambda: hasty.nodes[2].partition("orders").log.state.log_end_offset == 2, "broker 2 has the marker")
     # Until broker 3 has been taken out of the ISR it is missed, and the transaction is not settled.
     if 3 in hasty.nodes[1].partition("orders").in_sync.committed:
-        assert hasty.nodes[1].partition("orders").log.last_stable_offset == 0
+        assert hasty.nodes[1].partition("orders").log.state.last_stable_offset == 0
     assert await answer == {7: [0]}
-    assert hasty.nodes[1].partition("orders").log.last_stable_offset == 2
+    assert hasty.nodes[1].partition("orders").log.state.last_stable_offset == 2
     await until(
-        lambda: hasty.nodes[2].partition("orders").log.last_stable_offset == 2, "broker 2 knows that it is settled"
+        lambda: hasty.nodes[2].partition("orders").log.state.last_stable_offset == 2,
+        "broker 2 knows that it is settled",
     )
     leader, follower = (hasty.nodes[number].partition("orders").log for number in (1, 2))
-    assert leader.producers.dump().producers == follower.producers.dump().producers
-    assert leader.aborted_transactions(0, 2) == follower.aborted_transactions(0, 2) != []
+    assert leader.state.producers.dump().producers == follower.state.producers.dump().producers
+    assert leader.aborted.aborted_transactions(0, 2) == follower.aborted.aborted_transactions(0, 2) != []
 
 
 async def test_a_new_leader_knows_the_transactions_of_the_one_before(three: Fleet) -> None:
     await produce(three, part(7, 0, "a"))
     await mark(three, end(7, ABORT))
     await produce(three, part(7, 1, "b"))
-    await until(lambda: three.nodes[2].partition("orders").log.log_end_offset == 3, "broker 2 has all")
+    await until(lambda: three.nodes[2].partition("orders").log.state.log_end_offset == 3, "broker 2 has all")
     await three.elect("orders", 2, (1, 2, 3))
     assert await mark(three, end(7, COMMIT), broker=1) == {7: [int(ErrorCode.NOT_LEADER_OR_FOLLOWER)]}
     data = await three.fetch(2, "orders", **COMMITTED)
@@ -198,7 +199,7 @@ async def test_producers_are_described_with_their_open_transactions(three: Fleet
         describe_api.TopicRequest(name="unknown", partition_indexes=[0]),
         describe_api.TopicRequest(name="not/allowed", partition_indexes=[0]),
     ]
-    await until(lambda: three.nodes[3].partition("orders").log.log_end_offset == 5, "broker 3 has all")
+    await until(lambda: three.nodes[3].partition("orders").log.state.log_end_offset == 5, "broker 3 has all")
     for broker in (1, 3):
         request = describe_api.DescribeProducersRequest(topics=topics)
         response = await three.ask(broker, ApiKey.DESCRIBE_PRODUCERS, 0, request)
@@ -285,7 +286,7 @@ async def test_a_marker_settles_the_offsets_that_a_leader_before_took_of_its_tra
     await until(
         lambda: [stable_offset(coordinator, group_id) for group_id in groups] == [unstable] * 3, "the log is loaded"
     )
-    await until(lambda: partition.log.high_watermark == 6, "all is committed")
+    await until(lambda: partition.log.state.high_watermark == 6, "all is committed")
 
     fleet.nodes[2].kill()  # it is missed until it has been taken out of the ISR
     markers = [end(7, COMMIT, topic=CONSUMER_OFFSETS), end(8, ABORT, topic=CONSUMER_OFFSETS)]

@@ -9,7 +9,7 @@ only members of the ISR are elected: what was committed must then never change, 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -26,7 +26,6 @@ from ottla_broker.replication.partition import Partition, PartitionContext, Wait
 from ottla_broker.replication.refused_batches import RefusedBatches
 from ottla_broker.storage.log.leader_epochs import LeaderEpochs
 from ottla_broker.storage.log.log import Log
-from ottla_broker.storage.log.producers import CheckGap
 
 LAG_MAX_MS = 10
 Entry = tuple[int, int]
@@ -39,7 +38,7 @@ class _Config:
 
 
 class _Log:
-    """What `Partition` needs of a log."""
+    """What `Partition` needs of a log and its state."""
 
     def __init__(self, min_isr: int) -> None:
         self.config = _Config(min_isr)
@@ -48,13 +47,13 @@ class _Log:
         self.high_watermark = 0
         self.log_start_offset = 0
         self.local_low_watermark = 0
-        self.on_append: Callable[[], None] | None = None
-        self.on_failure: Callable[[], None] | None = None
-        self.check_gap: CheckGap | None = None
 
     @property
     def state(self) -> _Log:
         return self
+
+    def call(self, on_append: Any, on_failure: Any, check_gap: Any) -> None:
+        """Nothing here fails or calls back."""
 
     @property
     def log_end_offset(self) -> int:

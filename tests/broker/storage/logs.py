@@ -193,7 +193,7 @@ def transactional(producer: tuple[int, int, int], *values: bytes, timestamp: int
 
 async def aborted(log: Log, lower: int, upper: int) -> list[AbortedTransaction]:
     """The aborted transactions with records in the range."""
-    found = log.aborted_transactions(lower, upper)
+    found = log.aborted.aborted_transactions(lower, upper)
     return found if isinstance(found, list) else await found
 
 
@@ -204,13 +204,13 @@ async def written(log: Log) -> None:
 
 async def rolled(log: Log) -> None:
     """Waits until every segment that was rolled is synced, and the snapshot at its end is written."""
-    if log.rolling is not None:
-        await asyncio.wait([log.rolling])
+    if log.flusher.rolling is not None:
+        await asyncio.wait([log.flusher.rolling])
 
 
 async def read_bytes(log: Log, offset: int, max_bytes: int = 1 << 30, upper: int | None = None) -> bytes:
     """The bytes that a fetch sends."""
-    result = log.read(offset, max_bytes, log.log_end_offset if upper is None else upper, True)
+    result = log.read(offset, max_bytes, log.state.log_end_offset if upper is None else upper, True)
     if not isinstance(result, tuple):
         result = await result
     data = b"".join(chunk.read() for chunk in result.chunks)
@@ -223,7 +223,7 @@ async def read_bytes(log: Log, offset: int, max_bytes: int = 1 << 30, upper: int
 async def read_values(log: Log, offset: int, max_bytes: int = 1 << 30) -> list[tuple[int, bytes | None]]:
     """(offset, value) of every record from `offset` to the end, with as many reads as needed."""
     values: list[tuple[int, bytes | None]] = []
-    while offset < log.log_end_offset:
+    while offset < log.state.log_end_offset:
         data = await read_bytes(log, offset, max_bytes)
         for position, header in batches(data):
             for record in decode_records(memoryview(data)[position : position + header.size]):

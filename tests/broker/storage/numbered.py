@@ -27,9 +27,9 @@ def index_files(path: Path) -> dict[str, bytes]:
 
 async def check(log: Log, count: int) -> None:
     """The log has the first `count` records of `fill` with their epochs and producer state, and takes appends."""
-    assert log.log_end_offset == count
+    assert log.state.log_end_offset == count
     assert await read_values(log, 0, 200) == [(number, b"%03d" % number) for number in range(count)]
-    assert log.epochs.entries == [(epoch, 10 * epoch) for epoch in range((count + 9) // 10)]
+    assert log.state.epochs.entries == [(epoch, 10 * epoch) for epoch in range((count + 9) // 10)]
     duplicate = log.append_as_leader(batch(b"%03d" % (count - 1), producer=(4, 0, count - 1)), 0)
     assert duplicate.is_duplicate and duplicate.first_offset == count - 1
     await fill(log, count, count + 1)
@@ -52,8 +52,8 @@ async def closed(make: Make) -> tuple[LogSetup, list[int]]:
     setup = make(**SMALL)
     log = await setup.open()
     await fill_in_time(log)
-    bases = [segment.base_offset for segment in log.segments]
-    await log.close()
+    bases = [segment.base_offset for segment in log.state.segments]
+    await log.closer.close()
     setup.crash()
     assert len(bases) > 4
     return setup, bases

@@ -38,7 +38,7 @@ async def filled(manager: LogManager, first: int, count: int) -> None:
 async def lead_everything(manager: LogManager, epoch: int) -> None:
     """Makes the broker leader of everything, as LeaderAndIsr does after a restart."""
     for log in manager.logs:
-        log.assign_epoch(epoch, log.assigned_offset)
+        log.assign_epoch(epoch, log.state.assigned_offset)
 
 
 class CountedSyncs:
@@ -85,17 +85,17 @@ async def test_closed_segments_have_no_open_descriptor_when_they_are_not_read(br
     for _ in range(100):
         log.append_as_leader(batch(b"x" * 100), 0)
     await written(log)
-    await log.flush()
+    await log.flusher.flush()
     everything = await read_values(log, 0)
     before = descriptors()
-    assert len(log.segments) > 20
+    assert len(log.state.segments) > 20
     disk = broker.disks[broker.paths[0]]
     await manager.background_tasks.close_idle_segments(disk)  # all of them have just been read
     assert descriptors() == before
     assert await read_values(log, 90) == everything[90:]
     await manager.background_tasks.close_idle_segments(disk)
     await disk.exists("")  # the disk has made all earlier calls
-    assert before - descriptors() > len(log.segments) // 2
+    assert before - descriptors() > len(log.state.segments) // 2
     assert await read_values(log, 0) == everything
     broker.stop()
 
@@ -107,12 +107,12 @@ async def test_index_entries_are_written_and_read_again_without_open_files(broke
     for number in range(300):
         log.append_as_leader(batch(b"%03d" % number * 20), 0)
     await written(log)
-    entries = log.segments[0].index_entries
+    entries = log.state.segments[0].index_entries
     assert entries > 128  # more than waits in memory
     await manager.close()
     manager = await broker.restart()
     log = manager.logs[0]
-    assert log.segments[0].index_entries == entries
+    assert log.state.segments[0].index_entries == entries
     assert len(await read_values(log, 0)) == 300
     broker.stop()
 
@@ -123,12 +123,12 @@ async def test_a_restart_syncs_no_idle_partition(broker: BrokerStorage, monkeypa
     syncs = CountedSyncs(monkeypatch)
     for epoch in (1, 2):
         manager = await broker.restart()
-        assert [log.log_end_offset for log in manager.logs] == [3] * COUNT
+        assert [log.state.log_end_offset for log in manager.logs] == [3] * COUNT
         await lead_everything(manager, epoch)
         await manager.close()
     # Checkpoints, markers and the directory itself: a number that does not grow with the partitions.
     assert syncs.count < 40
-    assert [log.epochs.entries for log in (await broker.restart()).logs] == [[(0, 0)]] * COUNT
+    assert [log.state.epochs.entries for log in (await broker.restart()).logs] == [[(0, 0)]] * COUNT
     broker.stop()
 
 

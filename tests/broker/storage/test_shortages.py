@@ -73,7 +73,7 @@ async def test_a_log_directory_stays_online_when_a_log_cannot_be_opened_for_a_sh
     other.append_as_leader(batch(b"when it is over"), 0)
     await written(other)
     restarted = await broker.restart()
-    assert {log.topic_partition for log in restarted.logs} == {T0, T1}
+    assert {log.state.topic_partition for log in restarted.logs} == {T0, T1}
 
 
 async def test_the_files_of_a_log_that_could_not_be_created_are_deleted_before_another_directory_gets_it(
@@ -92,7 +92,7 @@ async def test_the_files_of_a_log_that_could_not_be_created_are_deleted_before_a
     manager.prefer(T0, broker.paths[1])
     await manager.get_or_create(T0, TOPIC_ID, True)
     (log,) = (await broker.restart()).logs
-    assert log.disk.path == broker.paths[1]
+    assert log.state.disk.path == broker.paths[1]
 
 
 @pytest.mark.parametrize("calls", [("open_file",), ("write_all",)], ids=["a roll", "a write"])
@@ -105,16 +105,16 @@ async def test_an_append_fails_during_a_shortage_and_the_log_continues_after_it(
     log.append_as_leader(batch(b"kept"), 0)
     await written(log)
     failed: list[bool] = []
-    log.on_failure = lambda: failed.append(True)
+    log.state.on_failure = lambda: failed.append(True)
     shortage.is_on = True
     log.append_as_leader(batch(b"refused, in a segment of its own" + b"." * 20), 0)
     await until(lambda: bool(failed))
-    assert not setup.owner.failures and not log.is_failed
+    assert not setup.owner.failures and not log.state.is_failed
     with pytest.raises(KafkaError, match="short of descriptors or memory"):
         log.append_as_leader(batch(b"too early"), 0)
     shortage.is_on = False
-    log.resume_appends()  # as at every check of the log directory
-    await until(lambda: not log.is_full)
+    log.truncation.resume_appends()  # as at every check of the log directory
+    await until(lambda: not log.state.is_full)
     log.append_as_leader(batch(b"again"), 0)
     await written(log)
     assert await read_values(log, 0) == [(0, b"kept"), (1, b"again")]
@@ -130,8 +130,8 @@ async def test_a_read_fails_during_a_shortage_and_succeeds_after_it(
     for number in range(3):
         log.append_as_leader(batch(b"%d" % number * 80), 0)
     await written(log)
-    await log.flush()
-    for segment in log.segments[:-1]:
+    await log.flusher.flush()
+    for segment in log.state.segments[:-1]:
         await segment.close()
     shortage.is_on = True
     with pytest.raises(KafkaError, match="Too many open files"):
@@ -154,11 +154,11 @@ async def test_checkpoints_are_written_after_a_shortage(
     shortage.is_on = True
     await manager.checkpoint_high_watermarks()
     with pytest.raises(KafkaError):
-        await manager.guarded(log.disk, log.flush())
+        await manager.guarded(log.state.disk, log.flusher.flush())
     assert manager.live_paths == broker.paths
     shortage.is_on = False
-    await log.flush()
-    assert log.recovery_point == 1
+    await log.flusher.flush()
+    assert log.state.recovery_point == 1
 
 
 async def test_a_start_during_a_shortage_fails_with_advice_and_blames_no_disk(
@@ -184,6 +184,6 @@ async def test_a_broker_creates_no_more_replicas_than_its_limit(make_storage: Ma
         await manager.get_or_create(T2, TOPIC_ID, True)
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert manager.live_paths == broker.paths and not _is_there(broker.paths[0], T2)
-    assert (await manager.get_or_create(T1, TOPIC_ID, False)).topic_partition == T1
+    assert (await manager.get_or_create(T1, TOPIC_ID, False)).state.topic_partition == T1
     await manager.delete(T0)
     await manager.get_or_create(T2, TOPIC_ID, True)

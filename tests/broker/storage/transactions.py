@@ -17,7 +17,7 @@ SMALL_SEGMENTS = {"segment.bytes": 400, "index.interval.bytes": 0}
 def end(log: Log, kind: ControlType, producer_id: int = 7, epoch: int = 0, coordinator_epoch: int = 0) -> int:
     """Appends a marker; returns its offset."""
     marker = EndTransactionMarker(kind, coordinator_epoch)
-    return log.append_marker(marker, producer_id, epoch, 0).first_offset
+    return log.appender.append_marker(marker, producer_id, epoch, 0).first_offset
 
 
 def begin(log: Log, producer_id: int = 7, sequence: int = 0, values: int = 1) -> int:

@@ -248,7 +248,7 @@ class _Conversion:
         log = partition.log
         headers = [header for _, header in batches(stored)]
         needs_work = any(header.magic > self._magic for header in headers)
-        if needs_work and not log.config.message_downconversion_enable:
+        if needs_work and not log.state.config.message_downconversion_enable:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"{partition.topic_partition} is not converted for fetches before version 4: "
@@ -260,7 +260,7 @@ class _Conversion:
                 "Fetches of older formats whose records were converted.",
                 topic=partition.topic,
             ).inc()
-        most = log.config.max_decompressed_bytes
+        most = log.state.config.max_decompressed_bytes
         is_little = len(stored) <= LITTLE_BYTES and sum(header.record_count for header in headers) <= LITTLE_RECORDS
         if is_little or not needs_work:
             try:
@@ -269,7 +269,7 @@ class _Conversion:
                 pass  # it grows beyond what may hold up the loop
         arguments: tuple[Any, ...] = (stored, self._magic, offset, max_bytes, most)
         try:
-            return converted_of(await self._environment.workers.run(CONVERT_JOB, log.disk.path, *arguments))
+            return converted_of(await self._environment.workers.run(CONVERT_JOB, log.state.disk.path, *arguments))
         except RuntimeError as error:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the records cannot be converted: {error}") from error
 

@@ -233,7 +233,7 @@ def _take(
         return size, None
     partition.bytes_out(size)
     if partition.log.state.has_aborted_transactions and params.isolation_level == READ_COMMITTED:
-        aborted = partition.log.aborted_in(read, item.requested.fetch_offset, upper)
+        aborted = partition.log.aborted.aborted_in(read, item.requested.fetch_offset, upper)
         if isinstance(aborted, asyncio.Future):
             return size, aborted
         data.aborted_transactions = _aborted(aborted)

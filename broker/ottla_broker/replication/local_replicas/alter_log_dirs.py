@@ -157,7 +157,7 @@ class AlterLogDirs:
         if path is None:
             raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"Log directory {wanted} is not one of log.dirs.")
         log = manager.get(tp)
-        is_there = log is not None and log.disk.path == path
+        is_there = log is not None and log.state.disk.path == path
         if path not in (manager.live_paths if is_there else manager.states.placeable):
             state = manager.states[path].state.value
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {path} is {state}.")
@@ -172,7 +172,7 @@ class AlterLogDirs:
             raise KafkaError(error, f"{tp} is not here yet; {path} is remembered for it.")
         move = await self._moves.create(log, manager.disk(path))
         if move is not None:
-            self._logger.info("%s moves from %s to %s: future replica created", tp, log.disk.path, path)
+            self._logger.info("%s moves from %s to %s: future replica created", tp, log.state.disk.path, path)
             self._moves.run(move, self._finish)
 
     def resume(self, partitions: Collection[Partition]) -> None:
@@ -185,7 +185,7 @@ class AlterLogDirs:
     # The swap
 
     async def _finish(self, move: FutureReplica) -> bool:
-        tp = move.current.topic_partition
+        tp = move.current.state.topic_partition
         async with self._commands:
             partition = self._partition(*tp)
             if move.is_finished or partition is None or partition.log is not move.current:
@@ -205,8 +205,8 @@ class AlterLogDirs:
         has_swapped = not swap.cancelled() and swap.result()
         if has_swapped:
             self._done.inc()
-            self._logger.info("%s has moved to %s", tp, partition.log.disk.path)
-            swapped = FutureReplicaSwapped(partition.log.disk.path, partition.log.is_full)
+            self._logger.info("%s has moved to %s", tp, partition.log.state.disk.path)
+            swapped = FutureReplicaSwapped(partition.log.state.disk.path, partition.log.state.is_full)
             if self._replicas[tp].is_assigned and self._replicas.apply(tp, swapped).effects:
                 self._report()  # others lead it because its log directory was full
         return has_swapped
@@ -255,18 +255,19 @@ class AlterLogDirs:
             directory.replicas = [
                 self._describe(log)
                 for log in manager.logs_in(disk)
-                if wanted is None or log.topic_partition.partition in wanted.get(log.topic_partition.topic, ())
+                if wanted is None
+                or log.state.topic_partition.partition in wanted.get(log.state.topic_partition.topic, ())
             ]
         return described
 
     def _describe(self, log: Log) -> DescribedReplica:
-        tp = log.topic_partition
+        tp = log.state.topic_partition
         current = self._log_manager.get(tp)
         is_future = log is not current
         if is_future:
-            lag = UNKNOWN_LAG if current is None else current.log_end_offset - log.log_end_offset
+            lag = UNKNOWN_LAG if current is None else current.state.log_end_offset - log.state.log_end_offset
         elif self._partition(*tp) is None:
             lag = UNKNOWN_LAG
         else:
-            lag = max(0, log.high_watermark - log.log_end_offset)
-        return DescribedReplica(tp, log.size_bytes, lag, is_future)
+            lag = max(0, log.state.high_watermark - log.state.log_end_offset)
+        return DescribedReplica(tp, log.state.size_bytes, lag, is_future)

@@ -175,7 +175,7 @@ class CommandExecution:
                 elif decision.error is ErrorCode.KAFKA_STORAGE_ERROR:
                     if decision.replica.has_lost_tail or not decision.replica.is_caught_up:
                         self._logger.info("%s is not used yet: %s", tp, decision.reason)
-                    if partition is not None and partition.log.is_full:
+                    if partition is not None and partition.log.state.is_full:
                         full[tp] = None
             leaders, followers = await self._assign_all(accepted, errors)
             handed_over = await self._record_answers(commands, errors, full)
@@ -199,7 +199,7 @@ class CommandExecution:
         if partition is None and not is_topic_name(tp.topic):
             return ReplicaDecision(replica, reason="no topic name", error=ErrorCode.INVALID_TOPIC_EXCEPTION)
         log = self._log_manager.get(tp) if partition is None else partition.log
-        is_full = log is not None and log.is_full and replica.state is not LocalReplicaState.OFFLINE
+        is_full = log is not None and log.state.is_full and replica.state is not LocalReplicaState.OFFLINE
         event = LeaderAndIsrReceived(
             self._context.broker_id,
             command,
@@ -230,7 +230,7 @@ class CommandExecution:
             else:
                 is_leader = command.leader == self._context.broker_id
                 stays_stopped = self.is_shutting_down and self._context.broker_id not in command.isr
-                assigned = Assigned(command.leader_epoch, is_leader, opened.disk.path, stays_stopped)
+                assigned = Assigned(command.leader_epoch, is_leader, opened.state.disk.path, stays_stopped)
                 decision = self._replicas.apply(tp, assigned)
                 if decision.error is not ErrorCode.NONE:
                     self._logger.warning("%s: LeaderAndIsr refused: %s", tp, decision.reason)
@@ -262,11 +262,15 @@ class CommandExecution:
     async def _open_log(self, command: LeadershipCommand) -> Log:
         tp = command.topic_partition
         log = self._log_manager.get(tp)
-        if log is not None and self._partitions.get(*tp) is None and is_another_topic(log.topic_id, command.topic_id):
+        if (
+            log is not None
+            and self._partitions.get(*tp) is None
+            and is_another_topic(log.state.topic_id, command.topic_id)
+        ):
             self._logger.warning(
                 "%s on disk belongs to topic id %s, the topic has %s now: making it a stray",
                 tp,
-                (log.topic_id or b"").hex(),
+                (log.state.topic_id or b"").hex(),
                 command.topic_id.hex(),
             )
             self._replicas.apply(tp, TopicReplaced())
@@ -282,8 +286,8 @@ class CommandExecution:
         partition = self._partitions.get(*tp)
         if partition is None:
             topic_id = command.topic_id
-            if topic_id == ZERO_UUID and log.topic_id is not None:
-                topic_id = log.topic_id
+            if topic_id == ZERO_UUID and log.state.topic_id is not None:
+                topic_id = log.state.topic_id
             partition = Partition(self._context, tp, log, topic_id)
             partition.led = self._replicas[tp].led
             partition.set_replica(self._replicas[tp])
@@ -293,7 +297,7 @@ class CommandExecution:
         partition.adding, partition.removing = command.adding, command.removing
         partition.is_in_last_known_isr = self._context.broker_id in command.isr
         if command.leader == self._context.broker_id:
-            log.assign_epoch(command.leader_epoch, log.assigned_offset)
+            log.assign_epoch(command.leader_epoch, log.state.assigned_offset)
             partition.become_leader(
                 command.leader_epoch, command.partition_epoch, command.controller_epoch, command.replicas, command.isr
             )
@@ -436,7 +440,7 @@ class CommandExecution:
             await self._fetchers.remove([tp])
             await self._carry_out_removal(tp, self._replicas.apply(tp, NotAssigned()))
         for log in self._log_manager.logs:
-            tp = log.topic_partition
+            tp = log.state.topic_partition
             if tp not in named and self._partitions.get(*tp) is None:
                 self._logger.warning("%s was found on disk and is not assigned to this broker: making it a stray", tp)
                 await self._carry_out_removal(tp, self._replicas.apply(tp, NotAssigned()))

@@ -73,7 +73,7 @@ class FullLogDirs:
         """
 
         def on_write() -> None:
-            if not partition.log.is_full:
+            if not partition.log.state.is_full:
                 partition.on_follower_write = None
                 if self._replicas.apply(partition.topic_partition, LogHasRoom()).effects:
                     self._report()

@@ -183,8 +183,8 @@ class ReplicaManager:
         for tp in self.log_manager.registry.catching_up:
             self.replicas.apply(tp, CatchUpRequired())
         for log in self.log_manager.logs:
-            found = LogFound(log.disk.path, self._is_power_loss_suspected(log.disk.path))
-            self.replicas.apply(log.topic_partition, found)
+            found = LogFound(log.state.disk.path, self._is_power_loss_suspected(log.state.disk.path))
+            self.replicas.apply(log.state.topic_partition, found)
         self.clock.spawn(self._shrink_isrs_forever(), name="ISR checks")
         self.clock.call_later(self._checkpoint_interval_s, self._checkpoint)
 
@@ -283,7 +283,7 @@ class ReplicaManager:
         for partition in self._partitions:
             if partition.deletions:
                 partition.check_deletions()
-            if partition.is_leader and partition.log.high_watermark < partition.log.log_end_offset:
+            if partition.is_leader and partition.log.state.high_watermark < partition.log.state.log_end_offset:
                 # A follower outside the ISR that had caught up is waited for; it may be the one that has gone.
                 partition.advance_high_watermark()
 
@@ -328,7 +328,7 @@ class ReplicaManager:
     async def forget(self, tp: TopicPartition, topic_id: bytes) -> None:
         """An empty log in place of one on an offline directory, whose records a person has given up. KafkaError."""
         log = await self.log_manager.recreate(tp, topic_id)
-        self.replicas.apply(tp, Forgotten(log.disk.path))
+        self.replicas.apply(tp, Forgotten(log.state.disk.path))
 
     # Timers
 

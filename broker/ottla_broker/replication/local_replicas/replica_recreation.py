@@ -116,8 +116,8 @@ class ReplicaRecreation:
         promised = dict.fromkeys(manager.states.placeable, 0)
         for tp in self.catching_up:
             log = manager.get(tp)
-            if log is not None and log.disk.path in promised:
-                promised[log.disk.path] += max(0, self._sizes.get(tp, 0) - log.size_bytes)
+            if log is not None and log.state.disk.path in promised:
+                promised[log.state.disk.path] += max(0, self._sizes.get(tp, 0) - log.state.size_bytes)
         return [
             Target(path, manager.states[path].free_bytes - manager.states.reserve_bytes - promised[path])
             for path in promised
@@ -131,7 +131,7 @@ class ReplicaRecreation:
         take it, or the failed one is being reopened."""
         self._sizes[partition] = self.size_bytes(partition)
         log = await self._log_manager.recreate(partition, topic_id, path, is_catching_up=True)
-        self._replicas.apply(partition, Recreated(log.disk.path))
+        self._replicas.apply(partition, Recreated(log.state.disk.path))
 
     # What a follower that catches up asks (`follower.CatchUp`)
 

@@ -100,11 +100,11 @@ class ReplicatedTopicLog:
         if required_acks == 0:
             is_done = True
         elif required_acks == -1:
-            is_done = log.high_watermark > info.last_offset
+            is_done = log.state.high_watermark > info.last_offset
             if is_done:
                 acknowledgement.error_code = replica.acknowledgement()
         else:
-            is_done = log.log_end_offset > info.last_offset
+            is_done = log.state.log_end_offset > info.last_offset
         if is_done:
             _finish(future, acknowledgement)
             return PlacedAppend(info.first_offset, future)
@@ -119,7 +119,7 @@ class ReplicatedTopicLog:
         replica = self._replicas.topics.get(self._topic, {}).get(partition)
         if replica is None or self._codec is not Codec.NONE:
             return sys.maxsize
-        return replica.log.config.max_message_bytes
+        return replica.log.state.config.max_message_bytes
 
     async def read(self, partition: int, leader_epoch: int) -> AsyncGenerator[LoadedBatch, None]:
         """Reads a partition's batches from its start to its end; one of many records comes in several parts.
@@ -131,16 +131,16 @@ class ReplicatedTopicLog:
         """
         log = self.leader(partition, leader_epoch).log
         # What this replica fetched as a follower may not be on its disk yet.
-        offset, end = log.log_start_offset, log.assigned_offset
+        offset, end = log.state.log_start_offset, log.state.assigned_offset
         while True:
             log = self.leader(partition, leader_epoch).log
-            end = min(end, log.assigned_offset)  # the directory may be full
+            end = min(end, log.state.assigned_offset)  # the directory may be full
             if offset >= end:
                 return
-            if offset >= log.log_end_offset:
+            if offset >= log.state.log_end_offset:
                 await self._clock.sleep(_WRITE_POLL_S)
                 continue
-            found = log.read(offset, self._load_bytes, log.log_end_offset, True)
+            found = log.read(offset, self._load_bytes, log.state.log_end_offset, True)
             found = await found if asyncio.isfuture(found) else found
             data = b"".join(_bytes(chunk) for chunk in found.chunks)
             start = offset
@@ -183,8 +183,8 @@ class ReplicatedTopicLog:
 
     async def await_committed(self, partition: int, leader_epoch: int) -> None:
         """Waits for the in-sync replicas. While there are fewer than min.insync.replicas, nothing is committed."""
-        end = self.leader(partition, leader_epoch).log.assigned_offset
-        while self.leader(partition, leader_epoch).log.high_watermark < end:
+        end = self.leader(partition, leader_epoch).log.state.assigned_offset
+        while self.leader(partition, leader_epoch).log.state.high_watermark < end:
             await self._clock.sleep(_COMMIT_POLL_S)
 
     def leader(self, partition: int, leader_epoch: int) -> Partition:

@@ -64,14 +64,14 @@ class ReplicatedOffsetsLog:
             return future
         log = replica.log
         verification = None
-        if log.config.verifies_transactions or adds_partition:
+        if log.state.config.verifies_transactions or adds_partition:
             verification = log.begin_verification(producer.producer_id, producer.producer_epoch, NO_SEQUENCE)
         if verification is None:
             future.set_result(VerifiedTransaction(ErrorCode.NONE))
             return future
         name = TopicPartition(CONSUMER_OFFSETS, partition)
         answer = self._verifier.verify(*producer, name, adds_partition=adds_partition)
-        answer.add_done_callback(partial(_pass_on, future, verification, replica, leader_epoch, log.producers))
+        answer.add_done_callback(partial(_pass_on, future, verification, replica, leader_epoch, log.state.producers))
         return future
 
     def append_in_transaction(

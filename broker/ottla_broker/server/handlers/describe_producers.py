@@ -69,6 +69,6 @@ async def _describe(services: Services, context: RequestContext, topic: str, ind
                 current_txn_start_offset=entry.current_txn_first_offset,
             )
             # A copy: batches may be appended between two turns.
-            async for entry in context.each(tuple(found.log.producers.entries))
+            async for entry in context.each(tuple(found.log.state.producers.entries))
         ],
     )

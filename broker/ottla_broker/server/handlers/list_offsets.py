@@ -116,14 +116,14 @@ async def _old_style(
 ) -> ListOffsetsPartitionResponse:
     log = partition.log
     if wanted.timestamp == EARLIEST:
-        offsets = [log.log_start_offset][: max(wanted.max_num_offsets, 0)]
+        offsets = [log.state.log_start_offset][: max(wanted.max_num_offsets, 0)]
     else:
         timestamp = None if wanted.timestamp == LATEST else wanted.timestamp
         try:
-            offsets = await log.segment_offsets(timestamp, wanted.max_num_offsets)
+            offsets = await log.timestamps.segment_offsets(timestamp, wanted.max_num_offsets)
         except KafkaError as error:
             return _failed(wanted, error.code)
-    upper = log.high_watermark
+    upper = log.state.high_watermark
     if is_client and any(offset > upper for offset in offsets):
         # As in every version, no offset that a consumer may not read yet.
         offsets = [upper, *(offset for offset in offsets if offset < upper)][: wanted.max_num_offsets]
@@ -136,20 +136,20 @@ async def _look_up(
     """(offset, timestamp, leader epoch), each -1 where there is none."""
     log = partition.log
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return log.log_start_offset, _UNKNOWN, log.epochs.epoch_at(log.log_start_offset)
+        return log.state.log_start_offset, _UNKNOWN, log.state.epochs.epoch_at(log.state.log_start_offset)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _UNKNOWN, _UNKNOWN, _UNKNOWN
-    visible = log.last_stable_offset if is_read_committed else log.high_watermark
-    upper = visible if is_client else log.log_end_offset
-    is_behind = is_client and partition.leader_epoch_start_offset > log.high_watermark
+    visible = log.state.last_stable_offset if is_read_committed else log.state.high_watermark
+    upper = visible if is_client else log.state.log_end_offset
+    is_behind = is_client and partition.leader_epoch_start_offset > log.state.high_watermark
     if timestamp == LATEST:
         if is_behind:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return upper, _UNKNOWN, partition.leader_epoch
     if timestamp == MAX_TIMESTAMP:
-        result = await log.max_timestamp(upper, search)
+        result = await log.timestamps.max_timestamp(upper, search)
     else:
-        result = await log.offset_for_timestamp(timestamp, upper, search)
+        result = await log.timestamps.offset_for_timestamp(timestamp, upper, search)
     if result is None or result.offset >= upper:
         if is_behind:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)

@@ -344,7 +344,7 @@ def _refuse(
     if refused_by is not None and records is not None and acks != 0:
         refused_by.on_refusal(error.code, records)
     if refused_by is not None and error.code not in _KNOWN_REFUSALS and not isinstance(error, NotOneBatch):
-        entry.log_start_offset = refused_by.log.log_start_offset
+        entry.log_start_offset = refused_by.log.state.log_start_offset
     entry.error_code = int(error.code)
     entry.base_offset = -1
     entry.error_message = error.message

@@ -137,7 +137,7 @@ class LogCleaner:
             else:
                 await self._clock.sleep(timeout)
             for log, task in list(self._running.values()):
-                if log.is_failed:  # deleted, or its log directory is offline, where the job may hang for ever
+                if log.state.is_failed:  # deleted, or its log directory is offline, where the job may hang for ever
                     task.cancel()
 
     async def _start_jobs(self, settings: CleanerSettings) -> None:
@@ -146,7 +146,7 @@ class LogCleaner:
             if chosen is None:
                 return
             log = chosen[0]
-            partition = log.topic_partition
+            partition = log.state.topic_partition
             task = self._clock.spawn(self._clean(*chosen, settings), name=f"clean {partition}")
             self._running[partition] = (log, task)
             task.add_done_callback(partial(self._ended, partition))
@@ -162,7 +162,7 @@ class LogCleaner:
         if chosen is None:
             return None
         await self._clean(*chosen, self._settings())
-        return chosen[0].topic_partition
+        return chosen[0].state.topic_partition
 
     # -- future replicas (`log_dirs.future_swap.CleaningControl`) ---------------------------------------------------
 
@@ -188,7 +188,7 @@ class LogCleaner:
         before, now = self._paused.get(partition), self._log_manager.get(partition)
         if before is not None and now is not None:
             # Recovery takes what is below a clean offset for durable.
-            now.state.clean_offset = min(before.clean_offset, now.recovery_point)
+            now.state.cleaned_to(min(before.state.clean_offset, now.state.recovery_point))
 
     # -- what to clean ----------------------------------------------------------------------------------------------
 
@@ -207,22 +207,27 @@ class LogCleaner:
     async def _select(self) -> tuple[Log, CleanableRange, int] | None:
         """(the dirtiest log, the range to clean, the log's truncation count then); None when no log needs cleaning."""
         logs = self._log_manager.logs
-        truncations = [log.truncation_count for log in logs]
+        truncations = [log.state.truncation_count for log in logs]
         uncleanable = self.uncleanable
         candidates: list[CleanableLog] = []
         dirtiest = 0.0
         longest_delay = 0
         now = self._clock.monotonic()
         for number, log in enumerate(logs):
-            partition = log.topic_partition
-            if not log.config.is_compacted or log.is_failed or partition in self._running or partition in uncleanable:
+            partition = log.state.topic_partition
+            if (
+                not log.state.config.is_compacted
+                or log.state.is_failed
+                or partition in self._running
+                or partition in uncleanable
+            ):
                 continue
             if partition in self._paused or self._not_before.get(partition, 0.0) > now:
                 continue
-            if log.is_truncating or log.truncation_count != truncations[number]:
+            if log.state.is_truncating or log.state.truncation_count != truncations[number]:
                 continue  # its segments may be those before the truncation
             self._not_before.pop(partition, None)
-            if log.recovery_point < log.segments[-1].base_offset and partition not in self._flushing:
+            if log.state.recovery_point < log.state.segments[-1].base_offset and partition not in self._flushing:
                 # After a recovery nothing counts as durable until the next roll, which may be hours away.
                 self._flushing[partition] = self._clock.spawn(
                     self._flush(log), name=f"flush {partition} for compaction"
@@ -231,66 +236,70 @@ class LogCleaner:
                 dirty = await self._cleanable(log)
                 delay = await self._delay_ms(log, dirty) if dirty.dirty_bytes else 0
             except OSError as error:
-                if not log.is_failed and error.errno not in _GONE:
-                    self._log_manager.directory_failed(log.disk, error)
+                if not log.state.is_failed and error.errno not in _GONE:
+                    self._log_manager.directory_failed(log.state.disk, error)
                 continue
             dirtiest = max(dirtiest, dirty.dirty_ratio)
             longest_delay = max(longest_delay, delay)
-            candidates.append(CleanableLog(number, dirty, log.config.min_cleanable_dirty_ratio, delay))
+            candidates.append(CleanableLog(number, dirty, log.state.config.min_cleanable_dirty_ratio, delay))
         self.gauges.max_dirty_percent.set(int(dirtiest * 100))
         self.gauges.max_compaction_delay_s.set(longest_delay // 1000)
         # A log may have got a future replica during the awaits above.
-        chosen = select_dirtiest([one for one in candidates if logs[one.number].topic_partition not in self._paused])
+        chosen = select_dirtiest(
+            [one for one in candidates if logs[one.number].state.topic_partition not in self._paused]
+        )
         return None if chosen is None else (logs[chosen.number], chosen.dirty, truncations[chosen.number])
 
     async def _flush(self, log: Log) -> None:
         try:
-            await self._log_manager.guarded(log.disk, log.flush())
+            await self._log_manager.guarded(log.state.disk, log.flusher.flush())
         except KafkaError:
             return  # the log manager has reported it
         finally:
-            self._flushing.pop(log.topic_partition, None)
+            self._flushing.pop(log.state.topic_partition, None)
 
     async def _cleanable(self, log: Log) -> CleanableRange:
-        config = log.config
-        closed = log.segments[:-1]
-        active_base = log.segments[-1].base_offset
+        config = log.state.config
+        closed = log.state.segments[:-1]
+        active_base = log.state.segments[-1].base_offset
         spans: list[ClosedSegment] = []
         for segment in closed:
-            largest = await log.largest_timestamp(segment) if config.min_compaction_lag_ms > 0 else -1
+            largest = await log.timestamps.largest_timestamp(segment) if config.min_compaction_lag_ms > 0 else -1
             spans.append(ClosedSegment(segment.base_offset, segment.size, largest))
         return cleanable(
             spans,
             active_base=active_base,
-            first_dirty=first_dirty_offset(log.clean_offset, log.log_start_offset, log.log_end_offset),
-            bounds=(log.last_stable_offset, log.recovery_point),
+            first_dirty=first_dirty_offset(
+                log.state.clean_offset, log.state.log_start_offset, log.state.log_end_offset
+            ),
+            bounds=(log.state.last_stable_offset, log.state.recovery_point),
             now_ms=self._clock.now_ms(),
             min_lag_ms=config.min_compaction_lag_ms,
         )
 
     async def _delay_ms(self, log: Log, dirty: CleanableRange) -> int:
-        if log.config.max_compaction_lag_ms == _NO_LAG:
+        if log.state.config.max_compaction_lag_ms == _NO_LAG:
             return 0
         firsts = [
             await _first_timestamp(log, segment)
-            for segment in log.segments[:-1]
+            for segment in log.state.segments[:-1]
             if segment.next_offset > dirty.first_dirty
         ]
-        return compaction_delay_ms(firsts, self._clock.now_ms(), log.config.max_compaction_lag_ms)
+        return compaction_delay_ms(firsts, self._clock.now_ms(), log.state.config.max_compaction_lag_ms)
 
     # -- one pass ---------------------------------------------------------------------------------------------------
 
     async def _clean(self, log: Log, dirty: CleanableRange, truncations: int, settings: CleanerSettings) -> None:
-        partition = log.topic_partition
-        sources = {one.base_offset: one for one in log.segments[:-1] if one.base_offset < dirty.end}
-        if not sources or log.truncation_count != truncations:
+        partition = log.state.topic_partition
+        sources = {one.base_offset: one for one in log.state.segments[:-1] if one.base_offset < dirty.end}
+        if not sources or log.state.truncation_count != truncations:
             return  # retention deleted all of it, or a truncation: selected again with its new segments
         replacement: asyncio.Future[list[str] | None] | None = None
         started = self._clock.monotonic()
 
         async def answer(request: CleanedSegment) -> list[str] | None:
             nonlocal replacement
-            replacement = log.replace_segments(
+            replacement = log.replacement.replace_segments(
                 [sources[base] for base in request.bases],
                 truncations,
                 size=request.size,
@@ -304,10 +313,12 @@ class LogCleaner:
 
         try:
             plan = await self._plan(log, dirty, list(sources.values()), settings)
-            cleaned: CompactionResult = await self._workers.run(COMPACTION_JOB, log.disk.path, plan, answer=answer)
+            cleaned: CompactionResult = await self._workers.run(
+                COMPACTION_JOB, log.state.disk.path, plan, answer=answer
+            )
         except Exception as error:
-            has_changed = log.truncation_count != truncations or any(
-                segment not in log.segments for segment in sources.values()
+            has_changed = log.state.truncation_count != truncations or any(
+                segment not in log.state.segments for segment in sources.values()
             )
             self._failed(log, error, has_changed=has_changed)
             await self._delete_leftovers(log, replacement)
@@ -320,22 +331,22 @@ class LogCleaner:
         self.gauges.record(cleaned, self._clock.monotonic() - started)
         if cleaned.keyless_dropped:
             self._notice(f"{partition}: {cleaned.keyless_dropped} records without a key were dropped by compaction")
-        if log.truncation_count == truncations and not log.is_failed:
-            log.state.clean_offset = cleaned.end
+        if log.state.truncation_count == truncations and not log.state.is_failed:
+            log.state.cleaned_to(cleaned.end)
             try:
-                await self._log_manager.checkpoints.write_clean_offsets(log.disk)
+                await self._log_manager.checkpoints.write_clean_offsets(log.state.disk)
             except OSError as error:
-                self._log_manager.directory_failed(log.disk, error)
+                self._log_manager.directory_failed(log.state.disk, error)
 
     async def _plan(
         self, log: Log, dirty: CleanableRange, sources: list[Segment], settings: CleanerSettings
     ) -> CompactionPlan:
-        config = log.config
+        config = log.state.config
         threads = max(1, settings.threads)
         rate = settings.io_max_bytes_per_second
         buffer, offsets = settings.dedupe_buffer_size // threads, dirty.end - dirty.first_dirty
         return CompactionPlan(
-            directory=log.directory,
+            directory=log.state.directory,
             segments=[(segment.base_offset, segment.size) for segment in sources],
             first_dirty=dirty.first_dirty,
             end=dirty.end,
@@ -355,19 +366,19 @@ class LogCleaner:
         )
 
     def _failed(self, log: Log, error: Exception, *, has_changed: bool) -> None:
-        partition = log.topic_partition
-        if self._is_closed or log.is_failed:
+        partition = log.state.topic_partition
+        if self._is_closed or log.state.is_failed:
             return  # the broker stops, the log was deleted, or its failure is reported already
         self._not_before[partition] = self._clock.monotonic() + self._settings().backoff_ms / 1000
         if isinstance(error, OSError):
             if is_sound(error):
-                self._report_once(partition, f"compaction of {partition} in {log.disk.path} waits: {error}")
+                self._report_once(partition, f"compaction of {partition} in {log.state.disk.path} waits: {error}")
             elif error.errno not in _GONE:
-                self._log_manager.directory_failed(log.disk, error)
+                self._log_manager.directory_failed(log.state.disk, error)
             elif not has_changed:  # else retention or a truncation deleted the file
                 self._mark_uncleanable(log, error)
         elif _is_dead_worker(error):
-            self._report_once(partition, f"compaction of {partition} in {log.disk.path} is retried: {error}")
+            self._report_once(partition, f"compaction of {partition} in {log.state.disk.path} is retried: {error}")
         elif not has_changed:  # else the job has read what a truncation removed or replaced
             self._mark_uncleanable(log, error)
 
@@ -379,35 +390,35 @@ class LogCleaner:
 
     def _mark_uncleanable(self, log: Log, error: Exception) -> None:
         reason = str(error) or repr(error)
-        self._uncleanable[log.topic_partition] = (log, reason)
+        self._uncleanable[log.state.topic_partition] = (log, reason)
         self._notice(
-            f"{log.topic_partition} in {log.disk.path} cannot be compacted and is left unchanged until the "
+            f"{log.state.topic_partition} in {log.state.disk.path} cannot be compacted and is left unchanged until the "
             f"broker restarts: {reason}"
         )
 
     async def _delete_leftovers(self, log: Log, replacement: asyncio.Future[list[str] | None] | None) -> None:
         """Deletes the files of a job that failed, after the segment replacement that it requested."""
-        disk = log.disk
+        disk = log.state.disk
         unlinked: list[str] = []
         if replacement is not None:
             await asyncio.wait([replacement])
             if not replacement.cancelled() and replacement.exception() is None:
                 unlinked = replacement.result() or []
         try:
-            if await disk.exists(log.directory):
-                present = [name for name, _, _ in await disk.list(log.directory)]
-                for name in [*unlinked, *(f"{log.directory}/{one}" for one in present if one.endswith(CLEANED))]:
+            if await disk.exists(log.state.directory):
+                present = [name for name, _, _ in await disk.list(log.state.directory)]
+                for name in [*unlinked, *(f"{log.state.directory}/{one}" for one in present if one.endswith(CLEANED))]:
                     await disk.delete(name)
         except OSError as error:
-            if not log.is_failed and not self._is_closed and error.errno not in _GONE:
+            if not log.state.is_failed and not self._is_closed and error.errno not in _GONE:
                 self._log_manager.directory_failed(disk, error)
 
     # -- metrics ----------------------------------------------------------------------------------------------------
 
     def uncleanable_bytes(self, path: str) -> tuple[int, int]:
         """(partitions, bytes) of a log directory that are uncleanable."""
-        logs = [log for _, (log, _) in self._uncleanable_logs() if log.disk.path == path]
-        return len(logs), sum(log.size_bytes - log.segments[-1].size for log in logs)
+        logs = [log for _, (log, _) in self._uncleanable_logs() if log.state.disk.path == path]
+        return len(logs), sum(log.state.size_bytes - log.state.segments[-1].size for log in logs)
 
     def _since_last_round_s(self) -> float:
         return self._clock.monotonic() - self._last_round
@@ -420,7 +431,7 @@ def _is_dead_worker(error: Exception) -> bool:
 async def _first_timestamp(log: Log, segment: Segment) -> int:
     """Of the segment's first batch, in ms; -1 when it has none."""
     if segment.first_timestamp is None:
-        file = await log.disk.open(segment.name(LOG))
+        file = await log.state.disk.open(segment.name(LOG))
         header = header_at(await file.read(0, HEADER_BYTES), 0)
         await file.close()
         segment.first_timestamp = -1 if header is None else header.base_timestamp

@@ -12,11 +12,11 @@ def last_records(log: Log) -> dict[int, tuple[int, int]]:
     """For the id of every live producer: (last offset of its last data batch or -1, epoch)."""
     return {
         entry.producer_id: (entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
-        for entry in log.producers.entries
+        for entry in log.state.producers.entries
     }
 
 
 async def aborted_transactions(log: Log, end: int) -> list[AbortedTransaction]:
     """The aborted transactions with records below `end`. Raises KafkaError."""
-    found = log.aborted_transactions(log.segments[0].base_offset, end)
+    found = log.aborted.aborted_transactions(log.state.segments[0].base_offset, end)
     return await found if asyncio.isfuture(found) else found

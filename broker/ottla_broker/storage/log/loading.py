@@ -156,13 +156,13 @@ async def open_log(
     if recovered is not None:
         # The next flush makes the new indexes of recovery durable. It must not skip them, nor may a later recovery that
         # begins, after a roll, at the old recovery point.
-        first = log.segment_of(min(scanned_from, log.recovery_point))
-        log.state.recovery_point = min(log.recovery_point, first.base_offset)
+        first = log.state.segment_of(min(scanned_from, log.state.recovery_point))
+        log.state.recovery_point = min(log.state.recovery_point, first.base_offset)
     if recovered is not None and config.flush_messages < LONG_MAX:
         # What a crash of the process left in the page cache counts as written from here on: consumers get it, and a
         # producer that sends it again gets an acknowledgement. With flush.messages it must be flushed first.
         await disk.fsync_directory(directory)
-        await log.flush()
+        await log.flusher.flush()
     return log
 
 

@@ -68,7 +68,7 @@ class LogRetention:
     async def _advance_log_start_offset(self, offset: int) -> None:
         state = self._state
         if state.successor is not None:
-            await state.successor.start_at(offset)
+            await state.successor.retention.start_at(offset)
             return
         future = state.future  # it may have replaced this log by the time the checkpoint is written
         state.raise_log_start_offset(offset)
@@ -78,7 +78,7 @@ class LogRetention:
             raise OSError(errno.EAGAIN, "the log start offsets could not be written", state.disk.path)
         if future is not None:
             try:
-                await future.start_at(offset)
+                await future.retention.start_at(offset)
             except KafkaError:
                 if state.successor is not None:
                     raise

@@ -63,17 +63,28 @@ class LogOwner(Protocol):
         ...
 
 
+class TwinTruncation(Protocol):
+    """`LogTruncation` of another log."""
+
+    def truncate_to(self, offset: int) -> asyncio.Future[None]: ...
+    def truncate_fully_and_start_at(self, offset: int) -> asyncio.Future[None]: ...
+
+
+class TwinRetention(Protocol):
+    """`LogRetention` of another log."""
+
+    async def start_at(self, offset: int) -> None: ...
+
+
 class TwinLog(Protocol):
     """Another log of the same replica: its future replica (KIP-113), or the one that replaced it."""
 
     @property
-    def disk(self) -> Disk: ...
+    def state(self) -> LogState: ...
     @property
-    def log_start_offset(self) -> int: ...
-
-    def truncate_to(self, offset: int) -> asyncio.Future[None]: ...
-    def truncate_fully_and_start_at(self, offset: int) -> asyncio.Future[None]: ...
-    async def start_at(self, offset: int) -> None: ...
+    def truncation(self) -> TwinTruncation: ...
+    @property
+    def retention(self) -> TwinRetention: ...
 
 
 UnfinishedWrite = tuple[asyncio.Future[Any], Segment, int, int, int | None]
@@ -203,7 +214,7 @@ class LogState:
     def local_low_watermark(self) -> int:
         """The lowest log start offset of this log and its future replica: KIP-107 counts both."""
         future = self.future
-        return self.log_start_offset if future is None else min(self.log_start_offset, future.log_start_offset)
+        return self.log_start_offset if future is None else min(self.log_start_offset, future.state.log_start_offset)
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -240,6 +251,53 @@ class LogState:
         self.high_watermark = offset
         return True
 
+    # What others than the parts of the log change.
+
+    def identify(self, topic_id: bytes) -> None:
+        """The topic has this id: the log was created before the controller knew topic ids (KIP-516)."""
+        self.topic_id = topic_id
+
+    def call(
+        self,
+        on_append: Callable[[], None] | None,
+        on_failure: Callable[[], None] | None,
+        check_gap: CheckGap | None = None,
+    ) -> None:
+        """Sets the callbacks."""
+        self.on_append, self.on_failure, self.check_gap = on_append, on_failure, check_gap
+
+    def cleaned_to(self, offset: int) -> None:
+        """The log is compacted up to here."""
+        self.clean_offset = offset
+
+    def mark_full(self) -> None:
+        """The log directory is full: refuses appends until `LogTruncation.resume_appends`."""
+        self.is_full = True
+
+    def set_future(self, future: TwinLog | None) -> None:
+        """The log has a future replica now, or none any more."""
+        self.future = future
+
+    def take_over(self, old: LogState) -> None:
+        """What the records that were copied from the old log do not contain: epochs without records, and producers
+        whose records are deleted. After a crash the old directory may be the log again, with no more than it flushed.
+        """
+        self.high_watermark = max(self.high_watermark, old.high_watermark)
+        self.flushed_offset = min(self.flushed_offset, old.flushed_offset)
+        self.epochs = LeaderEpochs(old.epochs.entries)
+        self.epochs.truncate_from_start(self.log_start_offset)
+        self.epochs.is_dirty = True
+        self.producers = old.producers
+        self.producers.end_offset = self.assigned_offset
+
+    def replaced_by(self, successor: TwinLog) -> None:
+        """The future replica has replaced this log, which takes no appends and calls no callbacks any more. Reads that
+        are under way go on until the log is abandoned."""
+        self.future = None
+        self.successor = successor
+        self.on_append = self.on_failure = None
+        self.is_truncating = True
+
     def raise_log_start_offset(self, offset: int) -> None:
         """Moves the log start offset up to `offset`; the high watermark and the leader epochs follow."""
         if offset > self.log_start_offset:
@@ -260,7 +318,7 @@ class LogState:
             # Not KAFKA_STORAGE_ERROR: no log directory failed, and a client that retries finds the new one.
             return KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"{self.topic_partition} has moved from {self.disk.path} to {self.successor.disk.path}",
+                f"{self.topic_partition} has moved from {self.disk.path} to {self.successor.state.disk.path}",
             )
         problem = (
             "offline" if self.is_failed or not self.is_full else "full, or the broker is short of descriptors or memory"

@@ -102,7 +102,7 @@ class LogTruncation:
         async with state.lock:
             if state.successor is not None:
                 if with_successor:
-                    await state.successor.truncate_to(offset)
+                    await state.successor.truncation.truncate_to(offset)
                 return
             if offset >= state.assigned_offset and not state.has_unwritten_tail:
                 # A leader that appended nothing left an epoch at the end of the log, which its successor does not
@@ -115,7 +115,7 @@ class LogTruncation:
                 await self._writes.wait_until_written()
                 # Now, not earlier: one of these writes may have found no room.
                 end = min(offset, state.log_end_offset) if state.has_unwritten_tail else offset
-                await self._truncate_future(lambda future: future.truncate_to(end))
+                await self._truncate_future(lambda future: future.truncation.truncate_to(end))
                 await self._cut(end)
             except OSError as error:
                 self._on_no_room(error)
@@ -129,12 +129,12 @@ class LogTruncation:
         state = self._state
         async with state.lock:
             if state.successor is not None:
-                await state.successor.truncate_fully_and_start_at(offset)
+                await state.successor.truncation.truncate_fully_and_start_at(offset)
                 return
             self._begin()
             try:
                 await self._writes.wait_until_written()
-                await self._truncate_future(lambda future: future.truncate_fully_and_start_at(offset))
+                await self._truncate_future(lambda future: future.truncation.truncate_fully_and_start_at(offset))
                 await self._start_at(offset)
             except OSError as error:
                 self._on_no_room(error)

@@ -87,9 +87,9 @@ class LogBackgroundTasks:
         for number, log in enumerate(list(self._table.current.values())):
             if number and not number % _LOGS_PER_TURN:
                 await self._clock.sleep(0)
-            if not log.is_failed and (disk is None or log.disk is disk):
+            if not log.state.is_failed and (disk is None or log.state.disk is disk):
                 try:
-                    deleted += await log.delete_old_segments()
+                    deleted += await log.retention.delete_old_segments()
                 except KafkaError:
                     continue  # the directory is offline or full now
         return deleted
@@ -97,13 +97,13 @@ class LogBackgroundTasks:
     async def close_idle_segments(self, disk: Disk) -> None:
         """Closes the segments of one directory that nobody has read for a while."""
         for log in self._table.checkpointed_logs_in(disk):
-            if len(log.segments) > 1 and not log.is_failed:
-                await log.close_idle_segments()
+            if len(log.state.segments) > 1 and not log.state.is_failed:
+                await log.closer.close_idle_segments()
 
     async def _expire_producers(self) -> None:
         now = self._clock.now_ms()
         for log in list(self._table.current.values()):
-            log.producers.remove_expired(now, self.producer_id_expiration_ms)
+            log.state.producers.remove_expired(now, self.producer_id_expiration_ms)
 
     async def flush_due(self, disk: Disk | None = None) -> None:
         """Flushes the logs, of one directory or of all, with unflushed records whose last flush is flush.ms ago.
@@ -113,9 +113,9 @@ class LogBackgroundTasks:
         now = self._clock.now_ms()
         logs = list(self._table.current.values()) if disk is None else self._table.checkpointed_logs_in(disk)
         for log in logs:
-            is_due = now - log.last_flush_ms >= log.config.flush_ms
-            if is_due and not log.is_failed and log.assigned_offset > log.recovery_point:
+            is_due = now - log.state.last_flush_ms >= log.state.config.flush_ms
+            if is_due and not log.state.is_failed and log.state.assigned_offset > log.state.recovery_point:
                 try:
-                    await self._access.guarded(log.disk, log.flush())
+                    await self._access.guarded(log.state.disk, log.flusher.flush())
                 except KafkaError:
                     continue  # the directory is offline or full now

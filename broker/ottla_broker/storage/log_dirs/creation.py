@@ -230,8 +230,8 @@ class LogCreation:
             notice=self._notice,
         )
         await log.wait_until_open()
-        if topic_id != NO_TOPIC_ID and log.topic_id is None:
-            log.state.topic_id = topic_id
+        if topic_id != NO_TOPIC_ID and log.state.topic_id is None:
+            log.state.identify(topic_id)
             await disk.write_file(f"{name}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
         # A start must find the directory of every flushed record.
         await disk.fsync_directory()

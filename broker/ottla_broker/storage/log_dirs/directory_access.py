@@ -176,9 +176,9 @@ class DirectoryAccess:
         is_full = self._states[path].state is DirectoryState.FULL
         for log in self._table.checkpointed_logs_in(disk):
             if is_full:
-                log.mark_full()
-            elif log.is_full:
-                log.resume_appends()
+                log.state.mark_full()
+            elif log.state.is_full:
+                log.truncation.resume_appends()
         if is_change:
             self._notice(f"log directory {path} is {decision.state.value}" + (f": {decision.reason}" * is_full))
             self._on_change(path)

@@ -42,22 +42,22 @@ class FutureReplica:
         self.is_swapping = False
         """Its task has paused the replica's appends and must resume them: it is not cancelled."""
         self.progress = asyncio.Event()
-        future.on_append = future.on_failure = self.progress.set
+        future.state.call(self.progress.set, self.progress.set)
 
     @property
     def is_detached(self) -> bool:
         """The current log does not have this future log any more: a truncation of the future log has failed."""
-        return not self.is_finished and self.current.future is not self.future
+        return not self.is_finished and self.current.state.future is not self.future
 
     @property
     def is_waiting_for_room(self) -> bool:
         """The directory of the future log is full."""
-        return self.future.is_full and not self.is_detached
+        return self.future.state.is_full and not self.is_detached
 
     @property
     def lag(self) -> int:
         """Records that the future log lacks."""
-        return max(0, self.current.log_end_offset - self.future.log_end_offset)
+        return max(0, self.current.state.log_end_offset - self.future.state.log_end_offset)
 
 
 class FutureCopying:
@@ -81,39 +81,41 @@ class FutureCopying:
         current, future = replica.current, replica.future
         unflushed = 0
         while not (replica.is_finished or replica.is_detached):
-            if future.log_start_offset < current.log_start_offset:
-                await future.start_at(current.log_start_offset)
-            start, truncation_count = future.assigned_offset, current.truncation_count
-            if current.is_truncating:
+            if future.state.log_start_offset < current.state.log_start_offset:
+                await future.retention.start_at(current.state.log_start_offset)
+            start, truncation_count = future.state.assigned_offset, current.state.truncation_count
+            if current.state.is_truncating:
                 # What is read now may be truncated, and the truncation be over before the future log can follow it.
                 await self._clock.sleep(RETRY_S)
                 continue
-            if start >= current.log_end_offset:
+            if start >= current.state.log_end_offset:
                 break
             if is_throttled:
                 await self._throttle.wait()
             data = await current.read_bytes(start, self._throttle.chunk_bytes(_CHUNK_BYTES))
             first = next((header.base_offset for _, header in batches(data)), start)
-            if first < start == future.log_start_offset:
+            if first < start == future.state.log_start_offset:
                 # The log starts in the middle of a batch; the future log gets the whole batch before it starts there.
-                await future.truncate_fully_and_start_at(first)
+                await future.truncation.truncate_fully_and_start_at(first)
                 start = first
-            is_truncated = current.is_truncating or current.truncation_count != truncation_count
-            if is_truncated or future.assigned_offset != start or not data:
+            is_truncated = current.state.is_truncating or current.state.truncation_count != truncation_count
+            if is_truncated or future.state.assigned_offset != start or not data:
                 await self._clock.sleep(RETRY_S)
                 continue
             future.append_as_follower(memoryview(data))
             self._throttle.spend(len(data))
             self.on_copied(len(data))
-            while future.log_end_offset < future.assigned_offset and not (future.is_failed or future.is_full):
+            while future.state.log_end_offset < future.state.assigned_offset and not (
+                future.state.is_failed or future.state.is_full
+            ):
                 replica.progress.clear()
                 await replica.progress.wait()
-            if future.is_full:
-                raise future.storage_error()
-            future.maybe_advance_high_watermark(current.high_watermark)
+            if future.state.is_full:
+                raise future.state.storage_error()
+            future.state.maybe_advance_high_watermark(current.state.high_watermark)
             unflushed += len(data)
             if unflushed >= _FLUSH_BYTES:
                 unflushed = 0
-                await self._access.guarded(future.disk, future.flush())
-        if current.is_failed or future.is_failed or replica.is_detached:
-            raise (current if current.is_failed else future).storage_error()
+                await self._access.guarded(future.state.disk, future.flusher.flush())
+        if current.state.is_failed or future.state.is_failed or replica.is_detached:
+            raise (current if current.state.is_failed else future).state.storage_error()

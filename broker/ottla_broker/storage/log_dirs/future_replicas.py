@@ -101,33 +101,33 @@ class FutureReplicas:
             KafkaError: INVALID_TOPIC_EXCEPTION when the name of the future log is too long, KAFKA_STORAGE_ERROR when
                 either directory fails, any directory is offline, or the replica is catching up.
         """
-        partition = current.topic_partition
+        partition = current.state.topic_partition
         name = future_name(partition, self._clock.uuid4().hex)
         if name is None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long to be moved.")
         known = self._by_partition.get(partition)
-        if known is not None and known.current is current and known.future.disk is disk:
+        if known is not None and known.current is current and known.future.state.disk is disk:
             return known
         await self.cancel(partition)
-        if current.disk is disk:
+        if current.state.disk is disk:
             return None
         async with self._cleaning_paused(partition):
             # Before the marker is deleted: it may be what distinguishes this log from an older one.
             await self._delete_older_logs(current)
             # The marker of a swap that a crash interrupted: of two logs only the newer one may have it.
-            await self._access.guarded(current.disk, delete_marker(current))
+            await self._access.guarded(current.state.disk, delete_marker(current))
             self._check_may_move(partition)
-            topic_id = current.topic_id or NO_TOPIC_ID
+            topic_id = current.state.topic_id or NO_TOPIC_ID
             files = self._creation.create_files(disk, partition, name, topic_id, marker_text(current))
             return await self._add(current, await self._access.guarded(disk, files))
 
     async def _delete_older_logs(self, log: Log) -> None:
         """Returns when no other directory has a log of the partition's name. KafkaError when it must not move now."""
-        partition = log.topic_partition
+        partition = log.state.topic_partition
         self._check_may_move(partition)
-        await self._removal.free_name(partition, log.config.file_delete_delay_ms)
+        await self._removal.free_name(partition, log.state.config.file_delete_delay_ms)
         for disk in self._access.live_disks:
-            if disk is not log.disk and await self._access.guarded(disk, disk.exists(str(partition))):
+            if disk is not log.state.disk and await self._access.guarded(disk, disk.exists(str(partition))):
                 # An earlier swap could not rename it.
                 self._removal.delete_files(disk, await self._removal.rename(partition, disk, str(partition)))
 
@@ -157,13 +157,13 @@ class FutureReplicas:
     async def _add(self, current: Log, future: Log) -> FutureReplica:
         """KafkaError when one of the two directories has failed since, before the future log was in the table."""
         for log in (current, future):
-            if log.is_failed or not self._access.is_in_use(log.disk):
-                await future.abandon()
-                raise log.storage_error()
+            if log.state.is_failed or not self._access.is_in_use(log.state.disk):
+                await future.closer.abandon()
+                raise log.state.storage_error()
         replica = FutureReplica(current, future)
-        self._by_partition[current.topic_partition] = replica
+        self._by_partition[current.state.topic_partition] = replica
         self._table.put_future(future)
-        current.state.future = future
+        current.state.set_future(future)
         return replica
 
     def _forget(self, partition: TopicPartition) -> None:
@@ -179,21 +179,23 @@ class FutureReplicas:
           would keep records whose tombstones are gone from the current log;
         - when it starts later: after a crash only the future log had a log start offset that was not acknowledged.
         """
-        async with self._cleaning_paused(current.topic_partition):
-            if future.assigned_offset > current.assigned_offset:
+        async with self._cleaning_paused(current.state.topic_partition):
+            if future.state.assigned_offset > current.state.assigned_offset:
                 # Records that the current log lost with the power: it will get others at these offsets.
-                await future.truncate_to(current.assigned_offset)
-            marker = f"{future.directory}/{FUTURE_REPLICA_MARKER}"
-            found = await self._access.guarded(future.disk, _content(future.disk, marker))
+                await future.truncation.truncate_to(current.state.assigned_offset)
+            marker = f"{future.state.directory}/{FUTURE_REPLICA_MARKER}"
+            found = await self._access.guarded(future.state.disk, _content(future.state.disk, marker))
             agrees = (
-                _clean_offset_in(found) == current.clean_offset
-                and future.log_start_offset <= current.log_start_offset
+                _clean_offset_in(found) == current.state.clean_offset
+                and future.state.log_start_offset <= current.state.log_start_offset
                 and await _ends_alike(current, future)
             )
             if not agrees:
-                await future.truncate_fully_and_start_at(current.log_start_offset)
+                await future.truncation.truncate_fully_and_start_at(current.state.log_start_offset)
             if not (agrees and found):
-                await self._access.guarded(future.disk, future.disk.write_file(marker, marker_text(current)))
+                await self._access.guarded(
+                    future.state.disk, future.state.disk.write_file(marker, marker_text(current))
+                )
             await self._add(current, future)
 
     async def cancel(self, partition: TopicPartition) -> None:
@@ -211,8 +213,8 @@ class FutureReplicas:
     def _finish(self, replica: FutureReplica) -> asyncio.Task[Any] | None:
         """Returns the task of the replica if it has to be ended: if it is not the calling one."""
         replica.is_finished = True
-        replica.current.state.future = None
-        self.cleaning.resume(replica.current.topic_partition)
+        replica.current.state.set_future(None)
+        self.cleaning.resume(replica.current.state.topic_partition)
         return None if replica.task is asyncio.current_task() else replica.task
 
     def directory_failed(self, disk: Disk) -> None:
@@ -220,13 +222,13 @@ class FutureReplicas:
         throttle: the replica may be recreated in their directory, which would have two logs of it then. `_add` refuses
         one that is being created."""
         for replica in self.in_progress:
-            if disk in (replica.current.disk, replica.future.disk):
+            if disk in (replica.current.state.disk, replica.future.state.disk):
                 self._fail(replica)
 
     def _fail(self, replica: FutureReplica) -> None:
         """One of its two directories is offline. If it is the current log's, the future log stays on its disk: it may
         be all that there is, and a later start with all directories decides whether to resume it."""
-        partition = replica.current.topic_partition
+        partition = replica.current.state.topic_partition
         if self._by_partition.get(partition) is replica:
             self._forget(partition)
             end = self._end_failed(replica, self._finish(replica))
@@ -234,7 +236,7 @@ class FutureReplicas:
 
     async def _end_failed(self, replica: FutureReplica, task: asyncio.Task[Any] | None) -> None:
         await _ended(task, by_force=not replica.is_swapping)
-        await replica.future.abandon()
+        await replica.future.closer.abandon()
 
     async def stop(self) -> None:
         """Stops copying: the broker stops. The future replicas resume at the next start."""
@@ -252,7 +254,7 @@ class FutureReplicas:
         if replica.is_finished or (replica.task is not None and not replica.task.done()):
             return
         replica.failure = None
-        name = f"future replica of {replica.current.topic_partition}"
+        name = f"future replica of {replica.current.state.topic_partition}"
         replica.task = self._clock.spawn(self._run(replica, swap_when_paused), name=name)
 
     async def _run(self, replica: FutureReplica, swap_when_paused: SwapWhenPaused) -> None:
@@ -265,14 +267,14 @@ class FutureReplicas:
                         if await self._swap_when_paused(replica, swap_when_paused):
                             return
                     except KafkaError as error:
-                        if replica.current.is_failed or replica.future.is_failed:
+                        if replica.current.state.is_failed or replica.future.state.is_failed:
                             self._fail(replica)
                         elif replica.is_detached:
-                            await self.cancel(replica.current.topic_partition)
-                        elif error.code not in _RACES and not replica.future.is_full:
+                            await self.cancel(replica.current.state.topic_partition)
+                        elif error.code not in _RACES and not replica.future.state.is_full:
                             replica.failure = error
                             return
-            await self._clock.sleep(_ROOM_RETRY_S if replica.future.is_full else RETRY_S)
+            await self._clock.sleep(_ROOM_RETRY_S if replica.future.state.is_full else RETRY_S)
 
     async def _swap_when_paused(self, replica: FutureReplica, swap_when_paused: SwapWhenPaused) -> bool:
         replica.is_swapping = True
@@ -292,10 +294,10 @@ class FutureReplicas:
         """
         current, future = replica.current, replica.future
         try:
-            while not (replica.is_finished or future.is_full):
+            while not (replica.is_finished or future.state.is_full):
                 await self.copying.copy(replica, is_throttled=False)
-                if future.flushed_offset < current.flushed_offset:
-                    await self._access.guarded(future.disk, future.flush())
+                if future.state.flushed_offset < current.state.flushed_offset:
+                    await self._access.guarded(future.state.disk, future.flusher.flush())
                 if await self._swap.try_swap(replica, on_swap):
                     return True
                 await self._clock.sleep(0.001)
@@ -319,7 +321,8 @@ class _NoCleaner:
 
 def marker_text(source: Log) -> bytes:
     """The content of a marker file: for people, and for `FutureReplicas.resume`."""
-    text = f"{source.topic_partition} moves here from {source.disk.path}\ncompacted to offset {source.clean_offset}\n"
+    state = source.state
+    text = f"{state.topic_partition} moves here from {state.disk.path}\ncompacted to offset {state.clean_offset}\n"
     return text.encode()
 
 
@@ -339,8 +342,8 @@ async def _content(disk: Disk, name: str) -> bytes:
 
 async def _ends_alike(current: Log, future: Log) -> bool:
     """Whether the last batch of the future log is in the current log too, byte for byte; true of an empty one."""
-    last = future.assigned_offset - 1
-    if last < max(future.log_start_offset, current.log_start_offset):
+    last = future.state.assigned_offset - 1
+    if last < max(future.state.log_start_offset, current.state.log_start_offset):
         return True
     return await future.read_bytes(last, 1) == await current.read_bytes(last, 1)
 

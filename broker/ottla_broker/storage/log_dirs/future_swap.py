@@ -32,7 +32,6 @@ from ottla_broker.storage.files.names import (
     offset_name,
     renamed_directory_name,
 )
-from ottla_broker.storage.log.leader_epochs import LeaderEpochs
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log_dirs.directory_access import DirectoryAccess
 from ottla_broker.storage.log_dirs.future_copying import FutureReplica
@@ -91,7 +90,7 @@ class FutureSwap:
     async def try_swap(self, replica: FutureReplica, on_swap: Callable[[Log], None]) -> bool:
         """Swaps if both logs are level; `on_swap` is called with the new current log in that turn of the loop."""
         current, future = replica.current, replica.future
-        async with current.lock, future.lock:
+        async with current.state.lock, future.state.lock:
             if replica.is_finished or replica.is_detached or not _are_level(current, future):
                 return False
             self._swap(replica)
@@ -112,27 +111,19 @@ class FutureSwap:
     def _swap(self, replica: FutureReplica) -> None:
         """In one turn of the loop; both locks are held."""
         old, new = replica.current, replica.future
-        partition = old.topic_partition
+        partition = old.state.topic_partition
         replica.is_finished = True
-        new.configure(old.config)
-        new.state.high_watermark = max(new.high_watermark, old.high_watermark)
-        # After a crash the old directory may be the log again, with no more than this flushed.
-        new.state.flushed_offset = min(new.flushed_offset, old.flushed_offset)
-        # What the copied records do not contain: epochs without records, producers whose records are deleted.
-        new.state.epochs = LeaderEpochs(old.epochs.entries)
-        new.epochs.truncate_from_start(new.log_start_offset)
-        new.epochs.is_dirty = True
-        new.state.producers = old.producers
-        new.producers.end_offset = new.assigned_offset
-        renamed = new.rename_directory(str(partition))
-        snapshot = f"{new.directory}/{offset_name(new.assigned_offset, SNAPSHOT)}"
-        written = [new.disk.write_file(snapshot, new.producers.encode())]
-        if old.topic_id is not None and new.topic_id != old.topic_id:
-            new.state.topic_id = old.topic_id
-            metadata = encode_partition_metadata(old.topic_id)
-            written.append(new.disk.write_file(f"{new.directory}/{PARTITION_METADATA}", metadata))
-        new.on_append = new.on_failure = None
-        old.replace_with(new)
+        new.configure(old.state.config)
+        new.state.take_over(old.state)
+        renamed = new.closer.rename_directory(str(partition))
+        snapshot = f"{new.state.directory}/{offset_name(new.state.assigned_offset, SNAPSHOT)}"
+        written = [new.state.disk.write_file(snapshot, new.state.producers.encode())]
+        if old.state.topic_id is not None and new.state.topic_id != old.state.topic_id:
+            new.state.identify(old.state.topic_id)
+            metadata = encode_partition_metadata(old.state.topic_id)
+            written.append(new.state.disk.write_file(f"{new.state.directory}/{PARTITION_METADATA}", metadata))
+        new.state.call(None, None)
+        old.state.replaced_by(new)
         self._forget(partition)
         self._table.put(new)
         self._table.replaced[partition] = old
@@ -143,25 +134,25 @@ class FutureSwap:
     async def _finish(
         self, old: Log, new: Log, renamed: asyncio.Future[Any], written: Sequence[asyncio.Future[Any]]
     ) -> None:
-        partition = old.topic_partition
+        partition = old.state.topic_partition
         has_its_name = False
         try:
-            await self._access.guarded(new.disk, _renamed(renamed))
+            await self._access.guarded(new.state.disk, _renamed(renamed))
             has_its_name = True
             await self._await_small_files(new, written)
-            self._cleaning().alter_checkpoint_dir(partition, old.disk, new.disk)
+            self._cleaning().alter_checkpoint_dir(partition, old.state.disk, new.state.disk)
             self._table.replaced.pop(partition, None)
-            await self._access.guarded(old.disk, self._rename_replaced(old))
-            await self._access.guarded(new.disk, delete_marker(new))
-            self._clock.call_later(old.config.file_delete_delay_ms / 1000, self._delete_replaced, old)
+            await self._access.guarded(old.state.disk, self._rename_replaced(old))
+            await self._access.guarded(new.state.disk, delete_marker(new))
+            self._clock.call_later(old.state.config.file_delete_delay_ms / 1000, self._delete_replaced, old)
         except KafkaError:
             # The directory is offline or full now. The marker stays: it says which log is newer.
-            await old.abandon()
+            await old.closer.abandon()
             await asyncio.gather(*written, return_exceptions=True)
-            is_stale = has_its_name and not new.is_failed
-            if old.directory == str(partition):
+            is_stale = has_its_name and not new.state.is_failed
+            if old.state.directory == str(partition):
                 suffix = DELETE_DIRECTORY if is_stale else STRAY_DIRECTORY
-                self._removal.add_leftover(partition, old.disk, old.directory, suffix)
+                self._removal.add_leftover(partition, old.state.disk, old.state.directory, suffix)
             if is_stale:
                 await self._record_stale_log(old, new)
         finally:
@@ -171,48 +162,53 @@ class FutureSwap:
 
     async def _await_small_files(self, new: Log, written: Sequence[asyncio.Future[Any]]) -> None:
         try:
-            await self._access.guarded(new.disk, _all(written))
+            await self._access.guarded(new.state.disk, _all(written))
         except KafkaError:
-            if new.is_failed:
+            if new.state.is_failed:
                 raise
             # No room for them. They only shorten the next start: no reason to leave the replaced log where it is.
 
     async def _record_stale_log(self, old: Log, new: Log) -> None:
         """The replaced log still has its name, and a later start may find only its directory."""
         try:
-            await self._registry.record_stale_log(old.topic_partition, new.disk.path, old.disk.path)
+            await self._registry.record_stale_log(old.state.topic_partition, new.state.disk.path, old.state.disk.path)
         except KafkaError:
             return  # a directory is offline or full now; the marker remains
 
     async def _rename_replaced(self, old: Log) -> None:
         # Before the name is free: a new log of this name must not be loaded with the positions of the old one.
-        await self._checkpoints.write_all(old.disk)
-        new_name = renamed_directory_name(old.topic_partition, self._clock.uuid4().hex, DELETE_DIRECTORY)
-        async with old.lock:
-            name = old.directory
+        await self._checkpoints.write_all(old.state.disk)
+        new_name = renamed_directory_name(old.state.topic_partition, self._clock.uuid4().hex, DELETE_DIRECTORY)
+        async with old.state.lock:
+            name = old.state.directory
             try:
-                await old.rename_directory(new_name)
+                await old.closer.rename_directory(new_name)
             except OSError:
-                old.set_directory(name)
+                old.closer.set_directory(name)
                 raise
 
     def _delete_replaced(self, old: Log) -> None:
-        self._clock.spawn(self._close_and_delete(old), name=f"delete {old.directory}")
+        self._clock.spawn(self._close_and_delete(old), name=f"delete {old.state.directory}")
 
     async def _close_and_delete(self, old: Log) -> None:
-        await old.abandon()
-        self._removal.delete_files(old.disk, old.directory)
+        await old.closer.abandon()
+        self._removal.delete_files(old.state.disk, old.state.directory)
 
 
 def _are_level(current: Log, future: Log) -> bool:
     """Whether the future log has everything that the current log has acknowledged."""
-    end = current.assigned_offset
+    end = current.state.assigned_offset
     return (
-        current.log_end_offset == future.assigned_offset == future.log_end_offset == end
-        and future.flushed_offset >= current.flushed_offset
-        and future.log_start_offset >= current.log_start_offset
-        and not (current.is_preparing or future.is_full)
-        and not (current.is_truncating or future.is_truncating or current.is_failed or future.is_failed)
+        current.state.log_end_offset == future.state.assigned_offset == future.state.log_end_offset == end
+        and future.state.flushed_offset >= current.state.flushed_offset
+        and future.state.log_start_offset >= current.state.log_start_offset
+        and not (current.appender.is_preparing or future.state.is_full)
+        and not (
+            current.state.is_truncating
+            or future.state.is_truncating
+            or current.state.is_failed
+            or future.state.is_failed
+        )
     )
 
 
@@ -226,8 +222,8 @@ async def _renamed(renamed: asyncio.Future[Any]) -> None:
 
 async def delete_marker(log: Log) -> None:
     """Deletes the marker file of a log that was a future log. Raises OSError."""
-    await log.disk.delete(f"{log.directory}/{FUTURE_REPLICA_MARKER}")
-    await log.disk.fsync_directory(log.directory)
+    await log.state.disk.delete(f"{log.state.directory}/{FUTURE_REPLICA_MARKER}")
+    await log.state.disk.fsync_directory(log.state.directory)
 
 
 async def _all(calls: Sequence[Awaitable[Any]]) -> None:

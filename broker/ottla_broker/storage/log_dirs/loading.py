@@ -153,7 +153,7 @@ class DirectoryLoader:
                     )
                 finally:
                     self._progress.current.remove(name)  # also after a failure
-                log.state.clean_offset = min(clean_offsets.get(partition, 0), log.log_end_offset)
+                log.state.cleaned_to(min(clean_offsets.get(partition, 0), log.state.log_end_offset))
                 self._progress.loaded += 1
                 if (disk.path, name) in self.future_logs:
                     self._table.loaded_future[partition] = log
@@ -181,13 +181,13 @@ class DirectoryLoader:
         deleted after a crash.
         """
         logs = self._table.checkpointed_logs_in(disk)
-        if exceeds(recovery_points, {log.topic_partition: log.recovery_point for log in logs}):
+        if exceeds(recovery_points, {log.state.topic_partition: log.state.recovery_point for log in logs}):
             await self._checkpoints.write_recovery_points(disk)
-        if exceeds(start_offsets, {log.topic_partition: log.log_start_offset for log in logs}):
+        if exceeds(start_offsets, {log.state.topic_partition: log.state.log_start_offset for log in logs}):
             await self._checkpoints.write_log_start_offsets(disk)
-        if exceeds(high_watermarks, {log.topic_partition: log.high_watermark for log in logs}):
+        if exceeds(high_watermarks, {log.state.topic_partition: log.state.high_watermark for log in logs}):
             await self._checkpoints.write_high_watermarks(disk)
-        if exceeds(clean_offsets, {log.topic_partition: log.clean_offset for log in logs}):
+        if exceeds(clean_offsets, {log.state.topic_partition: log.state.clean_offset for log in logs}):
             await self._checkpoints.write_clean_offsets(disk)
 
     async def _read_or_delete(self, disk: Disk, name: str, consequence: str) -> dict[TopicPartition, int]:

@@ -35,7 +35,9 @@ class LogCheckpoints:
 
     async def write_recovery_points(self, disk: Disk) -> bool:
         """Returns False when there is no room."""
-        offsets = {log.topic_partition: log.recovery_point for log in self._table.checkpointed_logs_in(disk)}
+        offsets = {
+            log.state.topic_partition: log.state.recovery_point for log in self._table.checkpointed_logs_in(disk)
+        }
         return await self._files.write(disk, RECOVERY_POINTS, offsets)
 
     async def write_log_start_offsets(self, disk: Disk) -> bool:
@@ -45,18 +47,22 @@ class LogCheckpoints:
         loss.
         """
         logs = self._table.checkpointed_logs_in(disk)
-        offsets = {log.topic_partition: log.log_start_offset for log in logs if log.log_start_offset > 0}
+        offsets = {
+            log.state.topic_partition: log.state.log_start_offset for log in logs if log.state.log_start_offset > 0
+        }
         return await self._files.write(disk, LOG_START_OFFSETS, offsets)
 
     async def write_high_watermarks(self, disk: Disk) -> bool:
         """Returns False when there is no room."""
-        offsets = {log.topic_partition: log.high_watermark for log in self._table.checkpointed_logs_in(disk)}
+        offsets = {
+            log.state.topic_partition: log.state.high_watermark for log in self._table.checkpointed_logs_in(disk)
+        }
         return await self._files.write(disk, HIGH_WATERMARKS, offsets)
 
     async def write_clean_offsets(self, disk: Disk) -> None:
         """Writes the offsets of the logs that have been compacted."""
         logs = self._table.checkpointed_logs_in(disk)
-        offsets = {log.topic_partition: log.clean_offset for log in logs if log.clean_offset > 0}
+        offsets = {log.state.topic_partition: log.state.clean_offset for log in logs if log.state.clean_offset > 0}
         if offsets or await disk.exists(CLEAN_OFFSETS):
             await self._files.write(disk, CLEAN_OFFSETS, offsets)
 

@@ -224,7 +224,7 @@ class LogManager:
             results: list[BaseException | None] = []
             for start in range(0, len(logs), _CLOSED_AT_ONCE):
                 some = logs[start : start + _CLOSED_AT_ONCE]
-                results += await asyncio.gather(*[log.close() for log in some], return_exceptions=True)
+                results += await asyncio.gather(*[log.closer.close() for log in some], return_exceptions=True)
             for result in results:
                 if isinstance(result, BaseException):
                     raise result
@@ -321,18 +321,20 @@ class LogManager:
         return await self.creation.create(partition, topic_id)
 
     async def _with_topic_id(self, log: Log, topic_id: bytes) -> Log:
-        if topic_id == NO_TOPIC_ID or log.topic_id == topic_id:
+        if topic_id == NO_TOPIC_ID or log.state.topic_id == topic_id:
             return log
-        if log.topic_id is not None and log.topic_id != NO_TOPIC_ID:
+        if log.state.topic_id is not None and log.state.topic_id != NO_TOPIC_ID:
             raise KafkaError(
                 ErrorCode.INCONSISTENT_TOPIC_ID,
-                f"{log.topic_partition} in {log.disk.path} belongs to topic id {log.topic_id.hex()}, "
+                f"{log.state.topic_partition} in {log.state.disk.path} belongs to topic id {log.state.topic_id.hex()}, "
                 f"asked for {topic_id.hex()}",
             )
-        log.state.topic_id = topic_id
+        log.state.identify(topic_id)
         await self.guarded(
-            log.disk,
-            log.disk.write_file(f"{log.directory}/{PARTITION_METADATA}", encode_partition_metadata(topic_id)),
+            log.state.disk,
+            log.state.disk.write_file(
+                f"{log.state.directory}/{PARTITION_METADATA}", encode_partition_metadata(topic_id)
+            ),
         )
         return log
 
@@ -374,7 +376,7 @@ class LogManager:
         """
         await self.future_replicas.cancel(partition)
         log = self.table.take(partition)
-        config = self._config_of(partition.topic) if log is None else log.config
+        config = self._config_of(partition.topic) if log is None else log.state.config
         await self.removal.delete(partition, log, config.file_delete_delay_ms)
         await self._record_deletion(partition)
 
@@ -407,7 +409,7 @@ class LogManager:
         """Applies a changed value of the broker to all logs, from the next append on."""
         self._loader.forget_configs()
         for log in (*self.table.current.values(), *self.table.future.values()):
-            log.configure(self._config_of(log.topic_partition.topic))
+            log.configure(self._config_of(log.state.topic_partition.topic))
 
     # -- checkpoints and failures -----------------------------------------------------------------------------------
 
@@ -433,10 +435,10 @@ class LogManager:
         """Fails the logs of a directory that went offline."""
         failed = self.table.take_offline(disk)
         self.checkpoints.forget(disk.path)
-        newly_failed = [log for log in failed if log.mark_offline()]
+        newly_failed = [log for log in failed if log.failures.mark_offline()]
         self.future_replicas.directory_failed(disk)
         for log in newly_failed:  # after all of them have failed
-            log.notify_failure()
+            log.failures.notify_failure()
 
     def _close_idle_segments(self) -> None:
         """In the background, while descriptors are short."""

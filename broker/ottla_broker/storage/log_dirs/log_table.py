@@ -46,11 +46,11 @@ class LogTable:
 
     def add(self, log: Log) -> None:
         """Adds a log that was loaded. Raises LogDirectoryError when another directory has the partition too."""
-        other = self.current.get(log.topic_partition)
+        other = self.current.get(log.state.topic_partition)
         if other is not None:
             raise LogDirectoryError(
-                f"partition {log.topic_partition} is in two log directories, {other.disk.path} and {log.disk.path}; "
-                "one of them must be moved away"
+                f"partition {log.state.topic_partition} is in two log directories, {other.state.disk.path} and "
+                f"{log.state.disk.path}; one of them must be moved away"
             )
         self.put(log)
 
@@ -71,18 +71,18 @@ class LogTable:
         return self._remove(self.future, partition)
 
     def _record(self, logs: dict[TopicPartition, Log], log: Log) -> None:
-        before = logs.get(log.topic_partition)
+        before = logs.get(log.state.topic_partition)
         if before is not None:
-            self._in_path[before.disk.path] -= 1
-        logs[log.topic_partition] = log
-        self._of_topic.setdefault(log.topic_partition.topic, set()).add(log.topic_partition)
-        self._in_path[log.disk.path] += 1
+            self._in_path[before.state.disk.path] -= 1
+        logs[log.state.topic_partition] = log
+        self._of_topic.setdefault(log.state.topic_partition.topic, set()).add(log.state.topic_partition)
+        self._in_path[log.state.disk.path] += 1
 
     def _remove(self, logs: dict[TopicPartition, Log], partition: TopicPartition) -> Log | None:
         log = logs.pop(partition, None)
         if log is None:
             return None
-        self._in_path[log.disk.path] -= 1
+        self._in_path[log.state.disk.path] -= 1
         if partition not in self.current and partition not in self.future:
             partitions = self._of_topic[partition.topic]
             partitions.discard(partition)
@@ -97,12 +97,12 @@ class LogTable:
 
     def logs_in(self, disk: Disk) -> list[Log]:
         """The current and future logs of one directory, as DescribeLogDirs reports them."""
-        return [log for log in (*self.current.values(), *self.future.values()) if log.disk is disk]
+        return [log for log in (*self.current.values(), *self.future.values()) if log.state.disk is disk]
 
     def checkpointed_logs_in(self, disk: Disk) -> list[Log]:
         """Every log that the checkpoints of the directory have an entry for."""
         tables = (self.current, self.future, self.replaced, self.loaded_future)
-        return [log for table in tables for log in table.values() if log.disk is disk]
+        return [log for table in tables for log in table.values() if log.state.disk is disk]
 
     def count_in(self, path: str) -> int:
         """The number of current and future logs in a directory."""
@@ -111,13 +111,13 @@ class LogTable:
     def take_offline(self, disk: Disk) -> list[Log]:
         """Moves the current logs of a directory that is offline to `offline`. Returns every log of the directory."""
         failed = self.checkpointed_logs_in(disk)
-        lost = [log for log in failed if self.current.get(log.topic_partition) is log]
+        lost = [log for log in failed if self.current.get(log.state.topic_partition) is log]
         for log in lost:
-            self.offline[log.topic_partition] = OfflineLog(
-                disk.path, log.log_end_offset, log.high_watermark, log.size_bytes
+            self.offline[log.state.topic_partition] = OfflineLog(
+                disk.path, log.state.log_end_offset, log.state.high_watermark, log.state.size_bytes
             )
-            self.take(log.topic_partition)
-        self.on_logs_offline(disk.path, [log.topic_partition for log in lost])
+            self.take(log.state.topic_partition)
+        self.on_logs_offline(disk.path, [log.state.topic_partition for log in lost])
         return failed
 
     def find_offline(self, partition: TopicPartition, path: str) -> OfflineLog:

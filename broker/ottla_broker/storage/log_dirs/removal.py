@@ -69,15 +69,15 @@ class LogRemoval:
     async def make_stray(self, partition: TopicPartition, log: Log) -> None:
         """Renames the directory of a log, already removed from the table, to `-stray`. KafkaError as in `delete`."""
         leftovers = await self._with_log(log, STRAY_DIRECTORY, partition)
-        await self._rename_all(partition, leftovers, log.config.file_delete_delay_ms, keeps_strays=True)
+        await self._rename_all(partition, leftovers, log.state.config.file_delete_delay_ms, keeps_strays=True)
 
     async def _with_log(self, log: Log | None, suffix: str, partition: TopicPartition) -> list[Leftover]:
         """The leftovers of the partition, with its log last: the others are older. Closes the log."""
         leftovers = self._leftovers.pop(partition, [])
         if log is not None:
-            leftovers = [*leftovers, Leftover(log.disk, log.directory, suffix)]
+            leftovers = [*leftovers, Leftover(log.state.disk, log.state.directory, suffix)]
             try:
-                await self._access.guarded(log.disk, self._close(log))
+                await self._access.guarded(log.state.disk, self._close(log))
             except KafkaError:
                 self._remember(partition, leftovers)
                 raise
@@ -119,21 +119,21 @@ class LogRemoval:
 
     async def delete_future(self, log: Log) -> None:
         """Closes and deletes a future log that replaces nothing any more. KafkaError when its directory fails."""
-        await self._access.guarded(log.disk, self._close(log))
+        await self._access.guarded(log.state.disk, self._close(log))
         try:
-            name = await self.rename(log.topic_partition, log.disk, log.directory)
+            name = await self.rename(log.state.topic_partition, log.state.disk, log.state.directory)
         except KafkaError:
-            if not self._access.is_in_use(log.disk):
+            if not self._access.is_in_use(log.state.disk):
                 raise
             # No room for the other name. To delete the files now takes longer, and needs none.
-            await self._access.guarded(log.disk, _delete(log.disk, log.directory))
+            await self._access.guarded(log.state.disk, _delete(log.state.disk, log.state.directory))
         else:
-            self.delete_files(log.disk, name)
+            self.delete_files(log.state.disk, name)
 
     async def _close(self, log: Log) -> None:
-        await log.abandon()
+        await log.closer.abandon()
         # Before the name is free: a new log of this name must not be loaded with the positions of the old one.
-        await self._checkpoints.write_all(log.disk)
+        await self._checkpoints.write_all(log.state.disk)
 
     def delete_files(self, disk: Disk, name: str) -> None:
         """Deletes a directory in the background, unless it is offline or the broker stops."""

@@ -99,7 +99,7 @@ class DirectoryReopening:
             try:
                 await self._load(directory)
             except BaseException:
-                for partition in [tp for tp, log in self._table.current.items() if log.disk is disk]:
+                for partition in [tp for tp, log in self._table.current.items() if log.state.disk is disk]:
                     self._table.take(partition)
                 raise
             self._on_reopened(path, self._admit(directory))
@@ -169,12 +169,12 @@ class DirectoryReopening:
         self._deleted.pop(path, None)
         logs: dict[TopicPartition, bool] = {}
         for log in self._table.checkpointed_logs_in(directory.disk):
-            partition = log.topic_partition
+            partition = log.state.topic_partition
             before = known.get(partition, OfflineLog(path))
             # Consumers have seen this high watermark; the checkpoint may be older.
-            log.maybe_advance_high_watermark(before.high_watermark)
+            log.state.maybe_advance_high_watermark(before.high_watermark)
             # After a power loss its last records may be gone; of a log that was offline since the start nobody knows.
-            has_its_end = log.log_end_offset >= before.log_end_offset and not directory.is_power_loss_suspected
+            has_its_end = log.state.log_end_offset >= before.log_end_offset and not directory.is_power_loss_suspected
             logs[partition] = has_its_end and not self._registry.is_catching_up(partition)
         self._notice(f"log directory {path} is reopened with {len(logs)} logs")
         return logs

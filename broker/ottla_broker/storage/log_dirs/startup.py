@@ -197,11 +197,11 @@ class LogDirectoryStartup:
             current = self._table.current.get(partition)
             try:
                 if current is None:
-                    await future.abandon()  # its directory has failed: the future log is left for a later start
+                    await future.closer.abandon()  # its directory has failed: the future log is left for a later start
                 else:
                     await self._future_replicas.resume(current, future)
             except KafkaError:
-                await future.abandon()  # a directory is offline or full now; the next start tries again
+                await future.closer.abandon()  # a directory is offline or full now; the next start tries again
         self._table.loaded_future.clear()
         self._loader.future_logs.clear()
 

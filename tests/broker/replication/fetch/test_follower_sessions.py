@@ -64,7 +64,7 @@ async def test_a_follower_opens_a_new_session_and_misses_nothing_when_its_sessio
     assert (await three.produce(1, "orders", "last")).error_code == 0
     await until(lambda: len(sessions_of(leader)) == 2, "both have a session again")
     await until(
-        lambda: {three.nodes[number].partition("orders").log.high_watermark for number in (2, 3)} == {6},
+        lambda: {three.nodes[number].partition("orders").log.state.high_watermark for number in (2, 3)} == {6},
         "the followers hear of the high watermark",
     )
     assert not three.isr_requests  # nobody was out of sync meanwhile
@@ -144,7 +144,7 @@ async def test_an_idle_follower_stays_in_sync_when_the_isr_is_checked_in_the_ite
             leader.manager.shrink_isrs().send(None)
         looks.append(partition.in_sync)
 
-    partition.log.on_append = append_and_look
+    partition.log.state.on_append = append_and_look
     assert (await fleet.produce(1, "orders", "b")).error_code == 0
     assert looks == [InSyncState((1, 2))]
     fleet.stop()
@@ -197,7 +197,7 @@ async def test_a_follower_gets_the_high_watermark_that_its_leader_sends_while_th
     await fleet.create("orders", (1, 2), partitions=2)  # the other one keeps the fetcher and its session
     leader, follower = (fleet.nodes[broker].partition("orders") for broker in (1, 2))
     await fleet.produce(1, "orders", "a")
-    await until(lambda: follower.log.high_watermark == 1, "all is known")
+    await until(lambda: follower.log.state.high_watermark == 1, "all is known")
     has_failed, answered, goes_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
     real = BrokerClient.send
 
@@ -208,7 +208,7 @@ async def test_a_follower_gets_the_high_watermark_that_its_leader_sends_while_th
 
     async def send_slowly(client: BrokerClient, version: int, request: Any, **kwargs: Any) -> Any:
         has_failed.set()
-        if leader.log.log_start_offset == 0:
+        if leader.log.state.log_start_offset == 0:
             raise ConnectionError("a network that is away for a moment")
         answer = await real(client, int(ApiKey.FETCH), version, request, **kwargs)
         answered.set()
@@ -219,10 +219,10 @@ async def test_a_follower_gets_the_high_watermark_that_its_leader_sends_while_th
     await has_failed.wait()  # so the next request is full
     await leader.delete_records(1)
     await answered.wait()
-    assert follower.log.log_start_offset == 0
+    assert follower.log.state.log_start_offset == 0
     await fleet.elect("orders", 1, (1, 2))
     goes_on.set()
-    await until(lambda: (follower.log.log_start_offset, leader.low_watermark) == (1, 1), "the follower knows it")
+    await until(lambda: (follower.log.state.log_start_offset, leader.low_watermark) == (1, 1), "the follower knows it")
     fleet.stop()
 
 

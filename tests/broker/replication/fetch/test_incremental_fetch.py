@@ -103,7 +103,7 @@ async def test_a_delayed_fetch_of_a_session_completes_with_the_next_record_of_an
 ) -> None:
     await session.fetch({0: 0, 1: 0})
     for index in (1, 0, 1):
-        end = one.nodes[1].partition("orders", index).log.log_end_offset
+        end = one.nodes[1].partition("orders", index).log.state.log_end_offset
         waiting = session.fetch({index: end}, max_wait_ms=60_000)
         task = one.clock.spawn(waiting, name="long poll")
         state = next(iter(sessions_of(one).sessions._sessions.values())).content
@@ -314,7 +314,7 @@ async def test_a_change_that_wakes_no_fetch_is_sent_after_a_while(one: Fleet, se
     await session.fetch({0: 1, 1: 0})
     assert await session.fetch({}) == {}
     log = one.nodes[1].partition("orders").log
-    await log.advance_log_start_offset(1)  # as retention does
+    await log.retention.advance_log_start_offset(1)  # as retention does
     for _ in range(1000):
         answer = await session.fetch({}, max_wait_ms=20)
         if answer:

@@ -80,24 +80,26 @@ async def elect_3(fleet: Fleet, first: int) -> None:
     """
     logs = [fleet.nodes[broker].partition("orders", 1).log for broker in (1, 2, 3)]
     await fleet.produce(1, "orders", "a", index=1)
-    await until(lambda: all(log.log_end_offset == 1 for log in logs), "a everywhere")
+    await until(lambda: all(log.state.log_end_offset == 1 for log in logs), "a everywhere")
     for index in (0, 1):
         await fleet.elect("orders", 3, (1, 2, 3), index, to=[3])
     for index, value in ((first, "first"), (1 - first, "second")):
         await fleet.produce(1, "orders", value, acks=1, index=index)
         log = fleet.nodes[2].partition("orders", index).log
-        await until(lambda log=log, end=index + 1: log.log_end_offset == end, f"{value} at 2")
+        await until(lambda log=log, end=index + 1: log.state.log_end_offset == end, f"{value} at 2")
     for value in ("y1", "y2"):
         await fleet.produce(3, "orders", value, acks=1, index=1)
 
 
 async def assert_all_have(fleet: Fleet, *expected: str) -> None:
     logs = {broker: fleet.nodes[broker].partition("orders", 1).log for broker in (1, 2, 3)}
-    await until(lambda: {log.log_end_offset for log in logs.values()} == {len(expected)}, "all have the same length")
+    await until(
+        lambda: {log.state.log_end_offset for log in logs.values()} == {len(expected)}, "all have the same length"
+    )
     for log in logs.values():
         chunks = [memoryview(bytes(await log.read_bytes(offset, 1))) for offset in range(len(expected))]
         assert [values_of(chunk)[0] for chunk in chunks] == list(expected)
-        assert log.epochs.entries == logs[3].epochs.entries
+        assert log.state.epochs.entries == logs[3].state.epochs.entries
 
 
 async def replace_1_while_it_is_asked(fleet: Fleet, disk: SlowDisk, caplog: pytest.LogCaptureFixture) -> None:
@@ -105,7 +107,7 @@ async def replace_1_while_it_is_asked(fleet: Fleet, disk: SlowDisk, caplog: pyte
     await until(lambda: disk.is_read, "2's fetch waits for the disk")
     await fleet.command("orders", to=[1])
     old = fleet.nodes[1].partition("orders", 1).log
-    await until(lambda: old.log_end_offset == 3 and old.epochs.latest == 1, "1 has what 3 has")
+    await until(lambda: old.state.log_end_offset == 3 and old.state.epochs.latest == 1, "1 has what 3 has")
     disk.answer()
     await until(lambda: REFUSAL.search(caplog.text) is not None, "2 has an answer")
     await fleet.command("orders")
@@ -139,7 +141,7 @@ async def test_records_read_before_a_wait_are_not_sent_when_they_were_truncated(
 async def test_a_follower_refuses_a_batch_of_a_later_epoch_than_its_leaders(fleet: Fleet) -> None:
     await fleet.produce(1, "orders", "a")
     leader, follower = (fleet.nodes[broker].partition("orders").log for broker in (1, 2))
-    await until(lambda: follower.log_end_offset == 1, "a at 2")
+    await until(lambda: follower.state.log_end_offset == 1, "a at 2")
     records = bytearray(await leader.read_bytes(0, 1))
     records[0:8] = (1).to_bytes(8, "big")
     records[12:16] = (3).to_bytes(4, "big")  # the leader epoch, which the checksum does not cover

@@ -117,7 +117,7 @@ async def test_the_broker_reports_a_replica_that_moved_away_from_a_full_log_dire
     """Its directory stays full, and says nothing; nothing keeps the replica from being used where it is now."""
     fleet, node = roomy
     manager, storage = node.manager, node.log_manager
-    full = node.partition("orders").log.disk.path
+    full = node.partition("orders").log.state.disk.path
     there = next(path for path in storage.paths if path != full)
     storage.access.apply(full, DirectoryDecision(DirectoryState.FULL, "less free than the reserve"))
     assert await fleet.command("orders", to=[1]) == {1: [ErrorCode.KAFKA_STORAGE_ERROR]}
@@ -125,7 +125,7 @@ async def test_the_broker_reports_a_replica_that_moved_away_from_a_full_log_dire
     await manager.stop_replicas(1, [StopCommand(TP, 1, False)])
     assert await manager.alter_log_dirs.alter({TP: there}) == {TP: ErrorCode.NONE}
     await until(lambda: node.reports, "the controller is told that it asks again")
-    assert node.partition("orders").log.disk.path == there
+    assert node.partition("orders").log.state.disk.path == there
     assert await fleet.command("orders", to=[1]) == {1: [ErrorCode.NONE]}
     assert manager._fetchers.follows(TP)
 
@@ -136,7 +136,7 @@ async def test_a_follower_fetches_again_when_the_future_replicas_directory_fails
     """It had been stopped for the swap; nobody had it follow again before the next leader epoch."""
     _, node = roomy
     manager, storage = node.manager, node.log_manager
-    here = node.partition("orders").log.disk.path
+    here = node.partition("orders").log.state.disk.path
     there = next(path for path in storage.paths if path != here)
     has_failed = asyncio.Event()
 
@@ -152,7 +152,7 @@ async def test_a_follower_fetches_again_when_the_future_replicas_directory_fails
     assert await manager.alter_log_dirs.alter({TP: there}) == {TP: ErrorCode.NONE}
     await has_failed.wait()
     async with manager._commands:
-        assert storage.future_replicas.in_progress == [] and node.partition("orders").log.disk.path == here
+        assert storage.future_replicas.in_progress == [] and node.partition("orders").log.state.disk.path == here
         assert manager._fetchers.follows(TP)
     assert [type(error) for error in node.failures] == [OSError]
     node.failures.clear()

@@ -39,7 +39,7 @@ async def test_it_does_not_follow_the_leader_of_a_later_election_and_no_record_w
     await stopping.elect("orders", 3, (3, 1))
     assert not stopping.nodes[2].manager._fetchers.follows(TP)
     assert await is_written(stopping, 3)
-    assert stopping.nodes[2].partition("orders").log.log_end_offset == 0
+    assert stopping.nodes[2].partition("orders").log.state.log_end_offset == 0
     assert await is_written(stopping, 3)
     assert not stopping.isr_requests
     # Clients that ask it hear who leads.

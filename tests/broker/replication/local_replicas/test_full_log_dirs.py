@@ -52,12 +52,12 @@ class Cramped:
     async def refuse(self) -> None:
         for future in self._waiting:
             future.set_exception(OSError(errno.ENOSPC, "No space left on device"))
-        await until(lambda: self._log.is_full, "the broker sees that its directory is full")
+        await until(lambda: self._log.state.is_full, "the broker sees that its directory is full")
 
     async def relieve(self) -> None:
         self._monkeypatch.undo()
         self._node.log_manager.access.apply(self._node.disk.path, ONLINE)
-        await until(lambda: not self._log.is_full, "there is room again")
+        await until(lambda: not self._log.state.is_full, "there is room again")
 
 
 BEFORE_THE_APPEND, BEFORE_THE_ERROR, BEHIND_IT = "before the append", "before the error", "behind it"
@@ -73,7 +73,7 @@ async def lose_one(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, when_elected: 
         await fleet.elect("orders", 1, (1,))
     cramped = Cramped(node, monkeypatch)
     producing = asyncio.ensure_future(fleet.produce(1, "orders", "lost"))
-    await until(lambda: log.assigned_offset == log.log_end_offset + 1, "the record has its offset")
+    await until(lambda: log.state.assigned_offset == log.state.log_end_offset + 1, "the record has its offset")
     if when_elected == BEFORE_THE_ERROR:
         await fleet.elect("orders", 1, (1,))
     await cramped.refuse()
@@ -168,11 +168,11 @@ async def test_a_record_that_replaces_one_without_room_is_not_counted_on_a_follo
     heard so: what it acknowledged was another record."""
     await three.produce(1, "orders", "a")
     follower = three.nodes[2].partition("orders").log
-    await until(lambda: follower.log_end_offset == 1, "broker 2 follows")
+    await until(lambda: follower.state.log_end_offset == 1, "broker 2 follows")
     cramped = Cramped(three.nodes[2], monkeypatch)
     await three.produce(1, "orders", "b", acks=1)
-    await until(lambda: follower.assigned_offset == 2, "the record has its offset")
-    await until(lambda: three.nodes[3].partition("orders").log.log_end_offset == 2, "broker 3 has it")
+    await until(lambda: follower.state.assigned_offset == 2, "the record has its offset")
+    await until(lambda: three.nodes[3].partition("orders").log.state.log_end_offset == 2, "broker 3 has it")
     three.nodes[1].kill()
     await three.elect("orders", 2, (2, 3))
     leader = three.nodes[2].partition("orders")
@@ -182,7 +182,7 @@ async def test_a_record_that_replaces_one_without_room_is_not_counted_on_a_follo
     await cramped.relieve()
     answer = await three.produce(2, "orders", "c", timeout_ms=300)
     assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
-    assert (leader.log.log_end_offset, leader.log.high_watermark) == (2, 1)
+    assert (leader.log.state.log_end_offset, leader.log.state.high_watermark) == (2, 1)
 
 
 @pytest.mark.parametrize("moment", ["_assign_all", "_record_answers"])
@@ -192,12 +192,12 @@ async def test_a_replica_that_got_room_while_it_was_handed_over_is_reported_agai
     """Room came while the other partitions of the request were carried out, and nobody told the controller."""
     await three.produce(1, "orders", "a")
     manager, log = three.nodes[2].manager, three.nodes[2].partition("orders").log
-    await until(lambda: log.log_end_offset == 1, "broker 2 follows")
+    await until(lambda: log.state.log_end_offset == 1, "broker 2 follows")
     reports: list[bool] = []
-    manager._full._report = lambda: reports.append(log.is_full)
+    manager._full._report = lambda: reports.append(log.state.is_full)
     cramped = Cramped(three.nodes[2], monkeypatch)
     await three.produce(1, "orders", "b", acks=1)
-    await until(lambda: log.assigned_offset == 2, "the record has its offset")
+    await until(lambda: log.state.assigned_offset == 2, "the record has its offset")
     await cramped.refuse()
     work = getattr(manager._execution, moment)
 

@@ -30,7 +30,7 @@ async def held(tmp_path: Path) -> AsyncIterator[Fleet]:
     try:
         await fleet.create("orders", (1, 2), isr=(1, 2))
         manager = fleet.nodes[1].manager
-        path = fleet.nodes[1].partition("orders").log.disk.path
+        path = fleet.nodes[1].partition("orders").log.state.disk.path
         manager.replicas.apply(TP, LogDirFailed(path))
         await manager._execution._end_serving_offline()
         # As after a restart, nobody knows in which epoch it acted.
@@ -127,7 +127,7 @@ async def asking(tmp_path: Path) -> AsyncIterator[Fleet]:
         await fleet.create("orders", (1, 2), isr=(1,))
         await fleet.produce(1, "orders", "a", acks=1)
         await until(lambda: fleet.unanswered > 0, "the leader asks to add broker 2")
-        await until(lambda: fleet.nodes[1].partition("orders").log.high_watermark == 1, "broker 2 has the record")
+        await until(lambda: fleet.nodes[1].partition("orders").log.state.high_watermark == 1, "broker 2 has the record")
         assert await fleet.nodes[2].manager.stop_replicas(1, [StopCommand(TP, 0, False)]) == {TP: ErrorCode.NONE}
         yield fleet
     finally:
@@ -135,7 +135,7 @@ async def asking(tmp_path: Path) -> AsyncIterator[Fleet]:
 
 
 async def fail_and_reopen(node: Node) -> None:
-    path = node.partition("orders").log.disk.path
+    path = node.partition("orders").log.state.disk.path
     node.manager.replicas.apply(TP, LogDirFailed(path))
     await node.manager._execution._end_serving_offline()
     node.manager.replicas.apply(TP, LogDirReopened(path, has_whole_log=True))
@@ -151,7 +151,7 @@ async def test_a_leader_that_is_back_waits_for_the_follower_that_it_had_asked_to
     asking.topics["orders"].states[0] = replace(state, isr=(1, 2), partition_epoch=state.partition_epoch + 1)
     await asking.produce(1, "orders", "b", acks=1)
     partition = node.partition("orders")
-    assert (partition.log.log_end_offset, partition.log.high_watermark) == (2, 1)
+    assert (partition.log.state.log_end_offset, partition.log.state.high_watermark) == (2, 1)
     asking.is_controller_answering = True
     await until(lambda: partition.in_sync == InSyncState((1, 2)), "the leader learns what was granted")
     assert partition.partition_epoch == state.partition_epoch + 1

@@ -87,7 +87,7 @@ async def test_markers_are_refused_on_the_listener_of_clients(one: Fleet) -> Non
     (result,) = answer.markers
     assert result.producer_id == 7
     assert [(one.name, [p.error_code for p in one.partitions]) for one in result.topics] == [("orders", [_DENIED])]
-    assert one.nodes[1].manager.partition("orders", 0).log.log_end_offset == 0  # type: ignore[union-attr]
+    assert one.nodes[1].manager.partition("orders", 0).log.state.log_end_offset == 0  # type: ignore[union-attr]
 
 
 def _config(*lines: str) -> BrokerConfig:

@@ -215,14 +215,14 @@ def test_produce_13_does_not_write_to_the_replica_of_an_earlier_topic_of_the_nam
     assert manager is not None
     known = topic_id(fleet)
     partition = manager.topics[TOPIC][0]
-    end = partition.log.log_end_offset
+    end = partition.log.state.log_end_offset
     partition.topic_id = UNKNOWN_ID
     try:
         response = ask(fleet, 0, ApiKey.PRODUCE, 13, produce_by_id(known))
     finally:
         partition.topic_id = known
     assert response.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    assert partition.log.log_end_offset == end
+    assert partition.log.state.log_end_offset == end
 
 
 def test_offsets_are_committed_and_fetched_by_topic_id(fleet: RunningCluster) -> None:

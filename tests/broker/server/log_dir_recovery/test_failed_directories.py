@@ -62,12 +62,12 @@ def test_a_log_ends_at_the_hole_that_the_failure_of_its_directory_left_before_a_
         broker = _broker_of(fleet)
         log = broker.log_manager.get(T0)
         assert log is not None
-        path = Path(log.disk.path)
+        path = Path(log.state.disk.path)
         away = path.with_name("unmounted")
 
         async def fail() -> None:
             os.rename(path, away)
-            broker.log_manager.directory_failed(log.disk, OSError(errno.EIO, "Input/output error"))
+            broker.log_manager.directory_failed(log.state.disk, OSError(errno.EIO, "Input/output error"))
             await (broker.halted() if disks == 1 else _until_recorded(broker, 1))
 
         fleet.run(fail())
@@ -81,7 +81,7 @@ def test_a_log_ends_at_the_hole_that_the_failure_of_its_directory_left_before_a_
 
         restarted = _broker_of(fleet)
         found = restarted.log_manager.get(T0)
-        assert found is not None and found.log_end_offset == int(segments[2].stem) - 1
+        assert found is not None and found.state.log_end_offset == int(segments[2].stem) - 1
         fleet.run(_until_recorded(restarted, 0))  # the next start trusts what it finds
 
 
@@ -143,7 +143,7 @@ async def test_the_record_of_a_directory_goes_when_it_is_reopened_and_its_replic
     await broker.start()
     await broker.ready()
     log = await broker.log_manager.get_or_create(T0, bytes(range(16)), True)
-    broker.log_manager.directory_failed(log.disk, OSError(errno.EIO, "Input/output error"))
+    broker.log_manager.directory_failed(log.state.disk, OSError(errno.EIO, "Input/output error"))
     await _until_recorded(broker, 1)
     await _until_recorded(broker, 0)
     assert broker.log_manager.offline_paths == []

@@ -112,7 +112,7 @@ class Readmitting:
         for value in values:
             log.append_as_leader(batch(value), 0)
         await written(log)
-        await log.flush()
+        await log.flusher.flush()
         return log
 
     async def forget(self, *numbers: int) -> None:
@@ -147,7 +147,7 @@ async def broker(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterato
 
 def lose_tail(log: Log) -> None:
     """What was not synced when the directory failed is gone."""
-    path = Path(log.disk.path, log.directory, "00000000000000000000.log")
+    path = Path(log.state.disk.path, log.state.directory, "00000000000000000000.log")
     path.write_bytes(path.read_bytes()[:-1])
 
 
@@ -260,7 +260,9 @@ async def test_a_log_that_lost_its_tail_does_not_lead_while_the_registry_is_save
     broker.disks.fail(0)
     lose_tail(log)
     await broker.log_manager.recreate(elsewhere, bytes(16), broker.disks.paths[1], is_catching_up=True)
-    command = LeadershipCommand(partition, log.topic_id or bytes(16), ME, 0, 0, 1, (ME, OTHER), (ME, OTHER), False)
+    command = LeadershipCommand(
+        partition, log.state.topic_id or bytes(16), ME, 0, 0, 1, (ME, OTHER), (ME, OTHER), False
+    )
     answers: list[Any] = []
     save = broker.log_manager.registry.save
 

@@ -104,7 +104,7 @@ async def test_a_stale_log_is_not_the_replica_while_the_newer_ones_directory_is_
     with pytest.raises(KafkaError, match="may be on an offline directory"):
         await manager.get_or_create(T0, TOPIC_ID, False)
     found = (await broker.restart()).get(T0)
-    assert found is not None and found.disk.path == broker.paths[1]
+    assert found is not None and found.state.disk.path == broker.paths[1]
     assert [value for _, value in await read_values(found, 0)] == [b"new"]
 
 
@@ -123,7 +123,7 @@ async def test_the_registry_with_the_highest_revision_counts(broker: Disks) -> N
     manager.prefer(T0, broker.paths[0])
     await manager.get_or_create(T0, TOPIC_ID, True)
     found = (await broker.restart_with(0)).get(T0)
-    assert found is not None and found.disk.path == broker.paths[0]
+    assert found is not None and found.state.disk.path == broker.paths[0]
 
 
 async def test_a_replica_does_not_count_as_caught_up_before_the_coordination_store_has_it(broker: Disks) -> None:
@@ -188,7 +188,7 @@ async def test_a_log_whose_directory_fails_while_it_is_created_is_created_on_ano
     monkeypatch.setattr(manager.creation, "create_files", fail_behind)
     manager.prefer(T0, disks.paths[0])
     log = await manager.get_or_create(T0, TOPIC_ID, True)
-    assert log.disk.path == disks.paths[1] and not log.is_failed
+    assert log.state.disk.path == disks.paths[1] and not log.state.is_failed
     assert (await disks.restart_with(0)).get(T0) is None
 
 
@@ -210,7 +210,7 @@ async def test_files_of_a_failed_creation_do_not_count_as_the_log_that_another_d
             await manager.get_or_create(T0, TOPIC_ID, True)
         manager.states.apply(other, DirectoryDecision(DirectoryState.ONLINE, ""), 0)
     log = await manager.get_or_create(T0, TOPIC_ID, True)
-    assert log.disk.path == other and has_log(failing.path)
+    assert log.state.disk.path == other and has_log(failing.path)
     log.append_as_leader(batch(b"a"), 0)
     await written(log)
     assert (await disks.restart_with(0)).get(T0) is None

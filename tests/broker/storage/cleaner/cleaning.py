@@ -150,10 +150,10 @@ def extents(path: Path, directory: str = "t-0") -> list[tuple[int, int]]:
 async def close_segment(log: Log) -> None:
     """Rolls and flushes the active segment, and commits all of it."""
     await written(log)
-    if log.segments[-1].size:
-        log.roll()
-    await log.flush()
-    log.maybe_advance_high_watermark(log.log_end_offset)
+    if log.state.segments[-1].size:
+        log.flusher.roll()
+    await log.flusher.flush()
+    log.state.maybe_advance_high_watermark(log.state.log_end_offset)
 
 
 def keyed(
@@ -184,13 +184,13 @@ def keyed(
 async def consume(log: Log, offset: int | None = None) -> list[Seen]:
     """Every record that a consumer gets from `offset` on, without control records."""
     await written(log)
-    position = log.log_start_offset if offset is None else offset
+    position = log.state.log_start_offset if offset is None else offset
     start = position
     seen: list[Seen] = []
-    while position < log.log_end_offset:
+    while position < log.state.log_end_offset:
         data = await read_bytes(log, position, 500)
         found = list(batches(data))
-        assert found, f"nothing at {position} of {log.log_end_offset}"
+        assert found, f"nothing at {position} of {log.state.log_end_offset}"
         for at, header in found:
             assert header.next_offset > position
             position = header.next_offset
@@ -204,8 +204,8 @@ async def consume(log: Log, offset: int | None = None) -> list[Seen]:
 async def headers_of(log: Log) -> list[Any]:
     """Every batch header of the log."""
     found = []
-    position = log.log_start_offset
-    while position < log.log_end_offset:
+    position = log.state.log_start_offset
+    while position < log.state.log_end_offset:
         data = await read_bytes(log, position)
         for _, header in batches(data):
             found.append(header)

@@ -140,7 +140,7 @@ async def test_a_compaction_ends_without_a_change_when_its_log_is_truncated(stor
 
     def cut_first(*arguments: Any, answer: Any) -> asyncio.Future[Any]:
         async def cut(question: Any) -> Any:
-            await log.truncate_to(1)
+            await log.truncation.truncate_to(1)
             return await answer(question)
 
         future: asyncio.Future[Any] = run(*arguments, answer=cut)
@@ -149,7 +149,7 @@ async def test_a_compaction_ends_without_a_change_when_its_log_is_truncated(stor
     storage.workers.run = cut_first
     assert await storage.cleaner.clean_dirtiest() == T0
     assert pairs(await consume(log)) == [(0, b"k", b"1")]
-    assert log.clean_offset == 0
+    assert log.state.clean_offset == 0
     assert not [name for name in storage.files() if name.endswith((".cleaned", ".swap", ".deleted"))]
 
 
@@ -211,7 +211,7 @@ async def test_a_replacement_without_room_for_a_name_leaves_the_old_or_the_new_s
     monkeypatch.setattr(os, "rename", rename)
     log = await storage.again()
     assert pairs(await consume(log)) == left
-    log.maybe_advance_high_watermark(log.log_end_offset)
+    log.state.maybe_advance_high_watermark(log.state.log_end_offset)
     await storage.clean(log)
     assert pairs(await consume(log)) == [(1, b"k", b"2")]
 
@@ -243,9 +243,9 @@ async def test_a_log_that_is_being_truncated_is_not_selected(tmp_path: Path, mon
 
     monkeypatch.setattr(WriteTracker, "wait_until_written", wait_longer)
     storage.workers.run = go_on_first
-    cutting = log.truncate_to(2)
+    cutting = log.truncation.truncate_to(2)
     await asyncio.sleep(0)
-    assert log.is_truncating
+    assert log.state.is_truncating
     await storage.cleaner.clean_dirtiest()
     may_go_on.set()
     await cutting
@@ -259,7 +259,7 @@ async def test_a_log_stays_cleanable_when_a_job_reads_what_a_truncation_removed(
 
     def cut_first(*arguments: Any, answer: Any) -> asyncio.Future[Any]:
         async def work() -> Any:
-            await log.truncate_to(1)
+            await log.truncation.truncate_to(1)
             return await run(*arguments, answer=answer)
 
         return asyncio.ensure_future(work())
@@ -284,8 +284,8 @@ async def test_a_log_stays_cleanable_when_retention_deletes_what_was_selected(
 
     async def select_and_delete() -> Any:
         chosen = await select()
-        await log.advance_log_start_offset(2)
-        await log.delete_old_segments()
+        await log.retention.advance_log_start_offset(2)
+        await log.retention.delete_old_segments()
         return chosen
 
     monkeypatch.setattr(storage.cleaner, "_select", select_and_delete)
@@ -347,7 +347,7 @@ async def test_a_read_waits_for_the_replacement_of_its_segment_while_another_one
     for value in (b"1", b"2", b"3"):
         append(log, keyed((b"k", value)))
         await close_segment(log)
-    first, second = log.segments[:2]
+    first, second = log.state.segments[:2]
     async with second.lock:  # somebody is opening it
         cleaning = asyncio.ensure_future(storage.clean(log))
         await until(lambda: first.is_gone or first.lock.locked())
@@ -365,8 +365,8 @@ async def test_records_that_a_crash_left_unflushed_are_flushed_and_then_cleaned(
     append(log, keyed((b"j", b"1")))
     await written(log)
     log = await storage.again()
-    log.maybe_advance_high_watermark(log.log_end_offset)
-    assert log.recovery_point == 0
+    log.state.maybe_advance_high_watermark(log.state.log_end_offset)
+    assert log.state.recovery_point == 0
     await storage.cleaner.clean_dirtiest()
     await asyncio.wait(list(storage.cleaner._flushing.values()))
     assert await storage.cleaner.clean_dirtiest() == T0
@@ -378,9 +378,9 @@ async def test_records_above_the_high_watermark_are_not_cleaned(storage: Storage
     append(log, keyed((b"k", b"1")))
     await close_segment(log)
     append(log, keyed((b"k", b"2")))
-    log.roll()
-    await log.flush()
+    log.flusher.roll()
+    await log.flusher.flush()
     while await storage.cleaner.clean_dirtiest() is not None:
         pass
     assert pairs(await consume(log)) == [(0, b"k", b"1"), (1, b"k", b"2")]
-    assert log.clean_offset == 1
+    assert log.state.clean_offset == 1

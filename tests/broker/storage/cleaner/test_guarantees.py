@@ -157,7 +157,7 @@ async def test_expired_committed_offsets_are_removed_from_the_disk(storage: Stor
     storage.pass_time(1001)
     append(log, keyed((b"more", b"records")))
     await storage.clean(log)
-    await log.flush()
+    await log.flusher.flush()
     files = [file.read_bytes() for file in (storage.path / "t-0").glob("*.log")]
     assert any(b"payments" in data for data in files)
     assert not any(b"orders" in data for data in files)
@@ -179,11 +179,11 @@ async def test_a_record_is_compacted_within_max_compaction_lag_ms(storage: Stora
     await storage.clean(log)
     assert len(await consume(log)) == 100
     append(log, keyed((b"k1", b"of an open segment"), timestamp=storage.wall_ms))
-    open_since = log.segments[-1].base_offset
+    open_since = log.state.segments[-1].base_offset
     storage.pass_time(60_001)
     append(log, keyed((b"k1", b"rolls it"), timestamp=storage.wall_ms))
     await written(log)
-    assert log.segments[-1].base_offset > open_since
+    assert log.state.segments[-1].base_offset > open_since
 
 
 async def test_a_compaction_takes_no_more_space_than_one_additional_segment(tmp_path: Path) -> None:
@@ -241,9 +241,9 @@ async def test_a_topic_can_have_compaction_and_deletion(storage: Storage) -> Non
         append(log, keyed((b"k", b"old"), (b"day %d" % day, b"v"), timestamp=START_MS + day * DAY_MS))
         await close_segment(log)
     storage.pass_time(12 * DAY_MS)
-    assert await log.delete_old_segments() == 2
+    assert await log.retention.delete_old_segments() == 2
     await storage.clean(log)
-    assert log.log_start_offset == 4
+    assert log.state.log_start_offset == 4
     assert [(one.offset, one.key) for one in await consume(log)] == [(5, b"day 8"), (6, b"k"), (7, b"day 9")]
 
 
@@ -276,7 +276,7 @@ async def test_the_clean_offset_survives_a_restart(storage: Storage) -> None:
     await storage.clean(log)
     assert (storage.path / "cleaner-offset-checkpoint").read_text() == "0\n1\nt 0 2\n"
     log = await storage.again()
-    assert log.clean_offset == 2
+    assert log.state.clean_offset == 2
     assert await storage.cleaner.clean_dirtiest() is None
     await storage.manager.delete(T0)
     assert (storage.path / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
@@ -291,11 +291,11 @@ async def test_a_future_replica_is_clean_no_further_than_it_is_durable(storage: 
     await storage.manager.delete(T0)
     future = await storage.manager.get_or_create(T0, TOPIC_ID, True)
     append(future, keyed((b"k", b"1")))
-    await future.flush()
+    await future.flusher.flush()
     append(future, keyed((b"k", b"2")))
     await written(future)
-    storage.cleaner.alter_checkpoint_dir(T0, log.disk, future.disk)
-    assert (future.log_end_offset, future.clean_offset) == (2, 1)
+    storage.cleaner.alter_checkpoint_dir(T0, log.state.disk, future.state.disk)
+    assert (future.state.log_end_offset, future.state.clean_offset) == (2, 1)
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
@@ -305,12 +305,12 @@ async def test_records_after_a_truncation_are_dirty_after_a_restart(storage: Sto
     append(log, keyed((b"gone", b"1")))
     append(log, keyed((b"a", b"1"), (b"b", b"1")))
     await storage.clean(log)
-    await log.truncate_to(1)
+    await log.truncation.truncate_to(1)
     append(log, keyed((b"gone", None)))
     append(log, keyed((b"a", b"2"), (b"b", b"2")))
     await close_segment(log)
     log = await storage.again(is_clean=is_clean)
-    log.maybe_advance_high_watermark(log.log_end_offset)
+    log.state.maybe_advance_high_watermark(log.state.log_end_offset)
     await storage.clean(log)
     assert pairs(await consume(log)) == [(1, b"gone", None), (2, b"a", b"2"), (3, b"b", b"2")]
     storage.pass_time(DAY_MS)

@@ -66,13 +66,13 @@ async def _run(path: Path, steps: list[tuple], slots: int) -> None:  # type: ign
             storage.pass_time(arguments[0])
         elif name == "restart":
             log = await storage.again(is_clean=arguments[0])
-            log.maybe_advance_high_watermark(log.log_end_offset)
+            log.state.maybe_advance_high_watermark(log.state.log_end_offset)
         else:
             await storage.clean(log)
             last = {one.key: one.offset for one in model}
             for offset in last.values():
                 first_cleaned.setdefault(offset, storage.wall_ms)
-            assert log.clean_offset == log.log_end_offset or not model
+            assert log.state.clean_offset == log.state.log_end_offset or not model
         seen = await consume(log)
         by_offset = {one.offset: one for one in model}
         assert all(by_offset.get(one.offset) == one for one in seen)

@@ -59,7 +59,7 @@ async def test_no_header_is_kept_for_an_expired_producer(storage: Storage) -> No
     log = await storage.start()
     append(log, keyed((b"k", b"1"), producer=(PRODUCER, 0, 0)))
     append(log, keyed((b"k", b"2")))
-    log.producers.remove_expired(START_MS + 2 * DAY_MS, DAY_MS)
+    log.state.producers.remove_expired(START_MS + 2 * DAY_MS, DAY_MS)
     await storage.clean(log)
     assert [header.base_offset for header in await headers_of(log)] == [1]
 
@@ -82,7 +82,7 @@ class Transactions:
 
     def _append(self, batch: memoryview) -> None:
         data = bytearray(batch)
-        data[:8] = self.log.assigned_offset.to_bytes(8, "big")
+        data[:8] = self.log.state.assigned_offset.to_bytes(8, "big")
         data[12:16] = (0).to_bytes(4, "big")
         self.log.append_as_follower(memoryview(data))
 
@@ -128,7 +128,7 @@ async def test_a_marker_is_removed_after_its_transactions_records_and_the_delete
     work.end(PRODUCER, ControlType.COMMIT)  # at 1
     work.append(8, (b"k", b"2"))
     work.end(8, ControlType.COMMIT)  # at 3, its record stays
-    log.producers.remove_expired(START_MS + 2 * DAY_MS, DAY_MS)
+    log.state.producers.remove_expired(START_MS + 2 * DAY_MS, DAY_MS)
     await close_segment(log)
     await storage.clean(log)
     # Offset 0 went in this cleaning, so nothing of the transaction is left and the marker gets its horizon.
@@ -158,7 +158,7 @@ async def test_an_abort_marker_stays_in_the_transaction_index_while_a_batch_of_i
     kept = decode_entries("", (storage.path / "t-0/00000000000000000000.txnindex").read_bytes())
     assert [(one.producer_id, one.first_offset, one.last_offset) for one in kept] == [(PRODUCER, 0, 1)]
     assert [one.producer_id for one in await aborted_transactions(log, 1)] == [PRODUCER]
-    log.producers.remove_expired(START_MS + 2 * DAY_MS, DAY_MS)
+    log.state.producers.remove_expired(START_MS + 2 * DAY_MS, DAY_MS)
     for number in range(2):  # the batch goes in the first cleaning, the second one finds none of its transaction
         append(log, keyed((b"x", b"%d" % number)))
         await storage.clean(log)

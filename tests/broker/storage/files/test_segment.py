@@ -36,9 +36,9 @@ async def test_index_entries_are_written_after_their_batches(
     log = await make(segment_bytes=400, index_interval_bytes=0).open()
     for number in range(50):
         log.append_as_leader(batch(b"in one turn %d" % number), 99)
-    assert len(log.segments) > 3
+    assert len(log.state.segments) > 3
     await written(log)
-    await log.close()
+    await log.closer.close()
     assert ahead == []
     assert disagreements(tmp_path / "t-0") == []
 

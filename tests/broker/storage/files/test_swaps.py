@@ -13,8 +13,8 @@ async def test_a_start_deletes_what_interrupted_deletions_and_compactions_left(m
     setup = make(**SMALL)
     log = await setup.open()
     await fill(log, 0, 45)
-    await log.close()
-    bases = [segment.base_offset for segment in log.segments]
+    await log.closer.close()
+    bases = [segment.base_offset for segment in log.state.segments]
     setup.crash()
     directory = tmp_path / "t-0"
     (directory / offset_name(0, ".log.deleted")).write_bytes(b"x")
@@ -23,7 +23,7 @@ async def test_a_start_deletes_what_interrupted_deletions_and_compactions_left(m
     (directory / offset_name(0, ".log.swap")).write_bytes(merged)
     (directory / offset_name(0, ".index.swap")).write_bytes(b"")
     log = await setup.open()
-    assert [segment.base_offset for segment in log.segments] == [0, *bases[2:]]
+    assert [segment.base_offset for segment in log.state.segments] == [0, *bases[2:]]
     assert not [path for path in directory.iterdir() if path.suffix in (".swap", ".cleaned", ".deleted")]
     await check(log, 45)
 
@@ -33,13 +33,13 @@ async def test_a_start_undoes_an_incomplete_split_of_a_segment(make: Make, tmp_p
     setup = make(**SMALL)
     log = await setup.open()
     await fill(log, 0, 45)
-    await log.close()
-    bases = [segment.base_offset for segment in log.segments]
+    await log.closer.close()
+    bases = [segment.base_offset for segment in log.state.segments]
     setup.crash()
     directory = tmp_path / "t-0"
     (directory / offset_name(bases[1], ".log.cleaned")).write_bytes(b"the first half")
     (directory / offset_name(bases[2], ".log.swap")).write_bytes(b"the second half")
     log = await setup.open()
-    assert [segment.base_offset for segment in log.segments] == bases
+    assert [segment.base_offset for segment in log.state.segments] == bases
     assert not [path for path in directory.iterdir() if path.suffix in (".swap", ".cleaned")]
     await check(log, 45)

@@ -29,10 +29,10 @@ async def write(path: Path) -> list[Path]:
         log.append_as_leader(transactional((1, 0, 2 * number), b"a", b"b"), 0, transaction=FROM_CLIENT)
         log.append_as_leader(transactional((2, 0, number), b"c"), 0, transaction=FROM_CLIENT)
         log.append_as_leader(batch(b"plain", producer=(4, 0, number)), 0)
-        log.append_marker(EndTransactionMarker(ABORT, 7), 1, 0, 0)
-        log.append_marker(EndTransactionMarker(ABORT if number % 3 == 0 else COMMIT, 8), 2, 0, 0)
+        log.appender.append_marker(EndTransactionMarker(ABORT, 7), 1, 0, 0)
+        log.appender.append_marker(EndTransactionMarker(ABORT if number % 3 == 0 else COMMIT, 8), 2, 0, 0)
     await written(log)
-    await log.close()
+    await log.closer.close()
     setup.close()
     return sorted(one for one in (path / "t-0").iterdir() if one.suffix in (".txnindex", ".snapshot"))
 

@@ -23,13 +23,13 @@ async def test_entries_that_found_no_room_are_written_in_order_when_there_is_roo
     expected = [AbortedTransaction(7, 0, 1, 2), AbortedTransaction(7, 2, 3, 4)]
     assert await aborted(log, 0, 4) == expected
     with pytest.raises(OSError, match="No space left"):
-        await log.flush()
-    assert index_file(tmp_path, 0) == [] and log.recovery_point == 0
+        await log.flusher.flush()
+    assert index_file(tmp_path, 0) == [] and log.state.recovery_point == 0
     disk.is_full = False
     begin(log, 7, 2)
     end(log, ABORT)
     await written(log)
-    await log.flush()
+    await log.flusher.flush()
     assert index_file(tmp_path, 0) == await aborted(log, 0, 6) == [*expected, AbortedTransaction(7, 4, 5, 6)]
-    assert log.recovery_point == 6
+    assert log.state.recovery_point == 6
     setup.close()

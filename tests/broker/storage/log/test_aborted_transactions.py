@@ -23,7 +23,7 @@ async def test_an_aborted_transaction_is_in_the_index_and_in_its_file_at_once(se
     end(log, ABORT, 8)
     end(log, ABORT, 8)  # again: there is nothing to end
     await written(log)
-    await log.segments[0].transactions.settle()  # type: ignore[union-attr]
+    await log.state.segments[0].transactions.settle()  # type: ignore[union-attr]
     entries = [AbortedTransaction(7, 1, 3, 0), AbortedTransaction(8, 0, 4, 5)]
     assert await aborted(log, 0, 6) == entries
     assert await aborted(log, 4, 6) == entries[1:]
@@ -40,22 +40,22 @@ async def test_a_truncation_drops_aborted_transactions(tmp_path: Path) -> None:
         begin(log, 7, number)
         end(log, ABORT)
     await written(log)
-    await log.flush()
-    log.maybe_advance_high_watermark(11)
-    await log.truncate_to(11)
+    await log.flusher.flush()
+    log.state.maybe_advance_high_watermark(11)
+    await log.truncation.truncate_to(11)
     assert [one.first_offset for one in await aborted(log, 0, 100)] == [0, 2, 4, 6, 8]
-    assert log.first_unstable_offset == 10
+    assert log.state.first_unstable_offset == 10
     names = sorted(path.name for path in (tmp_path / "t-0").glob("*.txnindex"))
-    kept = [index_file(tmp_path, segment.base_offset) for segment in log.segments]
-    assert len(names) <= len(log.segments)
+    kept = [index_file(tmp_path, segment.base_offset) for segment in log.state.segments]
+    assert len(names) <= len(log.state.segments)
     assert [one.last_offset for entries in kept for one in entries] == [1, 3, 5, 7, 9]
     end(log, COMMIT)
     begin(log, 7, 6)
     end(log, ABORT)
     await written(log)
     assert [one.first_offset for one in await aborted(log, 0, 100)] == [0, 2, 4, 6, 8, 12]
-    await log.truncate_fully_and_start_at(50)
-    assert (await aborted(log, 50, 100), log.first_unstable_offset) == ([], None)
+    await log.truncation.truncate_fully_and_start_at(50)
+    assert (await aborted(log, 50, 100), log.state.first_unstable_offset) == ([], None)
     assert not list((tmp_path / "t-0").glob("*.txnindex")) and not list((tmp_path / "t-0").glob("*.snapshot"))
     setup.close()
 
@@ -67,10 +67,10 @@ async def test_retention_deletes_the_transaction_index_with_its_segment(tmp_path
         begin(log, 7, number)
         end(log, ABORT)
     await written(log)
-    log.maybe_advance_high_watermark(log.log_end_offset)
-    await log.advance_log_start_offset(31)
-    await log.delete_old_segments()
-    start = log.segments[0].base_offset
+    log.state.maybe_advance_high_watermark(log.state.log_end_offset)
+    await log.retention.advance_log_start_offset(31)
+    await log.retention.delete_old_segments()
+    start = log.state.segments[0].base_offset
     assert 0 < start <= 31
     left = [path.name for path in (tmp_path / "t-0").iterdir() if path.suffix in (".txnindex", ".snapshot")]
     assert left and all(int(name[:20]) >= start for name in left)
@@ -90,17 +90,17 @@ async def test_aborted_transactions_of_deleted_records_are_an_error_and_not_an_e
         end(log, ABORT)
     await written(log)
     await rolled(log)
-    log.maybe_advance_high_watermark(log.log_end_offset)
+    log.state.maybe_advance_high_watermark(log.state.log_end_offset)
     await read_bytes(log, 0)
     if is_in_memory:
         assert await aborted(log, 0, 2)
     setup.clock.wall_ms += 1_000_000
-    retention = asyncio.ensure_future(log.delete_old_segments())
-    read = log.read(0, 1 << 20, log.log_end_offset, True)
+    retention = asyncio.ensure_future(log.retention.delete_old_segments())
+    read = log.read(0, 1 << 20, log.state.log_end_offset, True)
     assert isinstance(read, LogRead) and read.size
     if is_in_memory:
         await retention
-    found = log.aborted_in(read, 0, log.last_stable_offset)
+    found = log.aborted.aborted_in(read, 0, log.state.last_stable_offset)
     assert asyncio.isfuture(found)
     with pytest.raises(KafkaError) as refused:
         await found

@@ -22,13 +22,13 @@ from tests.broker.storage.logs import LogSetup, Make, batch, read_bytes, read_va
 async def test_an_append_assigns_offsets_at_once_and_moves_the_log_end_offset_when_it_is_written(make: Make) -> None:
     log = await make().open()
     grown: list[int] = []
-    log.on_append = lambda: grown.append(log.log_end_offset)
+    log.state.on_append = lambda: grown.append(log.state.log_end_offset)
     info = log.append_as_leader(batch(b"a", b"b", b"c"), 4)
     assert (info.first_offset, info.last_offset, info.log_append_time_ms) == (0, 2, -1)
-    assert log.assigned_offset == 3 and log.log_end_offset == 0
+    assert log.state.assigned_offset == 3 and log.state.log_end_offset == 0
     assert log.read(0, 100, 3, True) == LogRead((), 0)
     await written(log)
-    assert log.log_end_offset == 3 and grown == [3]
+    assert log.state.log_end_offset == 3 and grown == [3]
     assert log.append_as_leader(batch(b"d"), 4).first_offset == 3
     await written(log)
     assert await read_values(log, 1) == [(1, b"b"), (2, b"c"), (3, b"d")]
@@ -86,7 +86,7 @@ async def test_an_append_refuses_a_bad_batch_with_kafkas_error_code(make: Make) 
     assert refused(log, batch(b"v", producer=(1, 0, -1))) == ErrorCode.INVALID_RECORD
     assert refused(log, batch(bytes(450))) == ErrorCode.MESSAGE_TOO_LARGE
     assert refused(log, batch(bytes(380))) == ErrorCode.RECORD_LIST_TOO_LARGE
-    assert log.assigned_offset == 0
+    assert log.state.assigned_offset == 0
     assert log.append_as_leader(memoryview(bytearray(good)), 0).first_offset == 0
 
 
@@ -117,12 +117,12 @@ async def test_an_append_needs_preparation_only_when_a_topic_config_needs_the_re
 
 async def test_an_append_needs_preparation_while_earlier_batches_are_prepared(make: Make) -> None:
     log = await make().open()
-    log.set_preparing(True)
+    log.appender.set_preparing(True)
     with pytest.raises(PreparationNeeded):
         log.append_as_leader(batch(b"v"), 0)
     assert refused(log, batch(b"v", attributes=0x20)) == ErrorCode.INVALID_RECORD
     assert log.append_as_leader(batch(b"v"), 0, is_prepared=True).first_offset == 0
-    log.set_preparing(False)
+    log.appender.set_preparing(False)
     assert log.append_as_leader(batch(b"v"), 0).first_offset == 1
 
 
@@ -140,7 +140,7 @@ async def test_log_append_time_changes_only_the_header_of_a_batch(make: Make) ->
         assert is_intact(stored) and header.has_append_time and header.max_timestamp == now
         assert stored[43:] == before[43:] and stored[23:35] == before[23:35]
         assert {record.timestamp for record in decode_records(stored)} == {now}
-    assert await log.offset_for_timestamp(now, 3, setup.search) == TimestampAndOffset(now, 0, 0)
+    assert await log.timestamps.offset_for_timestamp(now, 3, setup.search) == TimestampAndOffset(now, 0, 0)
     setup.clock.wall_ms += 1000
     original = log.append_as_leader(batch(b"d", producer=(9, 0, 0)), 0)
     setup.clock.wall_ms += 1000
@@ -174,13 +174,13 @@ async def test_a_follower_appends_the_bytes_of_the_leader(make: Make, tmp_path: 
     info = follower.append_as_follower(memoryview(fetched[:half]))
     assert info.first_offset == 0 and info.last_offset % 2 == 1
     await written(follower)
-    rest = await read_bytes(leader, follower.log_end_offset)
+    rest = await read_bytes(leader, follower.state.log_end_offset)
     follower.append_as_follower(memoryview(rest))
     await written(follower)
-    assert len(follower.segments) > 3
+    assert len(follower.state.segments) > 3
     assert await read_values(follower, 0) == await read_values(leader, 0)
-    assert follower.epochs.entries == leader.epochs.entries == [(0, 0), (1, 14), (2, 28)]
-    assert follower.producers.dump() == leader.producers.dump()
+    assert follower.state.epochs.entries == leader.state.epochs.entries == [(0, 0), (1, 14), (2, 28)]
+    assert follower.state.producers.dump() == leader.state.producers.dump()
     empty = follower.append_as_follower(memoryview(fetched[:30]))
     assert empty.last_offset < empty.first_offset
     setup.close()
@@ -197,7 +197,7 @@ async def test_a_follower_refuses_a_whole_fetch_with_old_offsets_or_a_bad_checks
     fetched[-1] ^= 1
     with pytest.raises(KafkaError) as caught:
         follower.append_as_follower(memoryview(fetched))
-    assert caught.value.code == ErrorCode.CORRUPT_MESSAGE and follower.assigned_offset == 0
+    assert caught.value.code == ErrorCode.CORRUPT_MESSAGE and follower.state.assigned_offset == 0
     fetched[-1] ^= 1
     follower.append_as_follower(memoryview(fetched))
     with pytest.raises(KafkaError) as caught:
@@ -212,9 +212,9 @@ async def test_a_follower_follows_transaction_markers_in_its_producer_state(make
     marker = build_marker(EndTransactionMarker(ControlType.COMMIT, 3), producer_id=5, producer_epoch=0, timestamp=1)
     marker[:8] = (1).to_bytes(8, "big")
     log.append_as_follower(memoryview(bytes(data)))
-    assert next(iter(log.producers.entries)).current_txn_first_offset == 0
+    assert next(iter(log.state.producers.entries)).current_txn_first_offset == 0
     log.append_as_follower(memoryview(bytes(marker)))
-    entry = next(iter(log.producers.entries))
+    entry = next(iter(log.state.producers.entries))
     assert (entry.current_txn_first_offset, entry.coordinator_epoch) == (-1, 3)
 
 
@@ -223,7 +223,7 @@ async def test_flush_messages_moves_the_log_end_offset_after_the_sync(make: Make
     for _ in range(10):
         log.append_as_leader(batch(b"v"), 0)
         await written(log)
-        assert log.flushed_offset == log.log_end_offset == log.assigned_offset
+        assert log.state.flushed_offset == log.state.log_end_offset == log.state.assigned_offset
 
 
 async def test_a_follower_rolls_a_segment_behind_a_gap_that_no_index_can_express(make: Make, tmp_path: Path) -> None:
@@ -239,8 +239,8 @@ async def test_a_follower_rolls_a_segment_behind_a_gap_that_no_index_can_express
         expected.append((base, b"%d" % base))
     await written(log)
     assert await read_values(log, 0) == expected
-    assert [segment.base_offset for segment in log.segments] == [0, far, 3 * far]
-    await log.close()
+    assert [segment.base_offset for segment in log.state.segments] == [0, far, 3 * far]
+    await log.closer.close()
     assert disagreements(tmp_path / "t-0") == []
     setup.crash()
     assert await read_values(await setup.open(), 2) == expected[2:]
@@ -269,7 +269,7 @@ async def test_a_follower_refuses_a_whole_fetch_with_an_unreadable_marker(tmp_pa
     with pytest.raises(KafkaError) as caught:
         log.append_as_follower(memoryview(bytes(batch(b"a")) + bytes(marker)))
     assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
-    assert log.assigned_offset == 0
+    assert log.state.assigned_offset == 0
     log.append_as_follower(batch(b"a"))
     await written(log)
     assert await read_values(log, 0) == [(0, b"a")]

@@ -20,7 +20,7 @@ async def test_a_failed_write_marks_the_log_directory_offline_once(make: Make, t
     log.append_as_leader(batch(b"a"), 0)
     await written(log)
     failed: list[str] = []
-    log.on_failure = lambda: failed.append("failed")
+    log.state.on_failure = lambda: failed.append("failed")
     (tmp_path / "unsyncable").symlink_to("/dev/full")
     unsyncable = await setup.disk.open("unsyncable")
     with pytest.raises(OSError):
@@ -28,9 +28,9 @@ async def test_a_failed_write_marks_the_log_directory_offline_once(make: Make, t
     log.append_as_leader(batch(b"b"), 0)
     with pytest.raises(KafkaError):
         await written(log)
-    assert failed == ["failed"] and log.is_failed
+    assert failed == ["failed"] and log.state.is_failed
     assert [error.errno for error in setup.owner.failures] == [errno.EIO]
-    assert log.log_end_offset == 1
+    assert log.state.log_end_offset == 1
     for call in (lambda: log.append_as_leader(batch(b"c"), 0), lambda: log.read(0, 10, 1, True)):
         with pytest.raises(KafkaError) as caught:
             call()

@@ -26,8 +26,8 @@ async def test_a_segment_rolls_by_size_and_has_the_files_of_kafka(make: Make, tm
     for number in range(30):
         log.append_as_leader(batch(b"%03d" % number, producer=(3, 0, number)), 0)
     await written(log)
-    await log.flush()
-    bases = [segment.base_offset for segment in log.segments]
+    await log.flusher.flush()
+    bases = [segment.base_offset for segment in log.state.segments]
     assert len(bases) > 2
     await rolled(log)
     files = {path.name for path in (tmp_path / "t-0").iterdir()}
@@ -50,19 +50,19 @@ async def test_appends_continue_while_a_rolled_segment_is_written_out(
     held, log = await nearly_full(make, monkeypatch)
     synced = syncs_of(monkeypatch)
     log.append_as_leader(batch(b"rolls", bytes(900_000)), 0)
-    assert [segment.base_offset for segment in log.segments] == [0, 5]
+    assert [segment.base_offset for segment in log.state.segments] == [0, 5]
     await written(log)
     await held.until_begun()
     log.append_as_leader(batch(b"meanwhile"), 0)
     await written(log)
-    assert (log.log_end_offset, log.recovery_point) == (8, 0)
+    assert (log.state.log_end_offset, log.state.recovery_point) == (8, 0)
     assert synced == [], "a sync of anything waits in the file system's journal for the segment"
     held.may_go_on.set()
     await rolled(log)
-    assert (log.recovery_point, log.flushed_offset) == (5, 5)
+    assert (log.state.recovery_point, log.state.flushed_offset) == (5, 5)
     assert (tmp_path / "t-0" / f"{5:020d}.snapshot").exists()
-    await log.flush()
-    assert (log.recovery_point, log.flushed_offset) == (8, 8)
+    await log.flusher.flush()
+    assert (log.state.recovery_point, log.state.flushed_offset) == (8, 8)
 
 
 async def test_a_flush_writes_the_snapshot_of_a_roll_before_the_recovery_point_passes_it(
@@ -74,8 +74,8 @@ async def test_a_flush_writes_the_snapshot_of_a_roll_before_the_recovery_point_p
     await held.until_begun()
     snapshot = tmp_path / "t-0" / f"{5:020d}.snapshot"
     assert not snapshot.exists()
-    await log._flusher.flush_locked()
-    assert log.recovery_point == 6 and snapshot.exists()
+    await log.flusher.flush_locked()
+    assert log.state.recovery_point == 6 and snapshot.exists()
     held.may_go_on.set()
     await rolled(log)
 
@@ -87,7 +87,7 @@ async def test_a_roll_syncs_the_directory_before_records_of_the_new_segment_and_
     synced = syncs_of(monkeypatch)
     log.append_as_leader(batch(bytes(900_000)), 0)
     await written(log)
-    assert len(log.segments) == 2 and synced == []
+    assert len(log.state.segments) == 2 and synced == []
     log.append_as_leader(batch(b"the seventh"), 0)
     await written(log)
     assert synced[0] == "fsync_directory" and "fdatasync" in synced
@@ -98,7 +98,7 @@ async def test_a_roll_syncs_the_directory_before_records_of_the_new_segment_and_
         log.append_as_leader(batch(bytes(900_000)), 0)
     await written(log)
     # Rolled twice: no more than one segment may be in danger.
-    assert len(log.segments) == 4 and synced == ["fsync_directory"]
+    assert len(log.state.segments) == 4 and synced == ["fsync_directory"]
     held.may_go_on.set()
     await rolled(log)
 
@@ -166,7 +166,7 @@ async def test_a_segment_rolls_by_the_timestamps_of_its_records(make: Make) -> N
     log.append_as_leader(batch(b"a", timestamp=5000), 0)
     log.append_as_leader(batch(b"b", timestamp=6000), 0)
     log.append_as_leader(batch(b"c", timestamp=6001), 0)
-    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    assert [segment.base_offset for segment in log.state.segments] == [0, 2]
     await written(log)
 
 
@@ -175,7 +175,7 @@ async def test_a_segment_rolls_when_its_index_is_full(make: Make) -> None:
     for number in range(12):
         log.append_as_leader(batch(b"v", timestamp=1000 + number), 0)
     await written(log)
-    assert len(log.segments) > 2
+    assert len(log.state.segments) > 2
     assert len(await read_values(log, 0)) == 12
 
 
@@ -192,24 +192,24 @@ async def fill(log: Log, *timestamps: int) -> None:
     for timestamp in timestamps:
         log.append_as_leader(batch(b"v", timestamp=timestamp), 0)
     await written(log)
-    log.maybe_advance_high_watermark(log.log_end_offset)
+    log.state.maybe_advance_high_watermark(log.state.log_end_offset)
 
 
 async def test_a_segment_rolls_earlier_by_a_random_jitter_also_after_a_restart(make: Make) -> None:
     setup = make(segment_ms=10_000, segment_jitter_ms=5_000)
     log = await setup.open()
-    drawn = [log.segments[0].roll_jitter_ms]
+    drawn = [log.state.segments[0].roll_jitter_ms]
     for _ in range(20):
-        log.roll()
+        log.flusher.roll()
         drawn.append(log.state.active_segment.roll_jitter_ms)
     assert all(0 <= jitter < 5_000 for jitter in drawn) and len(set(drawn)) > 10
     begin = setup.clock.wall_ms
     limit = 10_000 - log.state.active_segment.roll_jitter_ms
     await fill(log, begin, begin + limit)
-    count = len(log.segments)
+    count = len(log.state.segments)
     await fill(log, begin + limit + 1)
-    assert len(log.segments) == count + 1
-    await log.close()
+    assert len(log.state.segments) == count + 1
+    await log.closer.close()
     again = []
     for _ in range(10):
         setup.crash()
@@ -224,10 +224,10 @@ async def test_a_log_is_flushed_after_flush_ms(broker: BrokerStorage) -> None:
     await fill(log, broker.clock.wall_ms)
     broker.clock.wall_ms += 4_999
     await manager.background_tasks.flush_due()
-    assert log.flushed_offset == 0
+    assert log.state.flushed_offset == 0
     broker.clock.wall_ms += 1
     await manager.background_tasks.flush_due()
-    assert log.flushed_offset == 1
+    assert log.state.flushed_offset == 1
     await fill(log, broker.clock.wall_ms)
     await manager.background_tasks.flush_due()
-    assert log.flushed_offset == 1, "the next one is due five seconds after this one"
+    assert log.state.flushed_offset == 1, "the next one is due five seconds after this one"

@@ -30,19 +30,19 @@ async def test_appends_are_refused_until_a_truncation_that_found_no_room_is_repe
     await written(log)
     for _ in range(2):
         with pytest.raises(KafkaError, match="is full"):
-            await log.truncate_to(1)
+            await log.truncation.truncate_to(1)
         with pytest.raises(KafkaError, match="is full"):
             log.append_as_leader(batch(b"too early"), 1)
-    log.resume_appends()  # but there is none: it stays as it is
+    log.truncation.resume_appends()  # but there is none: it stays as it is
     with pytest.raises(KafkaError, match="is full"):
-        await log.truncate_to(1)  # runs after the truncation that this started
+        await log.truncation.truncate_to(1)  # runs after the truncation that this started
     with pytest.raises(KafkaError, match="is full"):
         log.append_as_leader(batch(b"too early"), 1)
 
     disk.is_full = False
     ready = asyncio.Event()
-    log.on_append = ready.set
-    log.resume_appends()
+    log.state.on_append = ready.set
+    log.truncation.resume_appends()
     async with asyncio.timeout(60):
         await ready.wait()
     log.append_as_leader(batch(b"new"), 1)
@@ -79,10 +79,10 @@ async def _lose_the_end_of_a_segment(setup: LogSetup) -> Log:
     log.append_as_leader(batch(b"kept"), 0)
     await written(log)
     failed = asyncio.Event()
-    log.on_failure = failed.set
+    log.state.on_failure = failed.set
     log.append_as_leader(batch(LOST), 0)
     log.append_as_leader(batch(b"next"), 0)
-    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    assert [segment.base_offset for segment in log.state.segments] == [0, 2]
     async with asyncio.timeout(60):
         await failed.wait()
     for _ in range(10):
@@ -101,7 +101,7 @@ async def test_a_failed_write_leaves_no_hole_before_the_next_segment(
     losses.append(error)
     log = await _lose_the_end_of_a_segment(setup)
     with suppress(KafkaError):  # it cannot be closed in order
-        await log.close()
+        await log.closer.close()
     setup.crash()
     losses.clear()
 
@@ -123,8 +123,8 @@ async def test_a_log_continues_at_the_lost_offset_when_there_is_room_also_after_
 
     losses.clear()
     ready = asyncio.Event()
-    log.on_append = ready.set
-    log.resume_appends()
+    log.state.on_append = ready.set
+    log.truncation.resume_appends()
     async with asyncio.timeout(60):
         await ready.wait()
     for number in range(3):
@@ -133,7 +133,7 @@ async def test_a_log_continues_at_the_lost_offset_when_there_is_room_also_after_
     expected = [(0, b"kept"), (1, b"new0"), (2, b"new1"), (3, b"new2")]
     assert await read_values(log, 0) == expected
     assert not setup.owner.failures
-    await log.close()
+    await log.closer.close()
     setup.crash()
     assert await read_values(await setup.open(recovery_point=4), 0) == expected
     setup.close()
@@ -149,19 +149,19 @@ async def test_acknowledged_records_stay_however_often_the_log_directory_gets_ro
     losses.append(errno.ENOSPC)
     log = await _lose_the_end_of_a_segment(setup)
     losses.clear()
-    end = log.log_end_offset
+    end = log.state.log_end_offset
     for _ in range(looks):
-        log.resume_appends()
+        log.truncation.resume_appends()
     acknowledged = 0
     async with asyncio.timeout(60):
         while acknowledged < 20:  # a client that tries again and again, and is in luck at the first moment
-            if log.assigned_offset < 30:
+            if log.state.assigned_offset < 30:
                 with suppress(KafkaError):
                     log.append_as_leader(batch(b"new"), 0)
             await asyncio.sleep(0)
-            assert log.log_end_offset >= end, "written records are gone"
-            end, acknowledged = log.log_end_offset, log.log_end_offset - 1
-    await log.close()
+            assert log.state.log_end_offset >= end, "written records are gone"
+            end, acknowledged = log.state.log_end_offset, log.state.log_end_offset - 1
+    await log.closer.close()
     setup.close()
 
 
@@ -180,13 +180,13 @@ async def test_a_log_keeps_its_records_when_compaction_replaces_the_segment_that
         assert await storage.cleaner.clean_dirtiest() == T0
     losses.append(errno.ENOSPC)
     append(log, keyed((b"j", LOST)))
-    await until(lambda: log.is_full)
+    await until(lambda: log.state.is_full)
     if is_full_first:
         assert await storage.cleaner.clean_dirtiest() == T0
 
     losses.clear()
-    log.resume_appends()
-    await until(lambda: not log.is_full)
+    log.truncation.resume_appends()
+    await until(lambda: not log.state.is_full)
     append(log, keyed((b"j", b"new")))
     expected = [(1, b"k", b"2"), (2, b"j", b"new")]
     assert pairs(await consume(log, 0)) == expected
@@ -205,7 +205,7 @@ async def test_retention_deletes_in_the_next_run_what_it_could_not_rename_for_la
     for _ in range(3):
         log.append_as_leader(batch(b"old"), 0)
     await written(log)
-    log.maybe_advance_high_watermark(3)
+    log.state.maybe_advance_high_watermark(3)
     write_file = disk_calls.write_file
 
     def write(path: str, data: bytes, is_private: bool = False) -> None:
@@ -213,17 +213,17 @@ async def test_retention_deletes_in_the_next_run_what_it_could_not_rename_for_la
 
     monkeypatch.setattr(disk_calls, "write_file", write)
     with pytest.raises(KafkaError):
-        await log.delete_old_segments()
+        await log.retention.delete_old_segments()
     monkeypatch.setattr(disk_calls, "write_file", write_file)
-    log.resume_appends()
-    assert await log.delete_old_segments() == 1
+    log.truncation.resume_appends()
+    assert await log.retention.delete_old_segments() == 1
     await setup.disk.exists("t-0")
     logs = [name for name, _, size in await setup.disk.list("t-0") if name.endswith(".log")]
-    assert logs == [f"{3:020d}.log"] and (log.log_start_offset, log.size_bytes) == (3, 0)
+    assert logs == [f"{3:020d}.log"] and (log.state.log_start_offset, log.state.size_bytes) == (3, 0)
     log.append_as_leader(batch(b"new"), 0)
     await written(log)
     assert await read_values(log, 3) == [(3, b"new")]
-    await log.close()
+    await log.closer.close()
     setup.close()
 
 
@@ -236,7 +236,7 @@ async def test_a_write_without_room_that_cannot_be_undone_marks_the_log_director
     log.append_as_leader(batch(b"kept"), 0)
     await written(log)
     failed = asyncio.Event()
-    log.on_failure = failed.set
+    log.state.on_failure = failed.set
     losses.append(errno.ENOSPC)
 
     def refuse(descriptor: int, size: int) -> None:
@@ -246,7 +246,7 @@ async def test_a_write_without_room_that_cannot_be_undone_marks_the_log_director
     log.append_as_leader(batch(LOST), 0)
     async with asyncio.timeout(60):
         await failed.wait()
-    assert log.is_failed and setup.owner.failures and not setup.owner.full
+    assert log.state.is_failed and setup.owner.failures and not setup.owner.full
     setup.close()
 
 
@@ -271,8 +271,10 @@ async def test_a_directory_sync_that_finds_no_room_marks_the_log_directory_offli
         log.append_as_leader(batch(b"kept"), 0)
     with suppress(KafkaError, OSError):
         await written(log)
-        await log.flush()
+        await log.flusher.flush()
     await setup.disk.exists("t-0")
     assert not is_refused[0]
-    assert log.is_failed or log.recovery_point == 0, "records count as durable whose file may not be found again"
+    assert log.state.is_failed or log.state.recovery_point == 0, (
+        "records count as durable whose file may not be found again"
+    )
     setup.close()

@@ -21,7 +21,9 @@ from tests.broker.storage.transactions import ABORT, begin, end, index_file
 async def finds_everything(log: Log) -> None:
     """By offset and by time, and the rest of what `check` looks at."""
     for number in range(COUNT):
-        found = await log.offset_for_timestamp(START_MS + 1000 * number, COUNT, RecordSearch(InlineWorkers()))
+        found = await log.timestamps.offset_for_timestamp(
+            START_MS + 1000 * number, COUNT, RecordSearch(InlineWorkers())
+        )
         assert found is not None and found.offset == number
     await check(log, COUNT)
 
@@ -47,7 +49,7 @@ async def test_a_damaged_index_is_rebuilt_and_finds_every_record(
     DAMAGE[how](path)
     log = await setup.open()
     await finds_everything(log)
-    await log.close()
+    await log.closer.close()
     if how != "empty":  # an index without entries is right, only slow
         assert disagreements(tmp_path / "t-0") == []
     assert setup.owner.failures == []
@@ -75,7 +77,7 @@ async def test_damaged_leader_epochs_are_rebuilt_from_the_batches(
     log = await setup.open(is_clean=is_clean, recovery_point=bases[3])
     assert [line for line in setup.owner.notices if "leader-epoch-checkpoint" in line] or not is_clean
     await check(log, COUNT)
-    await log.close()
+    await log.closer.close()
     assert disagreements(tmp_path / "t-0") == []
 
 
@@ -97,7 +99,7 @@ async def test_a_transaction_index_that_ends_in_half_an_entry_is_rebuilt(setup: 
     log = await setup.open()
     begin(log)
     end(log, ABORT)
-    await log.close()
+    await log.closer.close()
     setup.crash()
     path = tmp_path / "t-0" / f"{0:020d}.txnindex"
     path.write_bytes(path.read_bytes()[:20])
@@ -109,7 +111,7 @@ async def test_a_transaction_index_that_ends_in_half_an_entry_is_rebuilt(setup: 
 async def test_a_transaction_index_without_its_segment_is_deleted(setup: LogSetup, tmp_path: Path) -> None:
     log = await setup.open()
     log.append_as_leader(batch(b"v"), 0)
-    await log.close()
+    await log.closer.close()
     setup.crash()
     orphan = tmp_path / "t-0" / f"{90:020d}.txnindex"
     orphan.write_bytes(AbortedTransaction(7, 0, 1, 2).encode())

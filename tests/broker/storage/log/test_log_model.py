@@ -72,13 +72,13 @@ class LogModel(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.run_(self.log.flush())
+        self.run_(self.log.flusher.flush())
 
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:
         async def work() -> None:
             offset = self.start + int(share * (self.end - self.start))
-            await self.log.truncate_to(offset)
+            await self.log.truncation.truncate_to(offset)
             # The whole batch of the offset is dropped: with deleted records in it, the log ends below its start.
             self.start = min([self.start, *(first for first, after, _ in self.batches if first < offset < after)])
             self.batches = [one for one in self.batches if one[1] <= offset]
@@ -89,17 +89,17 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def commit(self, share: float) -> None:
-        bounds = [after for _, after, _ in self.batches if after > self.log.high_watermark]
+        bounds = [after for _, after, _ in self.batches if after > self.log.state.high_watermark]
         if bounds:
             offset = bounds[int(share * (len(bounds) - 1))]
-            assert self.log.maybe_advance_high_watermark(offset)
-            assert self.log.high_watermark == offset
+            assert self.log.state.maybe_advance_high_watermark(offset)
+            assert self.log.state.high_watermark == offset
 
     @rule(share=st.floats(0, 1))
     def delete_records(self, share: float) -> None:
         """DeleteRecords: also in the middle of a batch."""
-        offset = self.start + int(share * max(self.log.high_watermark - self.start, 0))
-        self.run_(self.log.advance_log_start_offset(offset))
+        offset = self.start + int(share * max(self.log.state.high_watermark - self.start, 0))
+        self.run_(self.log.retention.advance_log_start_offset(offset))
         self.forget_below(offset)
 
     @rule(kept_bytes=st.integers(0, 3000))
@@ -109,17 +109,17 @@ class LogModel(RuleBasedStateMachine):
         async def work() -> None:
             log = self.log
             log.configure(LogConfig(TopicValues({**self.values_of_config, "retention.bytes": kept_bytes})))
-            size = log.size_bytes
-            firsts = [segment.base_offset for segment in log.segments] + [self.end]
-            count = await log.delete_old_segments()
-            assert log.log_start_offset in (self.start, *firsts)
+            size = log.state.size_bytes
+            firsts = [segment.base_offset for segment in log.state.segments] + [self.end]
+            count = await log.retention.delete_old_segments()
+            assert log.state.log_start_offset in (self.start, *firsts)
             if count:
-                assert log.log_start_offset <= log.high_watermark
-                assert log.size_bytes >= min(kept_bytes, size) or log.log_start_offset == self.start
+                assert log.state.log_start_offset <= log.state.high_watermark
+                assert log.state.size_bytes >= min(kept_bytes, size) or log.state.log_start_offset == self.start
             log.configure(LogConfig(TopicValues(self.values_of_config)))
 
         self.run_(work())
-        self.forget_below(self.log.log_start_offset)
+        self.forget_below(self.log.state.log_start_offset)
 
     def forget_below(self, offset: int) -> None:
         self.values = self.values[offset - self.start :]
@@ -130,7 +130,7 @@ class LogModel(RuleBasedStateMachine):
     def truncate_fully(self, gap: int) -> None:
         async def work() -> None:
             self.start = self.end + gap
-            await self.log.truncate_fully_and_start_at(self.start)
+            await self.log.truncation.truncate_fully_and_start_at(self.start)
             self.values, self.batches = [], []
 
         self.run_(work())
@@ -139,9 +139,9 @@ class LogModel(RuleBasedStateMachine):
     def reopen(self, is_clean: bool) -> None:
         async def work() -> None:
             assert self.setup_ is not None
-            recovery_point, start = self.log.recovery_point, self.log.log_start_offset
+            recovery_point, start = self.log.state.recovery_point, self.log.state.log_start_offset
             if is_clean:
-                await self.log.close()
+                await self.log.closer.close()
             self.setup_.crash()
             self.log = await self.setup_.open(is_clean=is_clean, recovery_point=recovery_point, log_start_offset=start)
 
@@ -170,7 +170,11 @@ class LogModel(RuleBasedStateMachine):
     def the_log_is_the_list(self) -> None:
         async def work() -> None:
             log = self.log
-            assert (log.log_start_offset, log.log_end_offset, log.assigned_offset) == (self.start, self.end, self.end)
+            assert (log.state.log_start_offset, log.state.log_end_offset, log.state.assigned_offset) == (
+                self.start,
+                self.end,
+                self.end,
+            )
             found = await read_values(log, self.start, 300)
             assert found == [(self.start + number, value) for number, value in enumerate(self.values)]
             expected: list[tuple[int, int]] = []
@@ -178,7 +182,7 @@ class LogModel(RuleBasedStateMachine):
                 if not expected or expected[-1][0] != epoch:
                     expected.append((epoch, max(first, self.start)))
             # Where nothing is left, the latest epoch is still known.
-            assert log.epochs.entries == expected or not self.batches
+            assert log.state.epochs.entries == expected or not self.batches
             for offset in (self.start - 1, self.end + 1):
                 try:
                     log.read(offset, 10, offset + 1, True)

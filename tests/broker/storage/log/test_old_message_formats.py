@@ -41,7 +41,7 @@ def segment_of(records: list[Record], magic: int, codec: Codec) -> bytes:
 
 
 async def everything(log: Log, offset: int = 0) -> list[Record]:
-    found = log.read(offset, 1 << 20, log.log_end_offset, True)
+    found = log.read(offset, 1 << 20, log.state.log_end_offset, True)
     read = await found if asyncio.isfuture(found) else found
     data = b"".join(chunk.read() for chunk in read.chunks)
     for chunk in read.chunks:
@@ -64,19 +64,21 @@ async def test_a_log_with_old_message_formats_is_read_and_appended_to(
     (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(segment_of(records, magic, codec))
     log = await setup.open(is_clean=is_clean)
     stored = [record if magic else record._replace(timestamp=-1) for record in records]
-    assert log.log_end_offset == 79
+    assert log.state.log_end_offset == 79
     for offset in (0, 1, 13, 40, 78):
         assert await everything(log, offset) == [record for record in stored if record.offset >= offset]
     assert log.append_as_leader(batch(b"new"), 4).first_offset == 79
     await written(log)
     assert [record.value for record in await everything(log, 79)] == [b"new"]
     if magic:
-        assert await log.offset_for_timestamp(1013, 79, setup.search) == TimestampAndOffset(1013, 26, -1)
-        assert await log.offset_for_timestamp(1040, 80, setup.search) == TimestampAndOffset(1_700_000_000_000, 79, 4)
+        assert await log.timestamps.offset_for_timestamp(1013, 79, setup.search) == TimestampAndOffset(1013, 26, -1)
+        assert await log.timestamps.offset_for_timestamp(1040, 80, setup.search) == TimestampAndOffset(
+            1_700_000_000_000, 79, 4
+        )
     else:
-        assert await log.offset_for_timestamp(1013, 79, setup.search) is None
-    assert log.epochs.entries == [(4, 79)]
-    await log.close()
+        assert await log.timestamps.offset_for_timestamp(1013, 79, setup.search) is None
+    assert log.state.epochs.entries == [(4, 79)]
+    await log.closer.close()
     setup.crash()
     again = await setup.open(recovery_point=80)
     assert [record for record in await everything(again) if record.offset < 79] == stored
@@ -89,8 +91,8 @@ async def test_recovery_truncates_a_torn_old_message(setup: LogSetup, tmp_path: 
     path = tmp_path / "t-0" / f"{0:020d}.log"
     path.write_bytes(whole[:-3])
     log = await setup.open(is_clean=False)
-    assert log.log_end_offset == 77 and len(await everything(log)) == 39
-    await log.close()
+    assert log.state.log_end_offset == 77 and len(await everything(log)) == 39
+    await log.closer.close()
     setup.crash()
     spoilt = bytearray(whole)
     spoilt[len(whole) // 2] ^= 0xFF
@@ -98,13 +100,13 @@ async def test_recovery_truncates_a_torn_old_message(setup: LogSetup, tmp_path: 
     log = await setup.open(is_clean=False)
     found = await everything(log)
     assert 15 < len(found) < 25 and [r.offset for r in found] == [2 * n for n in range(len(found))]
-    assert log.log_end_offset == found[-1].offset + 1
+    assert log.state.log_end_offset == found[-1].offset + 1
 
 
 async def test_recovery_ignores_a_preallocated_tail_behind_old_messages(setup: LogSetup, tmp_path: Path) -> None:
     (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(segment_of(old_records(), 0, Codec.GZIP) + bytes(5000))
     log = await setup.open(is_clean=False)
-    assert log.log_end_offset == 79 and len(await everything(log)) == 40
+    assert log.state.log_end_offset == 79 and len(await everything(log)) == 40
 
 
 async def test_a_follower_appends_old_messages_of_an_old_leader(setup: LogSetup) -> None:
@@ -115,13 +117,13 @@ async def test_a_follower_appends_old_messages_of_an_old_leader(setup: LogSetup)
     assert (info.first_offset, info.last_offset) == (0, 78)
     await written(log)
     assert [record.value for record in await everything(log)] == [record.value for record in records]
-    assert log.epochs.entries == []
+    assert log.state.epochs.entries == []
 
 
 async def test_a_truncation_ends_between_old_messages(setup: LogSetup, tmp_path: Path) -> None:
     (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(segment_of(old_records(), 1, Codec.SNAPPY))
     log = await setup.open(is_clean=False)
-    await log.truncate_to(30)
+    await log.truncation.truncate_to(30)
     # Offsets 20 to 28 are one wrapper; 30 is in the next one, which has offset 38.
-    assert log.log_end_offset == log.assigned_offset == 30
+    assert log.state.log_end_offset == log.state.assigned_offset == 30
     assert [record.offset for record in await everything(log)] == list(range(0, 30, 2))

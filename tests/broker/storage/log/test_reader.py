@@ -59,15 +59,15 @@ async def test_a_file_range_does_not_send_new_records_after_a_truncation(make: M
     for number in range(10):
         log.append_as_leader(batch(b"old%d" % number), 0)
     await written(log)
-    log.maybe_advance_high_watermark(10)
-    read = log.read(0, 1 << 20, log.log_end_offset, True)
+    log.state.maybe_advance_high_watermark(10)
+    read = log.read(0, 1 << 20, log.state.log_end_offset, True)
     if not isinstance(read, tuple):
         read = await read
     if is_idle:
-        assert len(log.segments) > 2
+        assert len(log.state.segments) > 2
         for _ in range(2):
-            await log.close_idle_segments()
-    await log.truncate_to(1)
+            await log.closer.close_idle_segments()
+    await log.truncation.truncate_to(1)
     for number in range(1, 10):
         log.append_as_leader(batch(b"new%d" % number), 1)
     await written(log)
@@ -84,10 +84,10 @@ async def test_a_file_range_stays_readable_after_retention_deletes_its_segment(m
     for number in range(8):
         log.append_as_leader(batch(b"%d" % number), 0)
     await written(log)
-    log.maybe_advance_high_watermark(8)
+    log.state.maybe_advance_high_watermark(8)
     result = log.read(0, 1000, 8, True)
     read = result if isinstance(result, LogRead) else await result
-    assert await log.delete_old_segments() > 0
+    assert await log.retention.delete_old_segments() > 0
     data = b"".join(chunk.read() for chunk in read.chunks)
     assert decode_records(data)[0].value == b"0"
     for chunk in read.chunks:
@@ -113,7 +113,7 @@ async def fill(log: Log, *timestamps: int) -> None:
     for timestamp in timestamps:
         log.append_as_leader(batch(b"v", timestamp=timestamp), 0)
     await written(log)
-    log.maybe_advance_high_watermark(log.log_end_offset)
+    log.state.maybe_advance_high_watermark(log.state.log_end_offset)
 
 
 async def test_a_read_succeeds_when_the_roll_of_its_segment_ends_meanwhile(
@@ -129,21 +129,23 @@ async def test_a_read_succeeds_when_the_roll_of_its_segment_ends_meanwhile(
 
     monkeypatch.setattr(Segment, "write_out", write_out_late)
     await fill(log, *[setup.clock.wall_ms] * 2)
-    rolling = log.rolling
-    assert len(log.segments) == 2 and rolling is not None
-    async with log.lock:
-        await log._flusher.flush_locked()
-    await log.close_idle_segments()
-    assert log.segments[0].file is None
-    open_file = log.disk.open
+    rolling = log.flusher.rolling
+    assert len(log.state.segments) == 2 and rolling is not None
+    async with log.state.lock:
+        await log.flusher.flush_locked()
+    await log.closer.close_idle_segments()
+    assert log.state.segments[0].file is None
+    open_file = log.state.disk.open
 
     async def open_late(name: str, *, create: bool = False) -> File:
-        if name == log.segments[0].name(".log"):
+        if name == log.state.segments[0].name(".log"):
             is_opening.set()
             await may_open.wait()
         return await open_file(name, create=create)
 
-    monkeypatch.setattr(log.disk, "open", lambda *names, **options: asyncio.ensure_future(open_late(*names, **options)))
+    monkeypatch.setattr(
+        log.state.disk, "open", lambda *names, **options: asyncio.ensure_future(open_late(*names, **options))
+    )
     reading = asyncio.ensure_future(log.read_bytes(0, 1 << 20))
     await is_opening.wait()
     is_written_out.set()

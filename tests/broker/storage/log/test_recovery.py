@@ -23,11 +23,11 @@ async def test_an_orderly_stop_needs_no_recovery(make: Make) -> None:
     setup = make(**SMALL)
     log = await setup.open()
     await fill(log, 0, 45)
-    await log.close()
+    await log.closer.close()
     setup.crash()
     log = await setup.open(is_clean=True)
     assert setup.recovered is None
-    assert log.recovery_point == 45
+    assert log.state.recovery_point == 45
     await check(log, 45)
 
 
@@ -36,7 +36,7 @@ async def test_a_kill_loses_no_written_record(make: Make, tmp_path: Path, recove
     setup = make(**SMALL)
     log = await setup.open()
     await fill(log, 0, 45)
-    await log.flush()
+    await log.flusher.flush()
     log.state.active_segment.end_index()
     await setup.disk.fsync_directory()
     expected = index_files(tmp_path)
@@ -51,7 +51,7 @@ async def test_recovery_scans_from_the_segment_of_the_recovery_point_on(make: Ma
     setup = make(**SMALL)
     log = await setup.open()
     await fill(log, 0, 45)
-    bases = [segment.base_offset for segment in log.segments]
+    bases = [segment.base_offset for segment in log.state.segments]
     setup.crash()
     await setup.open(is_clean=False, recovery_point=bases[-2] + 1)
     assert setup.recovered is not None
@@ -77,7 +77,7 @@ async def test_recovery_ignores_a_preallocated_tail_of_zeros(make: Make, tmp_pat
     setup = make(**SMALL)
     log = await setup.open()
     await fill(log, 0, 45)
-    await log.close()
+    await log.closer.close()
     setup.crash()
     for path in (tmp_path / "t-0").iterdir():
         if path.name.startswith(last_log(tmp_path).stem) and path.suffix in (".log", ".index", ".timeindex"):
@@ -111,7 +111,7 @@ async def test_recovery_refuses_a_damaged_base_offset_that_no_index_can_express(
     path.write_bytes(data)
     log = await setup.open(is_clean=False)
     assert setup.recovered is not None and setup.recovered.cut_bytes == 2 * len(data) // 10
-    assert log.log_end_offset == 8 and len(await read_values(log, 0)) == 8
+    assert log.state.log_end_offset == 8 and len(await read_values(log, 0)) == 8
 
 
 async def test_a_log_opens_with_a_damaged_base_offset_in_a_closed_segment_without_index(
@@ -120,18 +120,18 @@ async def test_a_log_opens_with_a_damaged_base_offset_in_a_closed_segment_withou
     setup = make(segment_bytes=700, index_interval_bytes=0)
     log = await setup.open()
     await fill(log, 0, 20)
-    await log.close()
+    await log.closer.close()
     setup.crash()
     path = tmp_path / "t-0" / offset_name(0, ".log")
     data = bytearray(path.read_bytes())
-    size = len(data) // log.segments[1].base_offset
+    size = len(data) // log.state.segments[1].base_offset
     data[2 * size : 2 * size + 8] = (1 << 40).to_bytes(8, "big")
     path.write_bytes(data)
     path.with_suffix(".index").unlink()
     log = await setup.open()
-    assert (await read_values(log, log.segments[1].base_offset))[0] == (
-        log.segments[1].base_offset,
-        b"%03d" % log.segments[1].base_offset,
+    assert (await read_values(log, log.state.segments[1].base_offset))[0] == (
+        log.state.segments[1].base_offset,
+        b"%03d" % log.state.segments[1].base_offset,
     )
 
 
@@ -139,8 +139,8 @@ async def test_recovery_drops_what_follows_damage_in_an_unflushed_segment(make: 
     setup = make(**SMALL)
     log = await setup.open()
     await fill(log, 0, 45)
-    bases = [segment.base_offset for segment in log.segments]
-    await log.flush()
+    bases = [segment.base_offset for segment in log.state.segments]
+    await log.flusher.flush()
     setup.crash()
     path = tmp_path / "t-0" / offset_name(bases[2], ".log")
     data = bytearray(path.read_bytes())
@@ -159,8 +159,8 @@ async def test_recovery_drops_a_segment_behind_a_hole(make: Make, tmp_path: Path
     setup = make(**SMALL)
     log = await setup.open()
     await fill(log, 0, 45)
-    bases = [segment.base_offset for segment in log.segments]
-    await log.flush()
+    bases = [segment.base_offset for segment in log.state.segments]
+    await log.flusher.flush()
     setup.crash()
     path = tmp_path / "t-0" / offset_name(bases[1], ".log")
     data = path.read_bytes()
@@ -175,13 +175,13 @@ async def test_recovery_rebuilds_missing_and_damaged_indexes(make: Make, tmp_pat
     setup = make(**SMALL)
     log = await setup.open()
     await fill(log, 0, 45)
-    await log.close()
+    await log.closer.close()
     setup.crash()
     expected = index_files(tmp_path)
     (tmp_path / "t-0" / offset_name(0, ".index")).unlink()
     log = await setup.open()
     assert index_files(tmp_path) == expected
-    await log.close()
+    await log.closer.close()
     setup.crash()
     path = tmp_path / "t-0" / sorted(expected)[-2]
     path.write_bytes(bytes(4) + b"\x7f\xff\xff\xff")
@@ -194,8 +194,8 @@ async def test_recovery_deletes_snapshots_and_leader_epochs_of_lost_records(make
     setup = make(**SMALL)
     log = await setup.open()
     await fill(log, 0, 45)
-    await log.close()
-    bases = [segment.base_offset for segment in log.segments]
+    await log.closer.close()
+    bases = [segment.base_offset for segment in log.state.segments]
     setup.crash()
     for base in bases[1:]:
         for suffix in (".log", ".index", ".timeindex"):
@@ -211,9 +211,9 @@ async def test_recovery_deletes_empty_segments_behind_a_hole_of_a_compacted_log(
     log = await setup.open()
     await fill(log, 0, 12)
     await written(log)
-    log.roll()
-    await log.flush()
-    bases = [segment.base_offset for segment in log.segments]
+    log.flusher.roll()
+    await log.flusher.flush()
+    bases = [segment.base_offset for segment in log.state.segments]
     setup.crash()
     last = tmp_path / "t-0" / offset_name(bases[-2], ".log")
     first_batch = 12 + int.from_bytes(last.read_bytes()[8:12], "big")
@@ -221,7 +221,7 @@ async def test_recovery_deletes_empty_segments_behind_a_hole_of_a_compacted_log(
     setup.config = LogConfig(TopicValues({"cleanup.policy": "compact"}))
     log = await setup.open(is_clean=False, recovery_point=0, lost_power=True)
     log.configure(LogConfig())
-    assert log.log_end_offset == bases[-2] + 1
+    assert log.state.log_end_offset == bases[-2] + 1
     await check(log, bases[-2] + 1)
 
 
@@ -231,7 +231,7 @@ async def test_a_log_start_offset_above_the_recovered_end_starts_an_empty_log(ma
     await fill(log, 0, 5)
     setup.crash()
     log = await setup.open(is_clean=False, log_start_offset=9)
-    assert (log.log_start_offset, log.log_end_offset) == (9, 9)
+    assert (log.state.log_start_offset, log.state.log_end_offset) == (9, 9)
 
 
 async def test_recovery_restores_the_last_five_batches_of_each_producer(make: Make) -> None:
@@ -252,15 +252,17 @@ async def test_flush_messages_works_on_a_log_whose_older_segments_were_recovered
     await written(log)
     setup.crash()
     again = await setup.open(is_clean=False, recovery_point=0)
-    assert len(again.segments) > 2
+    assert len(again.state.segments) > 2
     again.configure(LogConfig(TopicValues({"segment.bytes": 300, "flush.messages": 1})))
     again.append_as_leader(batch(b"v"), 0)
     await written(again)
-    assert again.log_end_offset == 11 and again.flushed_offset < 11, "the recovered segments are not flushed yet"
-    await again.flush()
+    assert again.state.log_end_offset == 11 and again.state.flushed_offset < 11, (
+        "the recovered segments are not flushed yet"
+    )
+    await again.flusher.flush()
     again.append_as_leader(batch(b"v"), 0)
     await written(again)
-    assert again.flushed_offset == 12
+    assert again.state.flushed_offset == 12
 
 
 COUNT = 45
@@ -290,9 +292,9 @@ async def test_recovery_finds_a_damaged_block_in_the_middle_of_an_unflushed_segm
     # Everything before the batch in which the block begins is there. A block that lies wholly in a batch's base offset
     # or leader epoch, which no checksum covers, may be taken for others that grow.
     whole = len([place for place in places if place <= at]) - 1
-    assert log.log_end_offset == whole or at - places[whole] < 16
-    assert await read_values(log, 0) == [(number, b"%03d" % number) for number in range(log.log_end_offset)]
-    await log.close()
+    assert log.state.log_end_offset == whole or at - places[whole] < 16
+    assert await read_values(log, 0) == [(number, b"%03d" % number) for number in range(log.state.log_end_offset)]
+    await log.closer.close()
     assert disagreements(tmp_path / "t-0") == []
 
 
@@ -322,7 +324,7 @@ async def with_a_gap(make: Make, tmp_path: Path) -> tuple[LogSetup, int]:
     setup = make(**SMALL)
     log = await setup.open()
     await fill(log, 0, COUNT)
-    bases = [segment.base_offset for segment in log.segments]
+    bases = [segment.base_offset for segment in log.state.segments]
     setup.crash()
     path = tmp_path / "t-0" / offset_name(bases[2], ".log")
     path.write_bytes(path.read_bytes()[: -len(batch(b"000", producer=(4, 0, 0)))])
@@ -362,7 +364,7 @@ async def test_the_files_of_a_log_agree_after_a_kill_at_any_write(make: Make, tm
         drawn = random.Random(seed)
         setup = make(segment_bytes=drawn.randrange(200, 900), index_interval_bytes=drawn.randrange(200))
         log = await setup.open(is_clean=False)
-        first = log.log_end_offset
+        first = log.state.log_end_offset
         await fill(log, first, first + drawn.randrange(30))
         for number in range(drawn.randrange(20)):
             log.append_as_leader(batch(b"unwritten %d" % number), 99)
@@ -370,7 +372,7 @@ async def test_the_files_of_a_log_agree_after_a_kill_at_any_write(make: Make, tm
         setup.crash()
         assert disagreements(tmp_path / "t-0", was_killed=True) == []
         log = await setup.open(is_clean=False)
-        await log.close()
+        await log.closer.close()
         assert disagreements(tmp_path / "t-0") == []
         setup.crash()
         for path in (tmp_path / "t-0").iterdir():

@@ -31,29 +31,29 @@ async def test_retention_deletes_segments_by_size_time_and_log_start_offset(make
     for number in range(20):
         log.append_as_leader(batch(b"v", timestamp=setup.clock.wall_ms + number), number)
     await written(log)
-    assert await log.delete_old_segments() == 0
+    assert await log.retention.delete_old_segments() == 0
     setup.clock.wall_ms += 10_008
-    assert await log.delete_old_segments() == 0  # nothing below the high watermark
-    log.maybe_advance_high_watermark(20)
-    assert await log.delete_old_segments() == 2
-    assert log.log_start_offset == 8 == log.segments[0].base_offset
-    assert log.epochs.entries[0] == (8, 8)
+    assert await log.retention.delete_old_segments() == 0  # nothing below the high watermark
+    log.state.maybe_advance_high_watermark(20)
+    assert await log.retention.delete_old_segments() == 2
+    assert log.state.log_start_offset == 8 == log.state.segments[0].base_offset
+    assert log.state.epochs.entries[0] == (8, 8)
     assert setup.owner.log_start_checkpoints == 1
     with pytest.raises(KafkaError):
         log.read(7, 100, 20, True)
 
     log.configure(LogConfig(TopicValues({"segment.bytes": 300, "retention.ms": -1, "retention.bytes": 500})))
-    assert await log.delete_old_segments() == 1
-    assert log.log_start_offset == 12
+    assert await log.retention.delete_old_segments() == 1
+    assert log.state.log_start_offset == 12
 
     log.configure(LogConfig(TopicValues({"segment.bytes": 300, "cleanup.policy": "compact", "retention.bytes": 0})))
-    assert await log.delete_old_segments() == 0
-    await log.advance_log_start_offset(17)
-    assert await log.delete_old_segments() == 1
-    assert log.log_start_offset == 17 and log.segments[0].base_offset == 16
+    assert await log.retention.delete_old_segments() == 0
+    await log.retention.advance_log_start_offset(17)
+    assert await log.retention.delete_old_segments() == 1
+    assert log.state.log_start_offset == 17 and log.state.segments[0].base_offset == 16
     assert [offset for offset, _ in await read_values(log, 17)] == [17, 18, 19]
     with pytest.raises(KafkaError):
-        log.advance_log_start_offset(21)
+        log.retention.advance_log_start_offset(21)
 
 
 async def test_retention_deletes_the_active_segment_of_an_idle_log(make: Make) -> None:
@@ -61,10 +61,10 @@ async def test_retention_deletes_the_active_segment_of_an_idle_log(make: Make) -
     log = await setup.open()
     log.append_as_leader(batch(b"v", timestamp=setup.clock.wall_ms), 0)
     await written(log)
-    log.maybe_advance_high_watermark(1)
+    log.state.maybe_advance_high_watermark(1)
     setup.clock.wall_ms += 20_000
-    assert await log.delete_old_segments() == 1
-    assert (log.log_start_offset, log.log_end_offset, len(log.segments)) == (1, 1, 1)
+    assert await log.retention.delete_old_segments() == 1
+    assert (log.state.log_start_offset, log.state.log_end_offset, len(log.state.segments)) == (1, 1, 1)
     assert log.append_as_leader(batch(b"w"), 0).first_offset == 1
     await written(log)
     assert await read_values(log, 1) == [(1, b"w")]
@@ -86,7 +86,7 @@ async def fill(log: Log, *timestamps: int) -> None:
     for timestamp in timestamps:
         log.append_as_leader(batch(b"v", timestamp=timestamp), 0)
     await written(log)
-    log.maybe_advance_high_watermark(log.log_end_offset)
+    log.state.maybe_advance_high_watermark(log.state.log_end_offset)
 
 
 def deleted(path: Path) -> list[str]:
@@ -98,11 +98,13 @@ async def test_retention_ms_counts_from_the_largest_timestamp_of_a_segment(make:
     log = await setup.open()
     now = setup.clock.wall_ms
     await fill(log, now - 5 * HOUR_MS, now, *[now - 5 * HOUR_MS] * 10)
-    assert len(log.segments) > 2
-    assert await log.delete_old_segments() == 0, "its second record keeps the first segment, and that what follows"
+    assert len(log.state.segments) > 2
+    assert await log.retention.delete_old_segments() == 0, (
+        "its second record keeps the first segment, and that what follows"
+    )
     setup.clock.wall_ms += HOUR_MS + 1
-    assert await log.delete_old_segments() == 3
-    assert log.log_start_offset == log.log_end_offset == 12
+    assert await log.retention.delete_old_segments() == 3
+    assert log.state.log_start_offset == log.state.log_end_offset == 12
 
 
 async def test_the_producer_state_survives_the_deletion_of_all_segments(make: Make, tmp_path: Path) -> None:
@@ -111,11 +113,11 @@ async def test_the_producer_state_survives_the_deletion_of_all_segments(make: Ma
     log = await setup.open()
     log.append_as_leader(batch(b"a", timestamp=setup.clock.wall_ms - 2 * HOUR_MS, producer=(7, 3, 0)), 0)
     await written(log)
-    log.maybe_advance_high_watermark(log.log_end_offset)
-    assert await log.delete_old_segments() == 1
+    log.state.maybe_advance_high_watermark(log.state.log_end_offset)
+    assert await log.retention.delete_old_segments() == 1
     setup.crash()
     log = await setup.open(log_start_offset=1, recovery_point=1)
-    assert [(entry.producer_id, entry.epoch) for entry in log.producers.entries] == [(7, 3)]
+    assert [(entry.producer_id, entry.epoch) for entry in log.state.producers.entries] == [(7, 3)]
 
 
 async def test_a_read_of_records_that_are_being_deleted_is_out_of_range(
@@ -125,18 +127,18 @@ async def test_a_read_of_records_that_are_being_deleted_is_out_of_range(
     setup = make(retention_ms=HOUR_MS)
     log = await setup.open()
     await fill(log, setup.clock.wall_ms - 2 * HOUR_MS)
-    write_file = log.disk.write_file
+    write_file = log.state.disk.write_file
     seen: list[ErrorCode] = []
 
     def look_first(name: str, data: bytes) -> asyncio.Future[None]:
         log.append_as_leader(batch(b"behind", timestamp=setup.clock.wall_ms), 0)
         with pytest.raises(KafkaError) as refused:
-            log.read(0, 1 << 20, log.log_end_offset, True)
+            log.read(0, 1 << 20, log.state.log_end_offset, True)
         seen.append(refused.value.code)
         return write_file(name, data)
 
-    monkeypatch.setattr(log.disk, "write_file", look_first)
-    assert await log.delete_old_segments() == 1
+    monkeypatch.setattr(log.state.disk, "write_file", look_first)
+    assert await log.retention.delete_old_segments() == 1
     assert seen and set(seen) == {ErrorCode.OFFSET_OUT_OF_RANGE}
 
 
@@ -156,7 +158,7 @@ async def test_a_read_that_starts_after_the_deletion_of_its_records_is_out_of_ra
     monkeypatch.setattr(LogReader, "_locate", late)
     reading = asyncio.ensure_future(log.read_bytes(0, 1 << 20))
     await asyncio.sleep(0)
-    assert await log.delete_old_segments() == 2
+    assert await log.retention.delete_old_segments() == 2
     is_deleted.set()
     with pytest.raises(KafkaError) as refused:
         await reading
@@ -170,10 +172,10 @@ async def test_a_timestamp_in_the_future_keeps_its_segment_and_is_reported_once(
     await fill(log, now, now + 100 * HOUR_MS, *[now] * 10)
     setup.clock.wall_ms += 50 * HOUR_MS
     for _ in range(3):
-        assert await log.delete_old_segments() == 0
+        assert await log.retention.delete_old_segments() == 0
     assert len(setup.owner.notices) == 1 and str(now + 100 * HOUR_MS) in setup.owner.notices[0]
     setup.clock.wall_ms += 52 * HOUR_MS
-    assert await log.delete_old_segments() == 3
+    assert await log.retention.delete_old_segments() == 3
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
@@ -183,16 +185,16 @@ async def test_records_without_timestamps_age_from_the_modification_time_of_thei
     setup = make(segment_bytes=300, retention_ms=HOUR_MS)
     log = await setup.open()
     await fill(log, *[-1] * 12)
-    assert len(log.segments) == 3
+    assert len(log.state.segments) == 3
     if is_clean:
-        await log.close()
+        await log.closer.close()
     setup.crash()
     now = setup.clock.wall_ms
     for path, age_ms in zip(sorted((tmp_path / "t-0").glob("*.log")), (3 * HOUR_MS, HOUR_MS + 1, HOUR_MS), strict=True):
         os.utime(path, ns=(0, (now - age_ms) * 1_000_000))
     log = await setup.open(is_clean=is_clean)
-    log.maybe_advance_high_watermark(12)
-    assert await log.delete_old_segments() == 2
+    log.state.maybe_advance_high_watermark(12)
+    assert await log.retention.delete_old_segments() == 2
 
 
 @pytest.mark.parametrize("is_rolled", [False, True])
@@ -202,7 +204,7 @@ async def test_records_that_are_appended_while_retention_reads_a_time_are_kept(m
     log = await setup.open()
     await fill(log, -1)
     os.utime(Path(setup.path) / "t-0" / f"{0:020d}.log", ns=(0, (setup.clock.wall_ms - 2 * HOUR_MS) * 1_000_000))
-    retention = asyncio.ensure_future(log.delete_old_segments())
+    retention = asyncio.ensure_future(log.retention.delete_old_segments())
     await asyncio.sleep(0)
     for _ in range(1 + is_rolled):
         log.append_as_leader(batch(b"v", timestamp=-1), 0)
@@ -217,8 +219,8 @@ async def test_retention_keeps_at_least_retention_bytes(make: Make) -> None:
     setup = make(segment_bytes=300, retention_bytes=700)
     log = await setup.open()
     await fill(log, *[setup.clock.wall_ms] * 40)
-    await log.delete_old_segments()
-    assert 700 <= log.size_bytes < 700 + 300
+    await log.retention.delete_old_segments()
+    assert 700 <= log.state.size_bytes < 700 + 300
 
 
 async def test_retention_bytes_applies_to_each_partition(broker: BrokerStorage) -> None:
@@ -227,7 +229,7 @@ async def test_retention_bytes_applies_to_each_partition(broker: BrokerStorage) 
     for log in logs:
         await fill(log, *[broker.clock.wall_ms] * 40)
     assert await manager.background_tasks.delete_old_segments() > 0
-    assert all(600 <= log.size_bytes < 900 for log in logs)
+    assert all(600 <= log.state.size_bytes < 900 for log in logs)
 
 
 async def test_files_of_deleted_segments_are_deleted_after_file_delete_delay_ms(make: Make, tmp_path: Path) -> None:
@@ -242,7 +244,7 @@ async def test_files_of_deleted_segments_are_deleted_after_file_delete_delay_ms(
 
     setup.clock.call_later = remember  # type: ignore[method-assign]
     await fill(log, *[setup.clock.wall_ms] * 12)
-    assert await log.delete_old_segments() == 2
+    assert await log.retention.delete_old_segments() == 2
     names = deleted(tmp_path)
     for base in (0, 4):
         for suffix in (".log", ".index", ".timeindex"):
@@ -261,10 +263,10 @@ async def test_renamed_files_are_deleted_at_the_next_start(make: Make, tmp_path:
     setup = make(segment_bytes=300, retention_bytes=250)
     log = await setup.open()
     await fill(log, *[setup.clock.wall_ms] * 12)
-    assert await log.delete_old_segments() == 2
-    start = log.log_start_offset
+    assert await log.retention.delete_old_segments() == 2
+    start = log.state.log_start_offset
     if is_clean:
-        await log.close()
+        await log.closer.close()
     setup.crash()
     assert deleted(tmp_path)
     log = await setup.open(is_clean=is_clean, log_start_offset=start)

@@ -24,15 +24,15 @@ async def test_a_lookup_by_timestamp_finds_the_exact_record(make: Make) -> None:
     for number in range(20):
         log.append_as_leader(batch(b"a", b"b", b"c", timestamp=1000 + 10 * number), 1 + number // 10)
     await written(log)
-    end = log.log_end_offset
-    assert await log.offset_for_timestamp(0, end, setup.search) == TimestampAndOffset(1000, 0, 1)
-    assert await log.offset_for_timestamp(1001, end, setup.search) == TimestampAndOffset(1001, 1, 1)
-    assert await log.offset_for_timestamp(1003, end, setup.search) == TimestampAndOffset(1010, 3, 1)
-    assert await log.offset_for_timestamp(1152, end, setup.search) == TimestampAndOffset(1152, 47, 2)
-    assert await log.offset_for_timestamp(1193, end, setup.search) is None
-    assert await log.offset_for_timestamp(1152, 47, setup.search) is None
-    assert await log.max_timestamp(None, setup.search) == TimestampAndOffset(1192, 59, 2)
-    assert await log.max_timestamp(30, setup.search) == TimestampAndOffset(1092, 29, 1)
+    end = log.state.log_end_offset
+    assert await log.timestamps.offset_for_timestamp(0, end, setup.search) == TimestampAndOffset(1000, 0, 1)
+    assert await log.timestamps.offset_for_timestamp(1001, end, setup.search) == TimestampAndOffset(1001, 1, 1)
+    assert await log.timestamps.offset_for_timestamp(1003, end, setup.search) == TimestampAndOffset(1010, 3, 1)
+    assert await log.timestamps.offset_for_timestamp(1152, end, setup.search) == TimestampAndOffset(1152, 47, 2)
+    assert await log.timestamps.offset_for_timestamp(1193, end, setup.search) is None
+    assert await log.timestamps.offset_for_timestamp(1152, 47, setup.search) is None
+    assert await log.timestamps.max_timestamp(None, setup.search) == TimestampAndOffset(1192, 59, 2)
+    assert await log.timestamps.max_timestamp(30, setup.search) == TimestampAndOffset(1092, 29, 1)
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
@@ -40,8 +40,8 @@ async def test_a_batch_of_many_records_is_searched_in_a_worker(setup: LogSetup, 
     log = await setup.open()
     log.append_as_leader(batch(*(b"v" for _ in range(1000)), codec=codec, timestamp=1000), 0)
     await written(log)
-    assert await log.offset_for_timestamp(1000, 1000, setup.search) == TimestampAndOffset(1000, 0, 0)
-    assert await log.max_timestamp(None, setup.search) == TimestampAndOffset(1999, 999, 0)
+    assert await log.timestamps.offset_for_timestamp(1000, 1000, setup.search) == TimestampAndOffset(1000, 0, 0)
+    assert await log.timestamps.max_timestamp(None, setup.search) == TimestampAndOffset(1999, 999, 0)
     assert setup.workers.jobs == [SEARCH_JOB, SEARCH_JOB]
 
 
@@ -49,8 +49,8 @@ async def test_a_small_batch_that_decompresses_to_a_lot_is_searched_in_a_worker(
     log = await setup.open()
     log.append_as_leader(batch(bytes(5_000_000), codec=Codec.ZSTD, timestamp=1000), 0)
     await written(log)
-    assert log.size_bytes < LITTLE_BYTES
-    assert await log.offset_for_timestamp(1000, 1, setup.search) == TimestampAndOffset(1000, 0, 0)
+    assert log.state.size_bytes < LITTLE_BYTES
+    assert await log.timestamps.offset_for_timestamp(1000, 1, setup.search) == TimestampAndOffset(1000, 0, 0)
     assert setup.workers.jobs == [SEARCH_JOB]
 
 
@@ -58,7 +58,7 @@ async def test_a_small_batch_is_searched_at_once(setup: LogSetup) -> None:
     log = await setup.open()
     log.append_as_leader(batch(b"a", b"b", codec=Codec.ZSTD, timestamp=1000), 0)
     await written(log)
-    assert await log.offset_for_timestamp(1000, 2, setup.search) == TimestampAndOffset(1000, 0, 0)
+    assert await log.timestamps.offset_for_timestamp(1000, 2, setup.search) == TimestampAndOffset(1000, 0, 0)
     assert setup.workers.jobs == []
 
 
@@ -70,9 +70,9 @@ async def test_a_lookup_in_a_batch_beyond_the_limit_of_decompression_fails_and_h
     log.append_as_leader(batch(b"after", timestamp=2000), 0)
     await written(log)
     with pytest.raises(KafkaError) as raised:
-        await log.offset_for_timestamp(1000, 2, setup.search)
+        await log.timestamps.offset_for_timestamp(1000, 2, setup.search)
     assert raised.value.code is ErrorCode.MESSAGE_TOO_LARGE
-    assert await log.offset_for_timestamp(2000, 2, setup.search) == TimestampAndOffset(2000, 1, 0)
+    assert await log.timestamps.offset_for_timestamp(2000, 2, setup.search) == TimestampAndOffset(2000, 1, 0)
     assert not setup.owner.failures
 
 
@@ -92,7 +92,7 @@ async def test_few_batches_are_in_workers_at_a_time(setup: LogSetup) -> None:
 
     setup.workers.run = run  # type: ignore[method-assign]
     count = SEARCHES_AT_A_TIME + 3
-    lookups = [log.offset_for_timestamp(1000, 1000, setup.search) for _ in range(count)]
+    lookups = [log.timestamps.offset_for_timestamp(1000, 1000, setup.search) for _ in range(count)]
     for _ in range(count):
         (await running.get()).set_result((True, (1000, 0)))
     assert set(await asyncio.gather(*lookups)) == {TimestampAndOffset(1000, 0, 0)}
@@ -104,5 +104,5 @@ async def test_the_largest_timestamp_below_a_bound_takes_one_search(setup: LogSe
     for number in range(30):
         log.append_as_leader(batch(*(b"v" for _ in range(100)), timestamp=1000 * number), 0)
     await written(log)
-    assert await log.max_timestamp(2500, setup.search) == TimestampAndOffset(24_099, 2499, 0)
+    assert await log.timestamps.max_timestamp(2500, setup.search) == TimestampAndOffset(24_099, 2499, 0)
     assert setup.workers.jobs == [SEARCH_JOB]

@@ -112,7 +112,7 @@ class TransactionModel(RuleBasedStateMachine):
     @rule(producer=st.integers(1, 4), kind=st.sampled_from(ControlType))
     def mark(self, producer: int, kind: ControlType) -> None:
         async def work() -> None:
-            info = self.log.append_marker(EndTransactionMarker(kind, 0), producer, 0, 0)
+            info = self.log.appender.append_marker(EndTransactionMarker(kind, 0), producer, 0, 0)
             self.events.append(Event(info.first_offset, info.first_offset + 1, producer, kind.name))
             await written(self.log)
 
@@ -121,16 +121,16 @@ class TransactionModel(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1))
     def replicate(self, share: float) -> None:
         self.high_watermark += int(share * (self.end - self.high_watermark))
-        self.log.maybe_advance_high_watermark(self.high_watermark)
+        self.log.state.maybe_advance_high_watermark(self.high_watermark)
 
     @rule()
     def flush(self) -> None:
-        self.run_(self.log.flush())
+        self.run_(self.log.flusher.flush())
 
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:
         offset = self.start + int(share * (self.end - self.start))
-        self.run_(self.log.truncate_to(offset))
+        self.run_(self.log.truncation.truncate_to(offset))
         self.events = [event for event in self.events if event.next <= offset]
         self.high_watermark = min(self.high_watermark, self.end)
         self.start = min(self.start, self.end)
@@ -138,15 +138,15 @@ class TransactionModel(RuleBasedStateMachine):
     @rule(gap=st.integers(0, 20))
     def truncate_fully(self, gap: int) -> None:
         self.begin_at = self.start = self.high_watermark = self.end + gap
-        self.run_(self.log.truncate_fully_and_start_at(self.start))
+        self.run_(self.log.truncation.truncate_fully_and_start_at(self.start))
         self.events = []
 
     @rule(share=st.floats(0, 1))
     def delete_records(self, share: float) -> None:
         async def work() -> None:
             self.start += int(share * (self.high_watermark - self.start))
-            await self.log.advance_log_start_offset(self.start)
-            await self.log.delete_old_segments()
+            await self.log.retention.advance_log_start_offset(self.start)
+            await self.log.retention.delete_old_segments()
 
         self.run_(work())
 
@@ -156,9 +156,9 @@ class TransactionModel(RuleBasedStateMachine):
 
         async def work() -> None:
             assert self.setup_ is not None
-            recovery_point = self.log.recovery_point
+            recovery_point = self.log.state.recovery_point
             if is_clean:
-                await self.log.close()
+                await self.log.closer.close()
                 recovery_point = self.end
             self.setup_.crash()
             self.high_watermark = self.start + int(share * (self.high_watermark - self.start))
@@ -177,7 +177,7 @@ class TransactionModel(RuleBasedStateMachine):
         would not have."""
 
         async def work() -> None:
-            upper = self.log.last_stable_offset
+            upper = self.log.state.last_stable_offset
             offset = self.start + int(share * (upper - self.start))
             if offset >= upper:
                 return
@@ -186,7 +186,7 @@ class TransactionModel(RuleBasedStateMachine):
             data = b"".join(chunk.read() for chunk in read.chunks)
             for chunk in read.chunks:
                 chunk.release()
-            found = self.log.aborted_in(read, offset, upper)
+            found = self.log.aborted.aborted_in(read, offset, upper)
             told = found if isinstance(found, list) else await found
             position, last = 0, -1
             while position + 12 <= len(data):
@@ -209,17 +209,17 @@ class TransactionModel(RuleBasedStateMachine):
         async def work() -> None:
             log = self.log
             expected = derive(self.events)
-            assert (log.log_end_offset, log.high_watermark) == (self.end, self.high_watermark)
+            assert (log.state.log_end_offset, log.state.high_watermark) == (self.end, self.high_watermark)
             unstable = [*expected.open.values()]
             unstable += [first for first, marker in expected.ended if marker >= self.high_watermark]
             stable = max(min(unstable), self.start) if unstable else self.high_watermark
-            assert log.last_stable_offset == min(stable, self.high_watermark)
-            assert log.first_unstable_offset == (stable if unstable else None)
+            assert log.state.last_stable_offset == min(stable, self.high_watermark)
+            assert log.state.first_unstable_offset == (stable if unstable else None)
             middle = (self.start + self.end) // 2
             for lower, upper in ((self.start, self.end), (middle, self.end), (self.start, middle)):
                 reaching = [one for one in expected.aborted if one.last_offset >= lower and one.first_offset < upper]
                 assert await aborted(log, lower, upper) == (reaching if lower < upper else [])
-            for segment in log.segments:
+            for segment in log.state.segments:
                 index = segment.transactions
                 if index is not None:
                     await index.settle()

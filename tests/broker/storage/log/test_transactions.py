@@ -29,16 +29,16 @@ async def test_an_open_transaction_holds_the_last_stable_offset_until_its_marker
     begin(log, values=3)
     log.append_as_leader(batch(b"after"), 0)
     await written(log)
-    assert (log.first_unstable_offset, log.last_stable_offset) == (1, 0)
-    log.maybe_advance_high_watermark(5)
-    assert log.last_stable_offset == 1
+    assert (log.state.first_unstable_offset, log.state.last_stable_offset) == (1, 0)
+    log.state.maybe_advance_high_watermark(5)
+    assert log.state.last_stable_offset == 1
     assert end(log, COMMIT) == 5
     await written(log)
-    assert log.last_stable_offset == 1
-    log.maybe_advance_high_watermark(5)
-    assert log.last_stable_offset == 1
-    log.maybe_advance_high_watermark(6)
-    assert (log.first_unstable_offset, log.last_stable_offset) == (None, 6)
+    assert log.state.last_stable_offset == 1
+    log.state.maybe_advance_high_watermark(5)
+    assert log.state.last_stable_offset == 1
+    log.state.maybe_advance_high_watermark(6)
+    assert (log.state.first_unstable_offset, log.state.last_stable_offset) == (None, 6)
     assert await aborted(log, 0, 6) == []
 
 
@@ -62,10 +62,10 @@ async def test_a_marker_of_an_older_epoch_is_fenced(setup: LogSetup) -> None:
     fails(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: end(log, ABORT, epoch=1, coordinator_epoch=5))
     fails(ErrorCode.TRANSACTION_COORDINATOR_FENCED, lambda: end(log, ABORT, epoch=2, coordinator_epoch=4))
     fails(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: begin(log, sequence=1))
-    assert log.assigned_offset == 2
+    assert log.state.assigned_offset == 2
     end(log, ABORT, epoch=2, coordinator_epoch=5)
     log.append_as_leader(transactional((7, 2, 0), b"v"), 0, transaction=FROM_CLIENT)
-    assert log.assigned_offset == 4
+    assert log.state.assigned_offset == 4
 
 
 async def test_a_late_marker_of_version_2_does_not_end_the_next_transaction(setup: LogSetup) -> None:
@@ -73,16 +73,16 @@ async def test_a_late_marker_of_version_2_does_not_end_the_next_transaction(setu
     log = await setup.open()
     marker = EndTransactionMarker(COMMIT, 5)
     begin(log)
-    log.append_marker(marker, 7, 1, 0, 2)
-    log.append_marker(marker, 7, 1, 0, 2)  # the response to the first one was lost
+    log.appender.append_marker(marker, 7, 1, 0, 2)
+    log.appender.append_marker(marker, 7, 1, 0, 2)  # the response to the first one was lost
     log.append_as_leader(transactional((7, 1, 0), b"v"), 0, transaction=FROM_CLIENT)
-    fails(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: log.append_marker(marker, 7, 1, 0, 2))
-    assert log.assigned_offset == 4
-    log.append_marker(marker, 7, 2, 0, 2)
-    assert log.first_unstable_offset == 0  # until the markers are replicated
+    fails(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: log.appender.append_marker(marker, 7, 1, 0, 2))
+    assert log.state.assigned_offset == 4
+    log.appender.append_marker(marker, 7, 2, 0, 2)
+    assert log.state.first_unstable_offset == 0  # until the markers are replicated
     await written(log)
-    log.maybe_advance_high_watermark(5)
-    assert log.last_stable_offset == 5
+    log.state.maybe_advance_high_watermark(5)
+    assert log.state.last_stable_offset == 5
 
 
 async def test_a_batch_outside_of_the_producers_open_transaction_is_refused(setup: LogSetup) -> None:
@@ -129,9 +129,9 @@ async def test_a_follower_has_the_transactions_of_the_leader(setup: LogSetup, tm
     follower = await other.open()
     follower.append_as_follower(memoryview(bytearray(await read_bytes(log, 0))))
     await written(follower)
-    assert follower.producers.dump() == log.producers.dump()
-    follower.maybe_advance_high_watermark(5)
-    assert (follower.last_stable_offset, await aborted(follower, 0, 5)) == (3, [AbortedTransaction(7, 0, 2, 1)])
+    assert follower.state.producers.dump() == log.state.producers.dump()
+    follower.state.maybe_advance_high_watermark(5)
+    assert (follower.state.last_stable_offset, await aborted(follower, 0, 5)) == (3, [AbortedTransaction(7, 0, 2, 1)])
     other.close()
 
 
@@ -144,23 +144,25 @@ async def test_open_and_aborted_transactions_survive_a_restart(tmp_path: Path, i
         begin(log, 7, number)
         end(log, ABORT if number % 2 else COMMIT)
     await written(log)
-    log.maybe_advance_high_watermark(log.log_end_offset)
-    assert len(log.segments) > 3 and log.last_stable_offset == 0
+    log.state.maybe_advance_high_watermark(log.state.log_end_offset)
+    assert len(log.state.segments) > 3 and log.state.last_stable_offset == 0
     expected = await aborted(log, 0, 100)
     assert [one.first_offset for one in expected] == list(range(3, 41, 4))
-    dump = log.producers.dump().producers
+    dump = log.state.producers.dump().producers
     if is_clean:
-        await log.close()
+        await log.closer.close()
     setup.crash()
-    log = await setup.open(is_clean=is_clean, recovery_point=log.recovery_point if is_clean else 0, high_watermark=41)
+    log = await setup.open(
+        is_clean=is_clean, recovery_point=log.state.recovery_point if is_clean else 0, high_watermark=41
+    )
     assert await aborted(log, 0, 100) == expected
     assert await aborted(log, 20, 30) == [one for one in expected if one.last_offset >= 20 and one.first_offset < 30]
-    assert log.producers.dump().producers == dump
-    assert log.last_stable_offset == 0
+    assert log.state.producers.dump().producers == dump
+    assert log.state.last_stable_offset == 0
     end(log, ABORT, 1)
     await written(log)
-    log.maybe_advance_high_watermark(log.log_end_offset)
-    assert log.last_stable_offset == log.log_end_offset
+    log.state.maybe_advance_high_watermark(log.state.log_end_offset)
+    assert log.state.last_stable_offset == log.state.log_end_offset
     assert await aborted(log, 0, 100) == [*expected, AbortedTransaction(1, 0, 41, 42)]
     setup.close()
 

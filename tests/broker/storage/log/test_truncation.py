@@ -24,15 +24,21 @@ async def test_a_truncation_drops_records_leader_epochs_and_producer_state(make:
     for number in range(40):
         log.append_as_leader(batch(b"%02d" % number, producer=(4, 0, number)), number // 10)
     await written(log)
-    log.maybe_advance_high_watermark(40)
-    await log.flush()
-    assert log.recovery_point == 40
-    await log.truncate_to(40)
-    assert log.log_end_offset == 40
-    await log.truncate_to(17)
-    assert log.log_end_offset == log.assigned_offset == log.high_watermark == log.recovery_point == 17
+    log.state.maybe_advance_high_watermark(40)
+    await log.flusher.flush()
+    assert log.state.recovery_point == 40
+    await log.truncation.truncate_to(40)
+    assert log.state.log_end_offset == 40
+    await log.truncation.truncate_to(17)
+    assert (
+        log.state.log_end_offset
+        == log.state.assigned_offset
+        == log.state.high_watermark
+        == log.state.recovery_point
+        == 17
+    )
     assert setup.owner.recovery_point_checkpoints == 1
-    assert log.epochs.entries == [(0, 0), (1, 10)]
+    assert log.state.epochs.entries == [(0, 0), (1, 10)]
     assert [value for _, value in await read_values(log, 0)] == [b"%02d" % number for number in range(17)]
     assert refused(log, batch(b"x", producer=(4, 0, 40))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     duplicate = log.append_as_leader(batch(b"16", producer=(4, 0, 16)), 1)
@@ -50,8 +56,8 @@ async def test_a_truncation_in_the_middle_of_a_batch_drops_the_whole_batch(make:
     log.append_as_leader(batch(b"a", b"b"), 0)
     log.append_as_leader(batch(b"c", b"d"), 0)
     await written(log)
-    await log.truncate_to(3)
-    assert log.log_end_offset == 2
+    await log.truncation.truncate_to(3)
+    assert log.state.log_end_offset == 2
     assert await read_values(log, 0) == [(0, b"a"), (1, b"b")]
 
 
@@ -59,9 +65,9 @@ async def test_a_full_truncation_starts_an_empty_log_at_any_offset(make: Make, t
     log = await make(segment_bytes=300).open()
     for _ in range(10):
         log.append_as_leader(batch(b"a"), 3)
-    await log.truncate_fully_and_start_at(1000)
-    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (1000, 1000, 1000)
-    assert log.latest_epoch == -1
+    await log.truncation.truncate_fully_and_start_at(1000)
+    assert (log.state.log_start_offset, log.state.log_end_offset, log.state.high_watermark) == (1000, 1000, 1000)
+    assert log.state.epochs.latest == -1
     assert log.append_as_leader(batch(b"b"), 4).first_offset == 1000
     await written(log)
     assert await read_values(log, 1000) == [(1000, b"b")]
@@ -87,7 +93,7 @@ async def test_a_truncation_succeeds_when_a_snapshot_is_damaged(make: Make, tmp_
     await rolled(log)
     for path in (tmp_path / "t-0").glob("*.snapshot"):
         DAMAGE["nonsense"](path)
-    await log.truncate_to(30)
+    await log.truncation.truncate_to(30)
     assert log.append_as_leader(batch(b"029", producer=(4, 0, 29)), 9).first_offset == 29
     assert setup.owner.failures == [] and setup.owner.notices
 
@@ -101,18 +107,18 @@ async def test_a_truncation_of_a_replaced_log_truncates_its_successor_and_report
         for value in (b"a", b"b", b"c"):
             log.append_as_leader(batch(value), 0)
         await written(log)
-    old.replace_with(new)
-    await old.truncate_to(2)
-    assert (old.log_end_offset, new.log_end_offset) == (3, 2)
+    old.state.replaced_by(new)
+    await old.truncation.truncate_to(2)
+    assert (old.state.log_end_offset, new.state.log_end_offset) == (3, 2)
 
     def fail(name: str, *, create: bool = False) -> asyncio.Future[File]:
         failed: asyncio.Future[File] = asyncio.get_running_loop().create_future()
         failed.set_exception(OSError(errno.EIO, "Input/output error", name))
         return failed
 
-    monkeypatch.setattr(new.disk, "open", fail)
+    monkeypatch.setattr(new.state.disk, "open", fail)
     with pytest.raises(KafkaError) as caught:
-        await old.truncate_to(1)
+        await old.truncation.truncate_to(1)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert [len(setup.owner.failures) for setup in setups] == [0, 1]
     for setup in setups:
@@ -126,15 +132,15 @@ async def test_records_after_a_truncation_below_the_log_start_offset_survive_a_r
     for number in range(10):
         log.append_as_leader(batch(b"%d" % number), 0)
     await written(log)
-    log.maybe_advance_high_watermark(10)
-    await log.advance_log_start_offset(8)
-    await log.truncate_to(5)
-    assert log.log_start_offset <= log.log_end_offset == 5
+    log.state.maybe_advance_high_watermark(10)
+    await log.retention.advance_log_start_offset(8)
+    await log.truncation.truncate_to(5)
+    assert log.state.log_start_offset <= log.state.log_end_offset == 5
     for number in range(2):
         log.append_as_leader(batch(b"new %d" % number), 1)
     await written(log)
-    start = log.log_start_offset
-    await log.close()
+    start = log.state.log_start_offset
+    await log.closer.close()
     setup.crash()
     log = await setup.open(log_start_offset=start)
     assert await read_values(log, 5) == [(5, b"new 0"), (6, b"new 1")]
@@ -162,12 +168,12 @@ async def test_a_log_ends_with_its_last_written_record_when_a_write_that_a_trunc
     monkeypatch.setattr(disk_calls, "write_all", write)
     for _ in range(4):
         log.append_as_leader(batch(b"lost"), 0)
-    truncating = log.truncate_to(4)
-    await until(lambda: log.is_truncating)
+    truncating = log.truncation.truncate_to(4)
+    await until(lambda: log.state.is_truncating)
     may_fail.set()
     await truncating
-    log.resume_appends()
-    await until(lambda: not log.is_full)
+    log.truncation.resume_appends()
+    await until(lambda: not log.state.is_full)
     log.append_as_leader(batch(b"new"), 1)
     await written(log)
     expected = [(0, b"kept0"), (1, b"kept1"), (2, b"new")]

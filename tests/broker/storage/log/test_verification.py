@@ -38,7 +38,7 @@ def append(
 
 
 def begin(log: Log, sequence: int = 0, epoch: int = 0) -> Verification:
-    found = log.producers.begin_verification(7, epoch, sequence, 1_000)
+    found = log.state.producers.begin_verification(7, epoch, sequence, 1_000)
     assert found is not None
     return found
 
@@ -53,11 +53,11 @@ async def test_the_first_append_of_a_transaction_needs_a_verification_and_later_
     with pytest.raises(VerificationNeeded) as needed:
         append(log)
     assert (needed.value.producer_id, needed.value.producer_epoch, needed.value.base_sequence) == (7, 0, 0)
-    assert log.assigned_offset == 0
+    assert log.state.assigned_offset == 0
     assert append(log, 0, begin(log)) == 0
     assert append(log, 1) == 1
-    assert log.producers.begin_verification(7, 0, 2, 1_000) is None
-    assert len(log.producers.verifications) == 0
+    assert log.state.producers.begin_verification(7, 0, 2, 1_000) is None
+    assert len(log.state.producers.verifications) == 0
 
 
 async def test_a_partition_that_the_leader_adds_needs_the_coordinator_even_without_verification(log: Log) -> None:
@@ -107,15 +107,15 @@ async def test_a_later_batch_is_not_appended_before_an_earlier_one_whose_verific
 async def test_a_fetched_transaction_ends_the_verification_of_a_replica_that_led_before(log: Log) -> None:
     begin(log)
     log.append_as_follower(memoryview(bytearray(transactional((7, 0, 0), b"v"))))
-    assert len(log.producers.verifications) == 0
+    assert len(log.state.producers.verifications) == 0
 
 
 async def test_a_verification_whose_batch_never_came_back_expires_with_the_producers(log: Log) -> None:
     begin(log)
-    log.producers.remove_expired(1_000 + 59, 60)
-    assert len(log.producers.verifications) == 1
-    log.producers.remove_expired(1_000 + 60, 60)
-    assert len(log.producers.verifications) == 0
+    log.state.producers.remove_expired(1_000 + 59, 60)
+    assert len(log.state.producers.verifications) == 1
+    log.state.producers.remove_expired(1_000 + 60, 60)
+    assert len(log.state.producers.verifications) == 0
 
 
 async def test_batches_of_the_group_coordinator_have_no_sequence_and_are_fenced_by_their_epoch(log: Log) -> None:

@@ -31,7 +31,7 @@ def values(first: int, end: int) -> list[tuple[int, bytes | None]]:
 
 
 async def create_future_replica(broker: BrokerStorage, log: Log) -> FutureReplica:
-    (other,) = [path for path in broker.paths if path != log.disk.path]
+    (other,) = [path for path in broker.paths if path != log.state.disk.path]
     replica = await broker.manager.future_replicas.create(log, broker.disks[other])
     assert replica is not None
     return replica

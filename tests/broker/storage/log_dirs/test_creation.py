@@ -19,7 +19,7 @@ async def test_new_logs_are_created_in_the_directory_with_the_fewest_partitions(
     manager = await broker.start()
     for number in range(9):
         await manager.get_or_create(TopicPartition("t", number), TOPIC_ID, True)
-    counts = [sum(log.disk.path == path for log in manager.logs) for path in broker.paths]
+    counts = [sum(log.state.disk.path == path for log in manager.logs) for path in broker.paths]
     assert counts == [3, 3, 3]
 
 
@@ -30,11 +30,11 @@ async def test_new_logs_are_created_in_the_preferred_directory_and_never_in_a_co
     manager = await broker.start()
     first, second = broker.paths
     manager.cordoned = (second,)
-    paths = [(await manager.get_or_create(TopicPartition("a", n), TOPIC_ID, True)).disk.path for n in range(3)]
+    paths = [(await manager.get_or_create(TopicPartition("a", n), TOPIC_ID, True)).state.disk.path for n in range(3)]
     assert paths == [first] * 3
     manager.cordoned = ()
     manager.prefer(T0, first)
-    assert (await manager.get_or_create(T0, TOPIC_ID, True)).disk.path == first  # though it has three already
+    assert (await manager.get_or_create(T0, TOPIC_ID, True)).state.disk.path == first  # though it has three already
     manager.cordoned = (first, second)
     with pytest.raises(KafkaError, match="every log directory that is online and has room is cordoned") as caught:
         await manager.get_or_create(TopicPartition("a", 9), TOPIC_ID, True)
@@ -73,11 +73,15 @@ async def test_a_new_topic_starts_empty_when_the_deleted_topic_of_its_name_could
     with pytest.raises(KafkaError):
         await manager.delete(T0)
     monkeypatch.setattr(os, "rename", rename)
-    manager.access.apply(log.disk.path, ONLINE)
+    manager.access.apply(log.state.disk.path, ONLINE)
     if is_repeated:
         await manager.delete(T0)
-        assert [name for name, is_directory, _ in await log.disk.list() if is_directory and name == "t-0"] == []
+        assert [name for name, is_directory, _ in await log.state.disk.list() if is_directory and name == "t-0"] == []
     again = await manager.get_or_create(T0, bytes(range(16, 32)), True)
-    assert (again.log_start_offset, again.log_end_offset, again.topic_id) == (0, 0, bytes(range(16, 32)))
+    assert (again.state.log_start_offset, again.state.log_end_offset, again.state.topic_id) == (
+        0,
+        0,
+        bytes(range(16, 32)),
+    )
     found = (await broker.restart()).get(T0)
-    assert found is not None and found.topic_id == bytes(range(16, 32))
+    assert found is not None and found.state.topic_id == bytes(range(16, 32))

@@ -51,13 +51,13 @@ async def _filled(broker: BrokerStorage) -> LogManager:
         for number in range(6):
             log.append_as_leader(batch(b"%d" % number * 60, producer=(7, 0, number)), number // 2)
         log.append_as_leader(transactional((8, 0, 0), b"aborted"), 3, transaction=FROM_CLIENT)
-        log.append_marker(EndTransactionMarker(False, 0), 8, 0, 3)
+        log.appender.append_marker(EndTransactionMarker(False, 0), 8, 0, 3)
         await written(log)
-        log.maybe_advance_high_watermark(log.log_end_offset)
+        log.state.maybe_advance_high_watermark(log.state.log_end_offset)
         log.state.clean_offset = 2
-        await log.flush()
-        await log.advance_log_start_offset(1)
-        await manager.checkpoints.write_clean_offsets(log.disk)
+        await log.flusher.flush()
+        await log.retention.advance_log_start_offset(1)
+        await manager.checkpoints.write_clean_offsets(log.state.disk)
     await manager.close(5)
     return manager
 
@@ -82,11 +82,11 @@ async def test_a_damaged_file_of_a_partition_keeps_no_broker_from_starting(
     assert not broker.failures and manager.live_paths == broker.paths
     for partition in (T0, T1):
         log = manager.get(partition)
-        assert log is not None and (log.log_start_offset, log.log_end_offset) == (1, 8)
+        assert log is not None and (log.state.log_start_offset, log.state.log_end_offset) == (1, 8)
         assert [value for _, value in await read_values(log, 1)][:5] == [b"%d" % number * 60 for number in range(1, 6)]
         restored = await manager.get_or_create(partition, TOPIC_ID, False)
-        assert restored.topic_id == TOPIC_ID
-        aborted = log.aborted_transactions(0, 8)
+        assert restored.state.topic_id == TOPIC_ID
+        aborted = log.aborted.aborted_transactions(0, 8)
         assert [one.producer_id for one in (await aborted if isinstance(aborted, asyncio.Future) else aborted)] == [8]
         log.append_as_leader(batch(b"goes on", producer=(7, 0, 6)), 3)
         await written(log)
@@ -122,7 +122,7 @@ async def test_a_damaged_file_of_a_directory_keeps_no_broker_from_starting(
     if name.endswith("checkpoint"):
         assert [line for line in broker.notices if name in line]
     for log in manager.logs:
-        assert log.log_end_offset == 8 and log.topic_id == TOPIC_ID
+        assert log.state.log_end_offset == 8 and log.state.topic_id == TOPIC_ID
     await manager.close(6)
     broker.notices.clear()
     assert len((await broker.restart()).logs) == 2

@@ -27,7 +27,7 @@ async def test_a_failed_directory_is_reported_once_and_its_partitions_get_a_stor
     for log in logs:
         log.append_as_leader(batch(b"v"), 0)
     for log in logs:
-        if log.disk.path == bad:
+        if log.state.disk.path == bad:
             with pytest.raises(KafkaError):
                 await written(log)
         else:
@@ -35,12 +35,16 @@ async def test_a_failed_directory_is_reported_once_and_its_partitions_get_a_stor
     assert [path for path, _ in broker.failures] == [bad]
     assert manager.live_paths == [broker.paths[0]]
     for log in logs:
-        assert log.is_failed == (log.disk.path == bad) == manager.is_on_offline_directory(log.topic_partition)
+        assert (
+            log.state.is_failed
+            == (log.state.disk.path == bad)
+            == manager.is_on_offline_directory(log.state.topic_partition)
+        )
     with pytest.raises(KafkaError) as caught:
         await manager.get_or_create(TopicPartition("new", 0), TOPIC_ID, False)
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     created = await manager.get_or_create(TopicPartition("new", 0), TOPIC_ID, True)
-    assert created.disk.path == broker.paths[0]
+    assert created.state.disk.path == broker.paths[0]
 
 
 async def test_every_log_of_a_directory_has_failed_when_the_failure_of_one_is_reported(
@@ -53,7 +57,7 @@ async def test_every_log_of_a_directory_has_failed_when_the_failure_of_one_is_re
     for log in logs:
         log.append_as_leader(batch(b"v"), 0)
         await written(log)
-    bad = [log for log in logs if log.disk.path == broker.paths[1]]
+    bad = [log for log in logs if log.state.disk.path == broker.paths[1]]
     reported: list[ErrorCode] = []
 
     def read_all() -> None:
@@ -63,7 +67,7 @@ async def test_every_log_of_a_directory_has_failed_when_the_failure_of_one_is_re
             reported.append(caught.value.code)
 
     for log in bad:
-        log.on_failure = read_all
-    manager.directory_failed(bad[0].disk, OSError(errno.EIO, "Input/output error"))
+        log.state.on_failure = read_all
+    manager.directory_failed(bad[0].state.disk, OSError(errno.EIO, "Input/output error"))
     assert len(bad) == 3
     assert reported == [ErrorCode.KAFKA_STORAGE_ERROR] * 9

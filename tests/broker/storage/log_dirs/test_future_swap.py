@@ -75,8 +75,8 @@ def fail_the_rename_of_the_replaced_log(broker: BrokerStorage, monkeypatch: pyte
     rename_replaced = swap._rename_replaced
 
     async def fails(old: Log) -> None:
-        if old.disk.path == broker.paths[0]:
-            raise OSError(errno.EIO, "Input/output error", old.disk.path)
+        if old.state.disk.path == broker.paths[0]:
+            raise OSError(errno.EIO, "Input/output error", old.state.disk.path)
         await rename_replaced(old)
 
     monkeypatch.setattr(swap, "_rename_replaced", fails)
@@ -89,7 +89,7 @@ async def check_only_the_newer_log_is_used(broker: BrokerStorage) -> None:
     reopen(broker, 1)
     manager = await broker.restart()
     found = manager.get(T0)
-    assert found is not None and found.disk.path == broker.paths[1] and found.log_end_offset == 10
+    assert found is not None and found.state.disk.path == broker.paths[1] and found.state.log_end_offset == 10
 
 
 def refuse_renames(monkeypatch: pytest.MonkeyPatch, path: str, suffix: str) -> Callable[[], None]:
@@ -115,7 +115,7 @@ async def test_a_refused_move_keeps_the_marker_of_the_newer_log(
         await move_to(broker, 2)
     manager = await broker.restart()  # with both directories
     found = manager.get(T0)
-    assert found is not None and found.disk.path == broker.paths[1]
+    assert found is not None and found.state.disk.path == broker.paths[1]
 
 
 async def test_a_replaced_log_is_never_used_again_when_its_directory_failed_before_the_rename(
@@ -168,7 +168,7 @@ async def test_a_swap_succeeds_without_room_for_the_producer_snapshot(
     await append(await move_to(broker, 2), 5, 5)
     manager = await broker.restart()
     found = manager.get(T0)
-    assert found is not None and found.disk.path == broker.paths[2] and found.log_end_offset == 10
+    assert found is not None and found.state.disk.path == broker.paths[2] and found.state.log_end_offset == 10
 
 
 async def test_the_marker_stays_when_the_replaced_log_has_no_room_for_its_new_name(
@@ -181,7 +181,7 @@ async def test_the_marker_stays_when_the_replaced_log_has_no_room_for_its_new_na
     make_room()
     manager = await broker.restart()
     found = manager.get(T0)
-    assert found is not None and found.disk.path == broker.paths[1] and found.log_end_offset == 10
+    assert found is not None and found.state.disk.path == broker.paths[1] and found.state.log_end_offset == 10
 
 
 @pytest.mark.parametrize("has_room", [False, True])
@@ -211,7 +211,7 @@ async def test_a_replaced_log_that_kept_its_name_is_renamed_before_the_newer_log
     assert found.count("stray") == becomes_stray and found.count("0") == 1
     manager = await broker.restart()
     log = manager.get(T0)
-    assert log is not None and log.disk.path == again.disk.path and log.topic_id == OTHER_TOPIC_ID
+    assert log is not None and log.state.disk.path == again.state.disk.path and log.state.topic_id == OTHER_TOPIC_ID
 
 
 async def test_a_replaced_log_that_kept_its_name_is_renamed_before_the_next_move(
@@ -239,7 +239,7 @@ async def test_the_current_log_stays_when_the_future_log_cannot_get_its_name(
     make_room()
     manager = await broker.restart()
     found = manager.get(T0)
-    assert found is not None and found.disk.path == broker.paths[0] and found.log_end_offset == 5
+    assert found is not None and found.state.disk.path == broker.paths[0] and found.state.log_end_offset == 5
 
 
 @pytest.mark.parametrize("is_elsewhere", [False, True])
@@ -253,13 +253,13 @@ async def test_a_cancelled_future_log_does_not_resume_when_it_could_not_be_renam
     replica = await manager.future_replicas.create(log, broker.disks[broker.paths[1]])
     assert replica is not None
     refuse_renames(monkeypatch, broker.paths[1], "-delete")
-    wanted = broker.disks[broker.paths[2]] if is_elsewhere else log.disk
+    wanted = broker.disks[broker.paths[2]] if is_elsewhere else log.state.disk
     assert (await manager.future_replicas.create(log, wanted) is not None) == is_elsewhere
     assert manager.states[broker.paths[1]].state is DirectoryState.FULL
     assert directories(broker.paths[1]) == []
     manager = await broker.restart()
     resumed = manager.future_replicas.get(T0)
-    assert (None if resumed is None else resumed.future.disk.path) == (broker.paths[2] if is_elsewhere else None)
+    assert (None if resumed is None else resumed.future.state.disk.path) == (broker.paths[2] if is_elsewhere else None)
     assert not broker.failures
 
 
@@ -279,7 +279,7 @@ async def test_a_truncation_without_room_is_not_repeated_on_the_log_that_replace
 
     monkeypatch.setattr(disk_calls, "append_to", refuse)
     with pytest.raises(KafkaError, match="is full"):
-        await log.truncate_to(18)
+        await log.truncation.truncate_to(18)
     assert log.state.has_unwritten_tail
     monkeypatch.setattr(disk_calls, "append_to", append_to)
 
@@ -295,11 +295,11 @@ async def test_a_truncation_without_room_is_not_repeated_on_the_log_that_replace
     moving = asyncio.ensure_future(move_to(broker, 1))
     await asyncio.wait_for(has_swapped.wait(), 60)
     new = broker.manager.get(T0)
-    assert new is not None and new.disk.path == broker.paths[1] and new.log_end_offset == 18
+    assert new is not None and new.state.disk.path == broker.paths[1] and new.state.log_end_offset == 18
     await append(new, 18, 3)
     broker.manager.access.apply(broker.paths[0], ONLINE)
     for _ in range(10):
-        await new.disk.exists("t-0")
+        await new.state.disk.exists("t-0")
     may_go_on.set()
     await moving
-    assert new.log_end_offset == 21, "what was written and acknowledged is gone"
+    assert new.state.log_end_offset == 21, "what was written and acknowledged is gone"

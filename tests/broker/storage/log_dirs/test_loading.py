@@ -30,8 +30,8 @@ async def test_a_clean_shutdown_writes_the_files_of_kafka_and_needs_no_recovery(
     for _ in range(10):
         log.append_as_leader(batch(b"a"), 0)
     await written(log)
-    log.maybe_advance_high_watermark(8)
-    await log.advance_log_start_offset(3)
+    log.state.maybe_advance_high_watermark(8)
+    await log.retention.advance_log_start_offset(3)
     await manager.close(42)
     root = tmp_path / "d0"
     assert (root / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":42}'
@@ -46,8 +46,8 @@ async def test_a_clean_shutdown_writes_the_files_of_kafka_and_needs_no_recovery(
     assert not (root / ".kafka_cleanshutdown").exists()
     again = manager.get(T0)
     assert again is not None
-    assert (again.log_start_offset, again.high_watermark, again.log_end_offset) == (3, 8, 10)
-    assert again.topic_id == TOPIC_ID
+    assert (again.state.log_start_offset, again.state.high_watermark, again.state.log_end_offset) == (3, 8, 10)
+    assert again.state.topic_id == TOPIC_ID
 
 
 async def test_a_directory_that_was_only_slow_while_it_was_shut_down_cleanly_has_not_failed(
@@ -96,7 +96,7 @@ async def test_no_log_of_a_directory_is_found_when_it_fails_while_it_is_loaded(
     partitions = [TopicPartition("t", number) for number in range(6)]
     for partition in partitions:
         await manager.get_or_create(partition, TOPIC_ID, True)
-    failing = {one for one in partitions if manager.get(one).disk.path == broker.paths[1]}  # type: ignore[union-attr]
+    failing = {one for one in partitions if manager.get(one).state.disk.path == broker.paths[1]}  # type: ignore[union-attr]
     bad = max(failing)
     await manager.close()
 
@@ -111,7 +111,7 @@ async def test_no_log_of_a_directory_is_found_when_it_fails_while_it_is_loaded(
 
     def add_and_report(table: LogTable, log: Log) -> None:
         add(table, log)
-        if log.topic_partition in failing:
+        if log.state.topic_partition in failing:
             is_one_loaded.set()
 
     monkeypatch.setattr(LogTable, "add", add_and_report)
@@ -173,7 +173,7 @@ async def test_a_directory_is_offline_when_it_has_no_room_to_recover_its_logs(
     """A new log created in another directory would lead without records, and the next start would find two logs."""
     broker = make_storage(2, index_interval_bytes=0)
     log = await (await broker.start()).get_or_create(T0, TOPIC_ID, True)
-    path = log.disk.path
+    path = log.state.disk.path
     for value in (b"a", b"b"):
         log.append_as_leader(batch(value), 0)
     await written(log)
@@ -188,7 +188,7 @@ async def test_a_directory_is_offline_when_it_has_no_room_to_recover_its_logs(
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
     again = (await broker.restart()).get(T0)
-    assert again is not None and again.disk.path == path and await read_values(again, 0) == [(0, b"a"), (1, b"b")]
+    assert again is not None and again.state.disk.path == path and await read_values(again, 0) == [(0, b"a"), (1, b"b")]
 
 
 async def test_a_start_is_refused_when_the_only_directory_has_no_room_to_recover_its_logs(
@@ -202,7 +202,7 @@ async def test_a_start_is_refused_when_the_only_directory_has_no_room_to_recover
     broker.stop()
     (tmp_path / "d0" / "t-0" / f"{0:020}.index").unlink()  # as after a power loss
     broker.create_manager()
-    monkeypatch.setattr(broker.disks[log.disk.path], "open", no_room)
+    monkeypatch.setattr(broker.disks[log.state.disk.path], "open", no_room)
     with pytest.raises(OSError, match="No space left on device"):
         await broker.start()
 
@@ -219,7 +219,7 @@ async def test_a_gap_after_a_power_loss_is_compactions_only_below_the_clean_offs
     for number in range(12):
         log.append_as_leader(batch(b"%02d" % number), 0, is_prepared=True)
     await written(log)
-    bases = [segment.base_offset for segment in log.segments]
+    bases = [segment.base_offset for segment in log.state.segments]
     broker.stop()
     root = tmp_path / "d0"
     shortened = root / "t-0" / f"{bases[1]:020}.log"
@@ -230,6 +230,6 @@ async def test_a_gap_after_a_power_loss_is_compactions_only_below_the_clean_offs
     manager = await broker.restart()
     again = manager.get(T0)
     assert again is not None
-    assert again.log_end_offset == (12 if kept else bases[2] - 1)
+    assert again.state.log_end_offset == (12 if kept else bases[2] - 1)
     found = [offset for offset, _ in await read_values(again, 0)]
-    assert found == [offset for offset in range(again.log_end_offset) if offset != bases[2] - 1]
+    assert found == [offset for offset in range(again.state.log_end_offset) if offset != bases[2] - 1]

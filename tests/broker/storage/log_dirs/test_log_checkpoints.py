@@ -54,7 +54,7 @@ async def ten_records(broker: BrokerStorage, partition: TopicPartition) -> Log:
     for number in range(10):
         log.append_as_leader(batch(b"%d" % number), 0)
     await written(log)
-    log.maybe_advance_high_watermark(10)
+    log.state.maybe_advance_high_watermark(10)
     return log
 
 
@@ -64,10 +64,10 @@ async def test_the_recovery_point_is_checkpointed_after_a_flush(make_storage: Ma
     log = await manager.get_or_create(T0, TOPIC_ID, True)
     log.append_as_leader(batch(b"a", b"b"), 0)
     await written(log)
-    await manager.checkpoints.write_recovery_points(log.disk)
+    await manager.checkpoints.write_recovery_points(log.state.disk)
     assert (tmp_path / "d0" / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 0\n"
     await manager.background_tasks.flush_due()
-    await manager.checkpoints.write_recovery_points(log.disk)
+    await manager.checkpoints.write_recovery_points(log.state.disk)
     assert (tmp_path / "d0" / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 2\n"
 
 
@@ -77,11 +77,11 @@ async def test_delete_records_fails_when_the_log_start_offset_cannot_be_checkpoi
     log = await ten_records(broker, T0)
     refused.append(LOG_START_OFFSETS)
     with pytest.raises(KafkaError) as error:
-        await log.advance_log_start_offset(5)
+        await log.retention.advance_log_start_offset(5)
     assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR and not broker.failures
-    await log.advance_log_start_offset(5)
+    await log.retention.advance_log_start_offset(5)
     again = (await broker.restart()).get(T0)
-    assert again is not None and again.log_start_offset == 5
+    assert again is not None and again.state.log_start_offset == 5
 
 
 async def test_a_deletion_keeps_the_log_start_offsets_of_other_logs_when_the_directory_is_full(
@@ -89,14 +89,14 @@ async def test_a_deletion_keeps_the_log_start_offsets_of_other_logs_when_the_dir
 ) -> None:
     for partition in (T0, T1):
         log = await ten_records(broker, partition)
-        await log.advance_log_start_offset(5)
+        await log.retention.advance_log_start_offset(5)
     await broker.manager.checkpoints.write_recovery_points(broker.manager.disk(broker.paths[0]))
     refused.append(LOG_START_OFFSETS)
     await broker.manager.delete(T0)
     manager = await broker.restart()
     log = manager.get(T1)
-    assert log is not None and log.log_start_offset == 5
-    assert (await manager.get_or_create(T0, TOPIC_ID, True)).log_start_offset == 0
+    assert log is not None and log.state.log_start_offset == 5
+    assert (await manager.get_or_create(T0, TOPIC_ID, True)).state.log_start_offset == 0
 
 
 async def test_a_checkpoint_without_room_does_not_remove_a_later_one(tmp_path: Path, refused: list[str]) -> None:

@@ -11,7 +11,8 @@ from ottla_broker.storage.log_dirs.log_table import LogTable
 
 def _log(topic: str, partition: int, path: str) -> Any:
     values = {"log_end_offset": 0, "high_watermark": 0, "size_bytes": 0}
-    return SimpleNamespace(topic_partition=TopicPartition(topic, partition), disk=SimpleNamespace(path=path), **values)
+    disk = SimpleNamespace(path=path)
+    return SimpleNamespace(state=SimpleNamespace(topic_partition=TopicPartition(topic, partition), disk=disk, **values))
 
 
 def test_the_logs_of_a_topic_are_its_current_and_its_future_ones() -> None:
@@ -45,5 +46,5 @@ def test_a_directory_that_is_offline_has_no_current_logs() -> None:
     lost, kept = _log("a", 0, "/d0"), _log("a", 1, "/d1")
     table.put(lost)
     table.put(kept)
-    table.take_offline(lost.disk)
+    table.take_offline(lost.state.disk)
     assert table.count_in("/d0") == 0 and table.of_topic("a") == [kept]

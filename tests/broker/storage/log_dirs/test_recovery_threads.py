@@ -30,7 +30,7 @@ async def test_long_tails_are_recovered_in_workers_that_report_progress(
     manager = await broker.restart()
     for partition in range(4):
         again = manager.get(TopicPartition("t", partition))
-        assert again is not None and again.log_end_offset == 50
+        assert again is not None and again.state.log_end_offset == 50
     progress = manager.progress
     assert progress.scanned_bytes == progress.tail_bytes > 4 * 50 * 60
     assert sorted(progress.directories) == broker.paths

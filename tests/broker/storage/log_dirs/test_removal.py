@@ -22,14 +22,14 @@ async def test_a_deletion_frees_the_name_at_once_and_deletes_the_files_later(
     log = await manager.get_or_create(T0, TOPIC_ID, True)
     log.append_as_leader(batch(b"old"), 0)
     await written(log)
-    log.maybe_advance_high_watermark(1)
+    log.state.maybe_advance_high_watermark(1)
     await manager.checkpoint_high_watermarks()
     await manager.delete(T0)
     assert manager.get(T0) is None
     assert [path.name[-7:] for path in (tmp_path / "d0").iterdir() if path.is_dir()] == ["-delete"]
     assert (tmp_path / "d0" / "replication-offset-checkpoint").read_text() == "0\n0\n"
     log = await manager.get_or_create(T0, bytes(15) + b"\x02", True)
-    assert log.log_end_offset == 0
+    assert log.state.log_end_offset == 0
     await broker.restart()
     assert [path.name for path in (tmp_path / "d0").iterdir() if path.is_dir()] == ["t-0"]
 
@@ -43,7 +43,7 @@ async def test_a_start_succeeds_when_a_removed_log_could_not_be_renamed(
     broker = make_storage(2)
     manager = await broker.start()
     log = await manager.get_or_create(T0, TOPIC_ID, True)
-    path = log.disk.path
+    path = log.state.disk.path
     log.append_as_leader(batch(b"old"), 0)
     await written(log)
     make_room = refuse_other_names(monkeypatch, "-delete", "-stray")
@@ -56,15 +56,15 @@ async def test_a_start_succeeds_when_a_removed_log_could_not_be_renamed(
         assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     make_room()
     again = await manager.get_or_create(T0, TOPIC_ID, True)
-    assert again.disk.path != path and again.log_end_offset == 0
-    names = [name for name, is_directory, _ in await log.disk.list() if is_directory]
+    assert again.state.disk.path != path and again.state.log_end_offset == 0
+    names = [name for name, is_directory, _ in await log.state.disk.list() if is_directory]
     assert [name.rsplit("-", 1)[1] for name in names] == ["stray" if becomes_stray else "delete"]
     await manager.delete(T0)
-    names = [name for name, is_directory, _ in await log.disk.list() if is_directory]
+    names = [name for name, is_directory, _ in await log.state.disk.list() if is_directory]
     assert [name.rsplit("-", 1)[1] for name in names] == ["stray" if becomes_stray else "delete"], "not of this log"
     again = await manager.get_or_create(T0, TOPIC_ID, True)
     found = (await broker.restart()).get(T0)
-    assert found is not None and found.disk.path == again.disk.path
+    assert found is not None and found.state.disk.path == again.state.disk.path
 
 
 async def test_the_strays_of_a_directory_are_known_until_their_partition_is_deleted(make_storage: MakeStorage) -> None:
@@ -75,7 +75,7 @@ async def test_the_strays_of_a_directory_are_known_until_their_partition_is_dele
     log = await manager.get_or_create(T0, TOPIC_ID, True)
     await manager.make_stray(T0)
     assert manager.states[path].strays == {
-        name for name, is_directory, _ in await log.disk.list() if is_directory and name.endswith("-stray")
+        name for name, is_directory, _ in await log.state.disk.list() if is_directory and name.endswith("-stray")
     }
     assert len(manager.states[path].strays) == 1
     await manager.delete(T0)
@@ -93,7 +93,7 @@ async def test_a_deletion_removes_a_stray_that_could_not_be_renamed(
         await manager.make_stray(T0)
     make_room()
     await manager.delete(T0)
-    names = [name for name, is_directory, _ in await log.disk.list() if is_directory]
+    names = [name for name, is_directory, _ in await log.state.disk.list() if is_directory]
     assert [name.rsplit("-", 1)[1] for name in names] == ["delete"]
 
 
@@ -106,7 +106,7 @@ async def test_a_directory_stays_online_when_a_log_is_deleted_during_a_flush(mak
         log = await manager.get_or_create(T0, TOPIC_ID, True)
         for number in range(5):
             log.append_as_leader(batch(b"%d" % number), number)
-        flushing = asyncio.ensure_future(log.flush())
+        flushing = asyncio.ensure_future(log.flusher.flush())
         await asyncio.sleep(0)
         await manager.delete(T0)
         await asyncio.wait([flushing])

@@ -90,7 +90,7 @@ async def test_a_deleted_partition_is_not_served_when_the_directory_of_an_older_
     assert broker.manager.get(T0) is None
     assert names(broker, 0) == ["t-0.stray"]
     again = await broker.manager.get_or_create(T0, OTHER_TOPIC_ID, True)
-    assert again.log_end_offset == 0
+    assert again.state.log_end_offset == 0
 
 
 async def test_a_log_is_reported_as_shorter_when_its_reopened_directory_lost_power(broker: BrokerStorage) -> None:
@@ -154,18 +154,18 @@ async def test_a_log_ends_at_the_first_lost_record_when_its_directory_is_reopene
     broker = make_storage(2, segment_bytes=150)
     manager = await broker.start()
     log = await manager.get_or_create(T0, TOPIC_ID, True)
-    path = log.disk.path
+    path = log.state.disk.path
     for value in (b"a", b"b", b"c"):
         log.append_as_leader(batch(value * 60), 0)
     await written(log)
-    log.maybe_advance_high_watermark(3)
+    log.state.maybe_advance_high_watermark(3)
     await manager.background_tasks.flush_due()
     first, second, third = [Path(path, "t-0", f"{offset:020}.log") for offset in (0, 1, 2)]
-    manager.directory_failed(log.disk, OSError(errno.EIO, "Input/output error", path))
+    manager.directory_failed(log.state.disk, OSError(errno.EIO, "Input/output error", path))
     await until(lambda: broker.disks[path].has_ended)  # the call in progress keeps the directory
     for lost in (second, third):  # as if the page cache was lost
         os.truncate(lost, 0)
     await manager.reopening.reopen(path, DirectoryDisk(path))
     back = manager.get(T0)
-    assert back is not None and back.log_end_offset == 1 and first.stat().st_size
+    assert back is not None and back.state.log_end_offset == 1 and first.stat().st_size
     assert await read_values(back, 0) == [(0, b"a" * 60)]

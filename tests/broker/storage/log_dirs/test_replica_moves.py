@@ -67,23 +67,23 @@ async def test_a_replica_moves_with_its_offsets_epochs_and_producers_and_its_old
     log = await manager.get_or_create(T0, TOPIC_ID, True)
     log.append_as_leader(batch(b"0", b"1", producer=(7, 0, 0)), 0)
     await append(log, 2, 18)
-    log.maybe_advance_high_watermark(15)
-    await log.advance_log_start_offset(3)
+    log.state.maybe_advance_high_watermark(15)
+    await log.retention.advance_log_start_offset(3)
     log.assign_epoch(4, 20)
     moved = await run_until_swapped(broker, await create_future_replica(broker, log))
-    assert manager.get(T0) is moved and moved.disk is not log.disk and moved.topic_id == TOPIC_ID
-    assert (moved.log_start_offset, moved.high_watermark, moved.log_end_offset) == (3, 15, 20)
-    assert moved.latest_epoch == 4 and moved.end_of_epoch(0) == (0, 20)
+    assert manager.get(T0) is moved and moved.state.disk is not log.state.disk and moved.state.topic_id == TOPIC_ID
+    assert (moved.state.log_start_offset, moved.state.high_watermark, moved.state.log_end_offset) == (3, 15, 20)
+    assert moved.state.epochs.latest == 4 and moved.end_of_epoch(0) == (0, 20)
     assert await read_values(moved, 3) == values(3, 20)
     assert moved.append_as_leader(batch(b"0", b"1", producer=(7, 0, 0)), 4).is_duplicate
     await append(moved, 20, 2, epoch=4)
-    await until(lambda: not directories(log.disk.path))
-    assert directories(moved.disk.path) == ["t-0"]
-    assert not (Path(moved.disk.path) / "t-0" / "ottla.future-replica").exists()
+    await until(lambda: not directories(log.state.disk.path))
+    assert directories(moved.state.disk.path) == ["t-0"]
+    assert not (Path(moved.state.disk.path) / "t-0" / "ottla.future-replica").exists()
     manager = await broker.restart()
     again = manager.get(T0)
-    assert again is not None and again.disk.path == moved.disk.path
-    assert (again.log_start_offset, again.latest_epoch) == (3, 4)
+    assert again is not None and again.state.disk.path == moved.state.disk.path
+    assert (again.state.log_start_offset, again.state.epochs.latest) == (3, 4)
     assert await read_values(again, 3) == values(3, 22)
 
 
@@ -114,12 +114,12 @@ async def test_a_replaced_log_refuses_appends_and_forwards_truncations(broker: B
         log.append_as_leader(batch(b"lost"), 0)
     assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert await read_values(log, 0) == values(0, 20)  # readers can go on
-    await log.truncate_to(10)
-    assert moved.log_end_offset == 10
-    moved.maybe_advance_high_watermark(10)
+    await log.truncation.truncate_to(10)
+    assert moved.state.log_end_offset == 10
+    moved.state.maybe_advance_high_watermark(10)
     log.state.high_watermark = 10
-    await log.advance_log_start_offset(4)
-    assert moved.log_start_offset == 4
+    await log.retention.advance_log_start_offset(4)
+    assert moved.state.log_start_offset == 4
 
 
 async def test_no_swap_happens_while_the_directory_of_the_future_log_is_full(broker: BrokerStorage) -> None:
@@ -132,16 +132,16 @@ async def test_no_swap_happens_while_the_directory_of_the_future_log_is_full(bro
 
     async def finish(one: FutureReplica) -> bool:
         if not refused:
-            manager.access.directory_full(one.future.disk, OSError(errno.ENOSPC, "no room"))
+            manager.access.directory_full(one.future.state.disk, OSError(errno.ENOSPC, "no room"))
         has_swapped = await manager.future_replicas.swap(one, arrived.set_result)
         refused.append(not has_swapped)
         return has_swapped
 
     manager.future_replicas.run(replica, finish)
     await until(lambda: refused)
-    assert refused == [True] and manager.get(T0) is log and not log.is_full
+    assert refused == [True] and manager.get(T0) is log and not log.state.is_full
     await append(log, 20, 1)
-    manager.access.apply(replica.future.disk.path, ONLINE)
+    manager.access.apply(replica.future.state.disk.path, ONLINE)
     moved = await asyncio.wait_for(arrived, 60)
     assert await read_values(moved, 0) == values(0, 21)
     await manager.future_replicas.cancel(T0)
@@ -153,9 +153,9 @@ async def test_the_log_with_the_marker_is_used_when_a_crash_leaves_two(broker: B
     manager = await broker.start()
     log = await log_with_records(manager)
     replica = await create_future_replica(broker, log)
-    old, new = Path(log.disk.path), Path(replica.future.disk.path)
+    old, new = Path(log.state.disk.path), Path(replica.future.state.disk.path)
     await manager.future_replicas.copying.copy(replica)
-    name = replica.future.directory
+    name = replica.future.state.directory
     broker.stop()
     (new / name).rename(new / "t-0")
     assert (new / "t-0" / "ottla.future-replica").read_text().startswith(f"t-0 moves here from {old}")
@@ -168,7 +168,7 @@ async def test_the_log_with_the_marker_is_used_when_a_crash_leaves_two(broker: B
         return
     manager = await broker.start()
     again = manager.get(T0)
-    assert again is not None and again.disk.path == str(new)
+    assert again is not None and again.state.disk.path == str(new)
     assert await read_values(again, 0) == values(0, 20)
     assert any("had moved" in notice for notice in broker.notices)
     assert directories(old) in ([], [path for path in directories(old) if path.endswith("-delete")])
@@ -180,12 +180,12 @@ async def test_a_future_log_is_deleted_at_a_start_when_its_partition_is_gone(bro
     log = await log_with_records(manager)
     replica = await create_future_replica(broker, log)
     broker.stop()
-    (Path(log.disk.path) / "t-0").rename(Path(log.disk.path) / "t-0.abc-delete")
+    (Path(log.state.disk.path) / "t-0").rename(Path(log.state.disk.path) / "t-0.abc-delete")
     broker.create_manager()
     manager = await broker.start()
     assert manager.get(T0) is None and manager.future_replicas.get(T0) is None
     assert [directories(path) for path in broker.paths] == [[], []]
-    assert replica.future.directory.endswith("-future")
+    assert replica.future.state.directory.endswith("-future")
 
 
 async def test_a_log_is_not_cleaned_while_it_has_a_future_log(broker: BrokerStorage) -> None:
@@ -196,8 +196,8 @@ async def test_a_log_is_not_cleaned_while_it_has_a_future_log(broker: BrokerStor
     await manager.future_replicas.cancel(T0)
     assert cleaner.calls == [("pause", T0), ("resume", T0)]
     moved = await run_until_swapped(broker, await create_future_replica(broker, log))
-    assert cleaner.calls[2:] == [("pause", T0), ("moved", log.disk.path, moved.disk.path), ("resume", T0)]
-    assert isinstance(log.disk, DirectoryDisk)
+    assert cleaner.calls[2:] == [("pause", T0), ("moved", log.state.disk.path, moved.state.disk.path), ("resume", T0)]
+    assert isinstance(log.state.disk, DirectoryDisk)
 
 
 async def test_cleaning_resumes_when_a_move_is_refused(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ async def test_cleaning_resumes_when_a_move_is_refused(tmp_path: Path) -> None:
     manager = await broker.start()
     cleaner = manager.future_replicas.cleaning = Cleaner()
     log = await log_with_records(manager)
-    away, other = [path for path in broker.paths if path != log.disk.path]
+    away, other = [path for path in broker.paths if path != log.state.disk.path]
     manager.directory_failed(manager.disk(away), OSError(errno.EIO, "gone", away))
     with pytest.raises(KafkaError, match="while a log directory is offline"):
         await manager.future_replicas.create(log, manager.disk(other))
@@ -272,7 +272,7 @@ async def test_a_deleted_key_stays_deleted_when_a_move_resumes_after_its_tombsto
     manager.future_replicas.copying.max_bytes_per_second = 100
     manager.future_replicas.run(replica, lambda one: manager.future_replicas.swap(one, lambda log: None))
     await until(lambda: replica.lag == 1)
-    manager.directory_failed(replica.future.disk, OSError(errno.EIO, "broken"))
+    manager.directory_failed(replica.future.state.disk, OSError(errno.EIO, "broken"))
     await until(lambda: replica.is_finished)
     for _ in range(2):
         log.append_as_leader(keyed((b"new", b"1")), 0, is_prepared=True)

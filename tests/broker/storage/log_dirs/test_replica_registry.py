@@ -52,11 +52,11 @@ async def broker(tmp_path: Path) -> AsyncIterator[BrokerStorage]:
 async def test_the_recreated_replica_is_used_when_a_start_finds_its_older_log_too(broker: BrokerStorage) -> None:
     fail(broker, 0)
     log = await broker.manager.recreate(T0, TOPIC_ID, broker.paths[1], is_catching_up=True)
-    assert log.log_end_offset == 0
+    assert log.state.log_end_offset == 0
     await write(log, b"new")
     manager = await broker.restart()
     found = manager.get(T0)
-    assert found is not None and found.disk.path == broker.paths[1] and await values(found) == [b"new"]
+    assert found is not None and found.state.disk.path == broker.paths[1] and await values(found) == [b"new"]
     assert names(broker, 0) == ["t-0.stray"]
     assert manager.registry.is_catching_up(T0)
 
@@ -124,9 +124,9 @@ async def test_an_older_log_becomes_a_stray_when_its_topic_was_created_again_mea
     fail(broker, 0)
     log = await broker.manager.recreate(T0, OTHER_TOPIC_ID)
     assert not broker.manager.registry.is_catching_up(T0)
-    path = log.disk.path
+    path = log.state.disk.path
     found = (await broker.restart()).get(T0)
-    assert found is not None and found.disk.path == path and found.topic_id == OTHER_TOPIC_ID
+    assert found is not None and found.state.disk.path == path and found.state.topic_id == OTHER_TOPIC_ID
     assert names(broker, 0) == ["t-0.stray"]
 
 
@@ -150,7 +150,7 @@ async def test_the_newest_log_is_used_after_a_deletion_that_failed(broker: Broke
     assert "t-0" in listed(broker.paths[1])
     remove_directory(in_the_way)
     found = (await broker.restart()).get(T0)
-    assert found is not None and found.disk.path == broker.paths[1] and await values(found) == [b"new"]
+    assert found is not None and found.state.disk.path == broker.paths[1] and await values(found) == [b"new"]
     assert names(broker, 0) == ["t-0.stray"]
 
 

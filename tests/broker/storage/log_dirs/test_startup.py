@@ -27,8 +27,8 @@ async def _with_log_start(manager: LogManager) -> None:
     for number in range(10):
         log.append_as_leader(batch(b"%d" % number), 0)
     await written(log)
-    log.maybe_advance_high_watermark(8)
-    await log.advance_log_start_offset(3)
+    log.state.maybe_advance_high_watermark(8)
+    await log.retention.advance_log_start_offset(3)
     await manager.checkpoint_high_watermarks()
 
 
@@ -51,7 +51,7 @@ async def test_a_start_that_is_interrupted_writes_no_clean_shutdown_file(
     manager = await broker.restart()
     log = manager.get(T0)
     assert log is not None and manager.progress.recovered == 1
-    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (3, 8, 10)
+    assert (log.state.log_start_offset, log.state.high_watermark, log.state.log_end_offset) == (3, 8, 10)
 
 
 async def test_a_broker_that_is_refused_writes_nothing_into_the_directory_of_another(
