@@ -202,7 +202,7 @@ def _made_anew_in_the_isr(broker_id: int, *, leader: int, isr: Any, **known: Any
 # -- transactions -----------------------------------------------------------------------------------------------------
 
 _store_transition = TransactionCoordinator._store
-_replay_transactions = TransactionCoordinator._replay
+_restore_transactions = transaction_coordinator._restore
 
 
 async def _markers_before_the_decision(
@@ -244,13 +244,12 @@ def _append_to_the_leader_alone(self: TransactionCoordinator, owned: Any, record
     return self._log.append(owned.index, owned.leader_epoch, records, required_acks=1, timeout_ms=timeout_ms)
 
 
-async def _take_loaded_for_ended(self: TransactionCoordinator, owned: Any) -> Any:
-    replay = await _replay_transactions(self, owned)
+def _take_loaded_for_ended(owned: Any, replay: Any) -> None:
     for transactional_id, metadata in replay.found.items():
         if metadata.state in ENDING_STATES:
             ended = replace(metadata, state=ENDING_STATES[metadata.state], partitions=frozenset())
             replay.found[transactional_id] = ended
-    return replay
+    _restore_transactions(owned, replay)
 
 
 async def _committed_already(self: Any, partition: int, leader_epoch: int) -> None:
@@ -314,9 +313,9 @@ async def _answer_before_the_records(self: LiveConsumerGroup) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _append_group_records_alone(self: GroupCoordinator, index: int, owned: Any, records: Any) -> Any:
+def _append_group_records_alone(self: GroupCoordinator, owned: Any, records: Any) -> Any:
     timeout_ms = self.config.offsets_commit_timeout_ms
-    return self._log.append(index, owned.leader_epoch, records, required_acks=1, timeout_ms=timeout_ms)
+    return self._log.append(owned.index, owned.leader_epoch, records, required_acks=1, timeout_ms=timeout_ms)
 
 
 _arm_timer = GroupTimers.arm
@@ -675,7 +674,7 @@ MUTANTS = (
         "a coordinator takes the ending transactions that it loads for ended",
         "transactional_fleet",
         20,
-        ((TransactionCoordinator, "_replay", _take_loaded_for_ended),),
+        ((transaction_coordinator, "_restore", _take_loaded_for_ended),),
         is_quick=True,
     ),
     Mutant(

@@ -5,9 +5,7 @@ Thin: rules are in `machine.py` (classic groups), `consumer/` (groups of the con
 makes the groups. A group belongs to a partition of `__consumer_offsets`; whoever leads the partition coordinates the
 group. Ports used: Clock. The log is a `TransactionalTopicLog`.
 
-A partition is *loading* from its election until its log has been replayed, then *owned* until the resignation. Both
-are fenced by the leader epoch: an election or resignation of an older epoch than the last known one is ignored. The
-epoch of a partition that is deleted is forgotten; the replica manager reports none that is older.
+`partitions` has the partitions that this broker leads, and loads them (`internal_topics.owned_partitions`).
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -47,8 +44,7 @@ from ottla_broker.groups.offsets import CommittedOffset, GroupOffsets
 from ottla_broker.groups.records import group_record, offset_record, offset_tombstone
 from ottla_broker.groups.replay import Replay
 from ottla_broker.groups.states import GroupState
-from ottla_broker.internal_topics.partition_loads import PartitionLoads
-from ottla_broker.internal_topics.partitioning import NO_PARTITION, partition_for
+from ottla_broker.internal_topics.owned_partitions import OwnedPartition, OwnedPartitions, PartitionContent
 from ottla_broker.internal_topics.topic_log import (
     AppendOutcome,
     StateRecord,
@@ -58,16 +54,12 @@ from ottla_broker.internal_topics.topic_log import (
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports.clock import Clock, Timer
 from ottla_broker.protocol.codec import EncodeError
-from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.log.verification import Verification
 
 logger = logging.getLogger("ottla.groups")
 
-LOAD_RETRY_S = 1.0
-"""Pause before a partition whose log could not be read is tried again."""
-BATCHES_PER_TURN = 50
-"""Loading lets the loop do other work after so many batches."""
 OFFSETS_PER_TURN = 20_000
 """The search for expired offsets does so after so many."""
 MAX_STRING_BYTES = 32_767
@@ -141,14 +133,10 @@ class ConsumerGroupDescription(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Partition:
-    """A partition that this broker leads, and has led since `first_epoch`."""
+class _Groups:
+    """What a partition has."""
 
-    leader_epoch: int
-    first_epoch: int
-    is_loading: bool = True
     groups: dict[str, AnyLiveGroup] = field(default_factory=dict)
-    load: asyncio.Task[None] | None = None
     open_transactions: dict[int, dict[str, None]] = field(default_factory=dict)
     """By producer id, the groups that have offsets of its transaction."""
     markers: list[_Marker] = field(default_factory=list)
@@ -185,13 +173,23 @@ class GroupCoordinator:
         self._clock = clock
         self._log = log
         self.config = OffsetConfig.from_config(config)
-        self._partition_count = partition_count
-        self._partitions: dict[int, _Partition] = {}
-        self._epochs: dict[int, int] = {}
-        self._loads = PartitionLoads(clock, logger, CONSUMER_OFFSETS, "group")
         self._is_active = False
         self._retention_timer: Timer | None = None
         self._metrics = GroupMetrics(metrics, self._live_groups)
+        content = PartitionContent(
+            empty=_Groups,
+            replay=Replay,
+            before_serving=None,
+            restore=self._restore,
+            serve=_start,
+            release=_unload,
+            count=lambda groups: len(groups.groups),
+            observe_load=self._metrics.partition_load.observe,
+        )
+        count = self.config.offsets_topic_num_partitions
+        self.partitions = OwnedPartitions(
+            clock, log, logger, CONSUMER_OFFSETS, "group", partition_count, count, content
+        )
         self._factory = GroupFactory(
             clock,
             config,
@@ -213,42 +211,15 @@ class GroupCoordinator:
         self._is_active = False
         if self._retention_timer is not None:
             self._retention_timer.cancel()
-        for partition in list(self._partitions):
-            self._unload(partition)
-        self._loads.log_unloads()
-
-    def on_election(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads the partition of `__consumer_offsets` from now on: its groups are loaded."""
-        if leader_epoch < self._epochs.get(partition, -1):
-            logger.debug("not loading %s-%d: epoch %d is old", CONSUMER_OFFSETS, partition, leader_epoch)
-            return
-        self._epochs[partition] = leader_epoch
-        owned = self._partitions.get(partition)
-        if owned is not None:
-            # Elected again without having followed in between: what is in memory, or on its way there, is the log.
-            owned.leader_epoch = leader_epoch
-            return
-        owned = self._partitions[partition] = _Partition(leader_epoch, leader_epoch)
-        self._loads.load_begins(partition)
-        owned.load = self._clock.spawn(self._load(partition, owned), name=f"load {CONSUMER_OFFSETS}-{partition}")
-
-    def on_resignation(self, partition: int, leader_epoch: int | None) -> None:
-        """Another broker leads the partition, or it is gone (`leader_epoch` None)."""
-        if leader_epoch is None:
-            self._epochs.pop(partition, None)  # one that is created again begins with the first epoch
-        elif leader_epoch < self._epochs.get(partition, -1):
-            return
-        else:
-            self._epochs[partition] = leader_epoch
-        self._unload(partition)
+        self.partitions.close()
+        self.partitions.log_unloads()
 
     def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
         """Offsets of deleted topics go; the tombstones are appended without waiting for them."""
         gone = list(partitions)
-        for index, owned in list(self._partitions.items()):
-            for live in list(owned.groups.values()):
-                removed = live.offsets.remove(gone)
-                self._append_removal(index, owned, live, removed)
+        for owned in self.partitions:
+            for live in list(owned.state.groups.values()):
+                self._append_removal(owned, live, live.offsets.remove(gone))
 
     def end_transaction(
         self, partition: int, leader_epoch: int, producer_id: int, marker_offset: int, *, is_commit: bool
@@ -258,25 +229,14 @@ class GroupCoordinator:
 
         A marker of an earlier leadership of ours was loaded with the rest.
         """
-        owned = self._partitions.get(partition)
+        owned = self.partitions.get(partition)
         if owned is None or leader_epoch < owned.first_epoch:
             return
         marker = _Marker(producer_id, marker_offset, is_commit)
         if owned.is_loading:
-            owned.markers.append(marker)
+            owned.state.markers.append(marker)
         else:
-            owned.end_transaction(marker)
-
-    def owns(self, partition: int) -> bool:
-        """Whether the groups of this partition of `__consumer_offsets` are here, or on their way from its log."""
-        return partition in self._partitions
-
-    def partition_for(self, group_id: str) -> int:
-        """NO_PARTITION while it is not known how many partitions the topic has."""
-        count = self._partition_count()
-        if count == 0 and not self._partitions:
-            count = self.config.offsets_topic_num_partitions
-        return partition_for(group_id, count)
+            owned.state.end_transaction(marker)
 
     # Membership
 
@@ -407,9 +367,10 @@ class GroupCoordinator:
         if error is ErrorCode.NONE:
             if self._find(group_id) is None:
                 self._create(group_id)  # whatever comes of the request, as Apache Kafka does
-            index = self.partition_for(group_id)
-            leader_epoch = self._partitions[index].leader_epoch
-            verified = await self._log.verify_transaction(index, leader_epoch, producer, adds_partition=adds_partition)
+            owned = self._owned(group_id)
+            verified = await self._log.verify_transaction(
+                owned.index, owned.leader_epoch, producer, adds_partition=adds_partition
+            )
             error = OF_OFFSET_COMMIT.get(verified.error, verified.error)
         if error is ErrorCode.NONE:
             error = self._check(group_id)  # it may have moved meanwhile
@@ -535,8 +496,7 @@ class GroupCoordinator:
         them when some are still being loaded."""
         if not self._is_active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, iter(())
-        is_loading = any(owned.is_loading for owned in self._partitions.values())
-        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self.partitions.is_any_loading else ErrorCode.NONE
         return error, (live.overview() for live in tuple(self._live_groups()))
 
     async def delete(self, group_id: str) -> ErrorCode:
@@ -557,18 +517,18 @@ class GroupCoordinator:
         now_ms = self._clock.now_ms()
         retention_ms = self.config.offsets_retention_minutes * 60_000
         count = 0
-        for index, owned in list(self._partitions.items()):
-            for live in list(owned.groups.values()):
-                if self._partitions.get(index) is not owned:
+        for owned in self.partitions:
+            for live in list(owned.state.groups.values()):
+                if not self.partitions.is_current(owned):
                     break  # it moved away while the loop did other work
-                if owned.groups.get(live.group_id) is not live:
+                if owned.state.groups.get(live.group_id) is not live:
                     continue  # it was deleted, and may have been created again
                 count += len(live.offsets)
                 rule = live.expiry_rule()
                 expired = [] if rule is None else live.offsets.expired(rule, now_ms, retention_ms)
                 removed = live.offsets.remove(expired)
                 self._metrics.offset_expirations.inc(len(removed))
-                self._append_removal(index, owned, live, removed)
+                self._append_removal(owned, live, removed)
                 if count >= OFFSETS_PER_TURN:
                     count = 0
                     await self._clock.sleep(0)
@@ -581,20 +541,21 @@ class GroupCoordinator:
             return ErrorCode.INVALID_GROUP_ID
         if not self._is_active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        index = self.partition_for(group_id)
-        owned = self._partitions.get(index)
-        if owned is None:
-            is_unknown = index == NO_PARTITION
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_unknown else ErrorCode.NOT_COORDINATOR
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if owned.is_loading else ErrorCode.NONE
+        return self.partitions.find(group_id)[0]
 
     def _find(self, group_id: str) -> AnyLiveGroup | None:
-        owned = self._partitions.get(self.partition_for(group_id))
-        return None if owned is None else owned.groups.get(group_id)
+        owned = self.partitions.of(group_id)
+        return None if owned is None else owned.state.groups.get(group_id)
+
+    def _owned(self, group_id: str) -> OwnedPartition[_Groups]:
+        """The partition of a group that is here."""
+        owned = self.partitions.of(group_id)
+        assert owned is not None, group_id
+        return owned
 
     def _create(self, group_id: str) -> LiveGroup:
         live = self._factory.classic(group_id, GroupOffsets())
-        self._partitions[self.partition_for(group_id)].groups[group_id] = live
+        self._owned(group_id).state.groups[group_id] = live
         return live
 
     def _consumer_group(self, group_id: str, *, may_create: bool) -> LiveConsumerGroup:
@@ -612,7 +573,7 @@ class GroupCoordinator:
 
     def _install(self, live: LiveConsumerGroup) -> None:
         """The group is there from now on; a classic one of its id ends."""
-        groups = self._partitions[self.partition_for(live.group_id)].groups
+        groups = self._owned(live.group_id).state.groups
         previous = groups.get(live.group_id)
         if previous is live:
             return
@@ -624,13 +585,13 @@ class GroupCoordinator:
     def _downgrade(self, live: LiveConsumerGroup, leaving: tuple[str, ...]) -> asyncio.Future[AppendOutcome] | None:
         """A group of the consumer protocol becomes a classic one; the append of its records, None when the partition
         has moved away."""
-        owned = self._partitions.get(self.partition_for(live.group_id))
-        if owned is None or owned.groups.get(live.group_id) is not live:
+        owned = self.partitions.of(live.group_id)
+        if owned is None or owned.state.groups.get(live.group_id) is not live:
             return None
         classic, records = self._factory.downgraded(live, leaving)
         logger.info("group %s: it becomes a classic group", live.group_id)
         live.unload()
-        owned.groups[live.group_id] = classic
+        owned.state.groups[live.group_id] = classic
         appended = self._append(live.group_id, records)
         self._clock.spawn(self._await_downgrade(classic, records, appended), name=f"convert group {live.group_id}")
         classic.start()
@@ -645,24 +606,21 @@ class GroupCoordinator:
             classic.owed = [*records]
 
     def _live_groups(self) -> Iterator[AnyLiveGroup]:
-        for owned in self._partitions.values():
-            yield from owned.groups.values()
+        for owned in self.partitions:
+            yield from owned.state.groups.values()
 
     # Writing
 
     def _append(self, group_id: str, records: Sequence[StateRecord]) -> asyncio.Future[AppendOutcome] | None:
         """The append, which has its place in the log when this returns; None when the partition has moved away."""
-        index = self.partition_for(group_id)
-        owned = self._partitions.get(index)
-        if owned is None:
-            return None
-        return self._append_to(index, owned, records)
+        owned = self.partitions.of(group_id)
+        return None if owned is None else self._append_to(owned, records)
 
     def _append_to(
-        self, index: int, owned: _Partition, records: Sequence[StateRecord]
+        self, owned: OwnedPartition[_Groups], records: Sequence[StateRecord]
     ) -> asyncio.Future[AppendOutcome]:
         return self._log.append(
-            index,
+            owned.index,
             owned.leader_epoch,
             records,
             required_acks=self.config.offsets_commit_required_acks,
@@ -674,7 +632,7 @@ class GroupCoordinator:
             self._metrics.completed_rebalances.inc()
         size = sum(len(member.subscription) + len(member.assignment) for member in write.snapshot.members)
         try:
-            if size > self._log.most_bytes(self.partition_for(live.group_id)):
+            if size > self._log.most_bytes(self.partitions.index_of(live.group_id)):
                 raise EncodeError(f"subscriptions and assignments have {size} bytes")  # it would take time to make it
             appended = self._append(live.group_id, [*live.owed, group_record(write.snapshot)])
         except EncodeError as error:
@@ -715,10 +673,9 @@ class GroupCoordinator:
     ) -> ErrorCode:
         """One that is not confirmed in time stays in the transaction: the log has it, and its marker settles it."""
         group_id = live.group_id
-        index = self.partition_for(group_id)
-        owned = self._partitions[index]
+        owned = self._owned(group_id)
         base_offset, appended = self._log.append_in_transaction(
-            index,
+            owned.index,
             owned.leader_epoch,
             [offset_record(group_id, partition, commit) for partition, commit in commits.items()],
             producer,
@@ -727,7 +684,7 @@ class GroupCoordinator:
             timeout_ms=self.config.offsets_commit_timeout_ms,
         )
         if base_offset >= 0:
-            owned.add_transaction(producer.producer_id, group_id)
+            owned.state.add_transaction(producer.producer_id, group_id)
             for partition, commit in commits.items():
                 live.offsets.put_transactional(producer.producer_id, partition, commit, base_offset)
         error = (await appended).error
@@ -736,70 +693,29 @@ class GroupCoordinator:
         return OF_OFFSET_COMMIT.get(error, error)
 
     def _append_removal(
-        self, index: int, owned: _Partition, live: AnyLiveGroup, removed: Sequence[TopicPartition]
+        self, owned: OwnedPartition[_Groups], live: AnyLiveGroup, removed: Sequence[TopicPartition]
     ) -> asyncio.Future[AppendOutcome] | None:
         """Appends tombstones for removed offsets, and ends the group when it is empty and has none left."""
         if live.may_end and live.offsets.is_empty:
             live.delete()
         records = [offset_tombstone(live.group_id, partition) for partition in removed]
-        if live.is_dead and owned.groups.get(live.group_id) is live:
-            del owned.groups[live.group_id]
+        if live.is_dead and owned.state.groups.get(live.group_id) is live:
+            del owned.state.groups[live.group_id]
             records += live.own_tombstones()
-        return self._append_to(index, owned, records) if records else None
+        return self._append_to(owned, records) if records else None
 
     async def _finish_removal(self, live: AnyLiveGroup, removed: Sequence[TopicPartition]) -> ErrorCode:
-        index = self.partition_for(live.group_id)
-        appended = self._append_removal(index, self._partitions[index], live, removed)
+        appended = self._append_removal(self._owned(live.group_id), live, removed)
         error = ErrorCode.NONE if appended is None else (await appended).error
         return OF_OFFSET_COMMIT.get(error, error)
 
-    # Loading
-
-    async def _load(self, index: int, owned: _Partition) -> None:
-        started = self._clock.monotonic()
-        while True:
-            try:
-                replay = await self._replay(index, owned)
-                break
-            except Exception as error:
-                # Serving the group without its offsets would send its consumers back to the start of their topics.
-                unforeseen = None if isinstance(error, OSError | KafkaError) else error
-                text = "%s-%d could not be loaded: %s; trying again"
-                logger.error(text, CONSUMER_OFFSETS, index, error, exc_info=unforeseen)
-                await self._clock.sleep(LOAD_RETRY_S)
+    def _restore(self, owned: OwnedPartition[_Groups], replay: Replay) -> None:
+        state = owned.state
         for replayed in replay.groups():
-            owned.groups[replayed.group_id] = self._factory.restored(replayed)
-        owned.open_transactions = replay.open_transactions
-        owned.is_loading = False
-        for marker in owned.markers:
-            owned.end_transaction(marker)
-        owned.load = None
-        elapsed = self._clock.monotonic() - started
-        self._metrics.partition_load.observe(elapsed)
-        self._loads.loaded(index, len(owned.groups))
-        for live in list(owned.groups.values()):
-            live.start()
-
-    async def _replay(self, index: int, owned: _Partition) -> Replay:
-        replay = Replay()
-        count = 0
-        async with aclosing(self._log.read(index, owned.leader_epoch)) as batches:
-            async for batch in batches:
-                replay.add(batch)
-                count += 1
-                if count % BATCHES_PER_TURN == 0:
-                    await self._clock.sleep(0)
-        return replay
-
-    def _unload(self, partition: int) -> None:
-        owned = self._partitions.pop(partition, None)
-        if owned is None:
-            return
-        if owned.load is not None:
-            owned.load.cancel()
-        for live in owned.groups.values():
-            live.unload()
-        self._loads.unloaded(partition, len(owned.groups))
+            state.groups[replayed.group_id] = self._factory.restored(replayed)
+        state.open_transactions = replay.open_transactions
+        for marker in state.markers:
+            state.end_transaction(marker)
 
     # Retention
 
@@ -811,6 +727,16 @@ class GroupCoordinator:
     def _check_retention(self) -> None:
         self._clock.spawn(self.expire_offsets(), name="expire offsets")
         self._schedule_retention()
+
+
+def _start(owned: OwnedPartition[_Groups]) -> None:
+    for live in list(owned.state.groups.values()):
+        live.start()
+
+
+def _unload(owned: OwnedPartition[_Groups]) -> None:
+    for live in owned.state.groups.values():
+        live.unload()
 
 
 def _not_found(group_id: str, live: LiveGroup | None) -> str:

@@ -11,11 +11,11 @@ The order that a transaction depends on:
 No marker is sent before the outcome is committed in `__transaction_state`. From there on nothing changes it, and each
 step is repeated until it succeeds or the partition moves away; then the next coordinator repeats it.
 
-A partition is *loading* from its election until its log has been replayed and everything in it is committed, then
-*owned* until the resignation. Apache Kafka does not wait: what it answers, or writes as a marker, may rest on a record
-that is on the new leader alone; if that is lost too, the coordinator after it knows nothing of it. Both are fenced by
-the leader epoch, which is the coordinator epoch in markers. What was begun for a partition that has been unloaded since
-ends with NOT_COORDINATOR.
+`partitions` has the partitions that this broker leads, and loads them (`internal_topics.owned_partitions`). A partition
+is served when everything in its log is committed. Apache Kafka does not wait: what it answers, or writes as a marker,
+may rest on a record that is on the new leader alone; if that is lost too, the coordinator after it knows nothing of it.
+The leader epoch is the coordinator epoch in markers. What was begun for a partition that has been unloaded since ends
+with NOT_COORDINATOR.
 
 Source: kafka.coordinator.transaction.TransactionCoordinator and TransactionStateManager.
 """
@@ -25,14 +25,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.topics import TRANSACTION_STATE
-from ottla_broker.internal_topics.partition_loads import PartitionLoads
-from ottla_broker.internal_topics.partitioning import NO_PARTITION, partition_for
+from ottla_broker.internal_topics.owned_partitions import OwnedPartition, OwnedPartitions, PartitionContent
 from ottla_broker.internal_topics.topic_log import AppendOutcome, CommittedTopicLog, StateRecord
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports.clock import Clock, Timer
@@ -60,16 +58,12 @@ from ottla_broker.transactions.states import ENDING_STATES, STATE_NAMES, Transac
 
 logger = logging.getLogger("ottla.transactions")
 
-LOAD_RETRY_S = 1.0
-"""Pause before a partition whose log could not be read is tried again."""
 APPEND_RETRY_S = 0.1
 """Pause before a completion that could not be stored is appended again."""
 END_WAIT_S = 0.1
 """How long a producer that begins its next transaction waits for the markers of the last one, before it is told to try
 again. The Java producer does after 20 ms. Apache Kafka 4 waits as long for producers of transaction.version 2
 (add.partitions.to.txn.retry.backoff.max.ms)."""
-BATCHES_PER_TURN = 50
-"""Loading lets the loop do other work after so many batches."""
 IDS_PER_TURN = 10_000
 """The searches for timed out transactions and expired ids do so after so many."""
 TOMBSTONE_BATCH_BYTES = 16_384
@@ -131,18 +125,8 @@ class TransactionListing(NamedTuple):
     state: TransactionState
 
 
-@dataclass(slots=True)
-class _OwnedPartition:
-    """A partition that this broker leads, from one load to the next unload."""
-
-    index: int
-    leader_epoch: int
-    load_number: int
-    """Differs between the loads of a broker. A partition may be loaded again in the same leader epoch (its log
-    directory was offline) or in a lower one (the topic was created again): markers of an earlier load count no more."""
-    is_loading: bool = True
-    transactions: dict[str, Transaction] = field(default_factory=dict)
-    load: asyncio.Task[None] | None = None
+_OwnedPartition: TypeAlias = OwnedPartition[dict[str, Transaction]]
+"""Its transactions, by their transactional ids. Markers of an earlier load count no more."""
 
 
 class TransactionCoordinator:
@@ -173,12 +157,7 @@ class TransactionCoordinator:
         self._log = log
         self._config = TransactionConfig.from_config(config)
         self._next_producer_id = next_producer_id
-        self._partition_count = partition_count
         self._finalized_version = finalized_version
-        self._partitions: dict[int, _OwnedPartition] = {}
-        self._epochs: dict[int, int] = {}
-        self._load_count = 0
-        self._loads = PartitionLoads(clock, logger, TRANSACTION_STATE, "transactional id")
         self._sender = MarkerSender(clock, leaders, self._on_marker_outcome, markers_here)
         self._ends: dict[Transaction, dict[asyncio.Future[None], None]] = {}
         """Who waits for the end of the transaction."""
@@ -189,6 +168,20 @@ class TransactionCoordinator:
         """When the oldest transaction began that has not ended, as the last search for timed out ones has found it."""
         self._metrics = TransactionMetrics(
             metrics, lambda: self._sender.without_leader_count, lambda: self._append_retries, self._longest_open_ms
+        )
+        content: PartitionContent[dict[str, Transaction], TransactionReplay] = PartitionContent(
+            empty=dict,
+            replay=TransactionReplay,
+            before_serving=lambda owned: log.await_committed(owned.index, owned.leader_epoch),
+            restore=_restore,
+            serve=self._resume,
+            release=self._release,
+            count=len,
+            observe_load=self._metrics.partition_load.observe,
+        )
+        count = self._config.transaction_state_log_num_partitions
+        self.partitions = OwnedPartitions(
+            clock, log, logger, TRANSACTION_STATE, "transactional id", partition_count, count, content
         )
 
     # Life
@@ -212,51 +205,13 @@ class TransactionCoordinator:
         self._is_active = False
         for timer in self._timers.values():
             timer.cancel()
-        for index in list(self._partitions):
-            self._unload(index)
+        self.partitions.close()
         self._sender.close()
-        self._loads.log_unloads()
-
-    def on_election(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads the partition of `__transaction_state` from now on: its transactional ids are loaded."""
-        if leader_epoch < self._epochs.get(partition, -1):
-            logger.debug("not loading %s-%d: epoch %d is old", TRANSACTION_STATE, partition, leader_epoch)
-            return
-        self._epochs[partition] = leader_epoch
-        owned = self._partitions.get(partition)
-        if owned is not None:
-            # Elected again without having followed in between: what is in memory, or on its way there, is the log.
-            owned.leader_epoch = leader_epoch
-            return
-        self._load_count += 1
-        owned = self._partitions[partition] = _OwnedPartition(partition, leader_epoch, self._load_count)
-        self._loads.load_begins(partition)
-        owned.load = self._clock.spawn(self._load(owned), name=f"load {TRANSACTION_STATE}-{partition}")
-
-    def on_resignation(self, partition: int, leader_epoch: int | None) -> None:
-        """Another broker leads the partition, or it is gone (`leader_epoch` None)."""
-        if leader_epoch is None:
-            self._epochs.pop(partition, None)  # one that is created again begins with the first epoch
-        elif leader_epoch < self._epochs.get(partition, -1):
-            return
-        else:
-            self._epochs[partition] = leader_epoch
-        self._unload(partition)
+        self.partitions.log_unloads()
 
     def on_metadata(self) -> None:
         """The metadata have changed: partitions may have a leader again, or be deleted."""
         self._sender.find_leaders()
-
-    def owns(self, partition: int) -> bool:
-        """Whether the ids of this partition of `__transaction_state` are here, or on their way from its log."""
-        return partition in self._partitions
-
-    def partition_for(self, transactional_id: str) -> int:
-        """NO_PARTITION while it is not known how many partitions the topic has."""
-        count = self._partition_count()
-        if count == 0 and not self._partitions:
-            count = self._config.transaction_state_log_num_partitions
-        return partition_for(transactional_id, count)
 
     # Requests
 
@@ -396,7 +351,7 @@ class TransactionCoordinator:
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST, None
         try:
-            transaction = self._owned(transactional_id).transactions.get(transactional_id)
+            transaction = self._owned(transactional_id).state.get(transactional_id)
         except KafkaError as failure:
             return failure.code, None
         if transaction is None:
@@ -416,7 +371,7 @@ class TransactionCoordinator:
         """
         if not self._is_active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
-        if any(owned.is_loading for owned in self._partitions.values()):
+        if self.partitions.is_any_loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []
         latest_start_ms = self._clock.now_ms() - duration_ms
         return ErrorCode.NONE, [
@@ -470,13 +425,9 @@ class TransactionCoordinator:
 
     def _owned(self, transactional_id: str) -> _OwnedPartition:
         """Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR."""
-        index = self.partition_for(transactional_id)
-        owned = self._partitions.get(index)
-        if owned is None:
-            is_unknown = index == NO_PARTITION
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_unknown else ErrorCode.NOT_COORDINATOR)
-        if owned.is_loading:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        error, owned = self.partitions.find(transactional_id)
+        if owned is None or error is not ErrorCode.NONE:
+            raise KafkaError(error)
         return owned
 
     def _known(self, transactional_id: str) -> tuple[_OwnedPartition, Transaction]:
@@ -484,7 +435,7 @@ class TransactionCoordinator:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         owned = self._owned(transactional_id)
-        transaction = owned.transactions.get(transactional_id)
+        transaction = owned.state.get(transactional_id)
         if transaction is None:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return owned, transaction
@@ -497,10 +448,10 @@ class TransactionCoordinator:
         while True:
             owned = self._owned(transactional_id)
             now_ms = self._clock.now_ms()
-            transaction = owned.transactions.get(transactional_id)
+            transaction = owned.state.get(transactional_id)
             if transaction is None and producer_id is not None:
                 transaction = Transaction.created(transactional_id, producer_id, timeout_ms, now_ms)
-                owned.transactions[transactional_id] = transaction
+                owned.state[transactional_id] = transaction
             if transaction is not None:
                 decision = transaction.initialize(
                     timeout_ms, expected, now_ms, producer_id, keeps_transaction=keeps_transaction
@@ -509,18 +460,15 @@ class TransactionCoordinator:
                     return owned, transaction, decision
             producer_id = await self._next_producer_id()
 
-    def _is_current(self, owned: _OwnedPartition) -> bool:
-        return self._partitions.get(owned.index) is owned
-
     def _all(self) -> Iterator[tuple[_OwnedPartition, Transaction]]:
-        for owned in self._partitions.values():
-            for transaction in owned.transactions.values():
+        for owned in self.partitions:
+            for transaction in owned.state.values():
                 yield owned, transaction
 
     async def _turns(self) -> AsyncIterator[tuple[_OwnedPartition, Transaction]]:
         """Every transactional id that is still here when its turn comes; lets the loop do other work in between."""
         for number, (owned, transaction) in enumerate(list(self._all()), 1):
-            if self._is_current(owned) and owned.transactions.get(transaction.transactional_id) is transaction:
+            if self.partitions.is_current(owned) and owned.state.get(transaction.transactional_id) is transaction:
                 yield owned, transaction
             if number % IDS_PER_TURN == 0:
                 await self._clock.sleep(0)
@@ -539,7 +487,7 @@ class TransactionCoordinator:
         log = logger.info if transition.is_fence else logger.debug
         log("%s: %s, since %s", name, STATE_NAMES[transition.metadata.state], transition.reason)
         appended = await self._append_metadata(owned, name, transition.metadata)
-        if not self._is_current(owned):
+        if not self.partitions.is_current(owned):
             return ErrorCode.NOT_COORDINATOR
         error = OF_TRANSACTION_RECORD.get(appended, appended)
         if error is not ErrorCode.NONE:
@@ -556,7 +504,7 @@ class TransactionCoordinator:
         name, state = transaction.transactional_id, STATE_NAMES[transition.metadata.state]
         while True:
             error = await self._append_metadata(owned, name, transition.metadata)
-            if not self._is_current(owned):
+            if not self.partitions.is_current(owned):
                 return
             if error is ErrorCode.NONE:
                 break
@@ -566,7 +514,7 @@ class TransactionCoordinator:
                 await self._clock.sleep(APPEND_RETRY_S)
             finally:
                 self._append_retries -= 1
-            if not self._is_current(owned):
+            if not self.partitions.is_current(owned):
                 return
         transaction.stored(transition, ErrorCode.NONE)
         logger.debug("%s: %s", name, state)
@@ -593,12 +541,12 @@ class TransactionCoordinator:
     async def _remove(self, owned: _OwnedPartition, batch: Sequence[tuple[Transaction, Transition]]) -> None:
         tombstones = [transaction_tombstone(transaction.transactional_id) for transaction, _ in batch]
         error = (await self._append(owned, tombstones, self._config.request_timeout_ms)).error
-        if not self._is_current(owned):
+        if not self.partitions.is_current(owned):
             return
         for transaction, transition in batch:
             transaction.stored(transition, error)
             if error is ErrorCode.NONE:
-                del owned.transactions[transaction.transactional_id]
+                del owned.state[transaction.transactional_id]
         text = "%d expired transactional ids of %s-%d: %s"
         logger.info(text, len(batch), TRANSACTION_STATE, owned.index, "removed" if not error else error.name)
 
@@ -624,7 +572,7 @@ class TransactionCoordinator:
 
     def _begin_markers(self, owned: _OwnedPartition, transaction: Transaction) -> None:
         """Sends the markers of an outcome, unless the partition was unloaded since: its next coordinator does then."""
-        if self._is_current(owned):
+        if self.partitions.is_current(owned):
             self._send_markers(owned, transaction, transaction.metadata.partitions)
 
     def _send_markers(
@@ -655,8 +603,8 @@ class TransactionCoordinator:
             self._complete(owned, transaction)
 
     def _on_marker_outcome(self, marker: Marker, outcome: MarkerOutcome) -> None:
-        owned = self._partitions.get(marker.coordinator_partition)
-        transaction = None if owned is None else owned.transactions.get(marker.transactional_id)
+        owned = self.partitions.get(marker.coordinator_partition)
+        transaction = None if owned is None else owned.state.get(marker.transactional_id)
         if owned is None or transaction is None or marker.load_number != owned.load_number:
             return  # the partition was unloaded while the request was under way
         name = marker.transactional_id
@@ -680,54 +628,16 @@ class TransactionCoordinator:
 
     # Loading
 
-    async def _load(self, owned: _OwnedPartition) -> None:
-        started = self._clock.monotonic()
-        while True:
-            try:
-                replay = await self._replay(owned)
-                await self._log.await_committed(owned.index, owned.leader_epoch)
-                break
-            except KafkaError as error:
-                if error.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                    logger.error("%s-%d could not be loaded: %s; trying again", TRANSACTION_STATE, owned.index, error)
-                # Else it was elected once more meanwhile, or a resignation is about to cancel this.
-            except Exception as error:
-                # Without its transactional ids the coordinator would give producers epochs that are used.
-                unforeseen = None if isinstance(error, OSError) else error
-                text = "%s-%d could not be loaded: %s; trying again"
-                logger.error(text, TRANSACTION_STATE, owned.index, error, exc_info=unforeseen)
-            await self._clock.sleep(LOAD_RETRY_S)
-        for transactional_id, metadata in replay.found.items():
-            owned.transactions[transactional_id] = Transaction(transactional_id, metadata)
-        owned.is_loading = False
-        owned.load = None
-        self._metrics.partition_load.observe(self._clock.monotonic() - started)
-        self._loads.loaded(owned.index, len(owned.transactions))
-        for transaction in list(owned.transactions.values()):
+    def _resume(self, owned: _OwnedPartition) -> None:
+        """Sends the markers that the coordinator before has not sent."""
+        for transaction in list(owned.state.values()):
             if transaction.metadata.state in ENDING_STATES:
                 self._send_markers(owned, transaction, transaction.metadata.partitions)
 
-    async def _replay(self, owned: _OwnedPartition) -> TransactionReplay:
-        replay = TransactionReplay()
-        count = 0
-        async with aclosing(self._log.read(owned.index, owned.leader_epoch)) as batches:
-            async for batch in batches:
-                replay.add(batch)
-                count += 1
-                if count % BATCHES_PER_TURN == 0:
-                    await self._clock.sleep(0)
-        return replay
-
-    def _unload(self, partition: int) -> None:
-        owned = self._partitions.pop(partition, None)
-        if owned is None:
-            return
-        if owned.load is not None:
-            owned.load.cancel()
-        self._sender.remove(partition)
-        for transaction in owned.transactions.values():
+    def _release(self, owned: _OwnedPartition) -> None:
+        self._sender.remove(owned.index)
+        for transaction in owned.state.values():
             self._on_end(transaction)
-        self._loads.unloaded(partition, len(owned.transactions))
 
     # Background tasks
 
@@ -742,3 +652,8 @@ class TransactionCoordinator:
 def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+def _restore(owned: _OwnedPartition, replay: TransactionReplay) -> None:
+    for transactional_id, metadata in replay.found.items():
+        owned.state[transactional_id] = Transaction(transactional_id, metadata)

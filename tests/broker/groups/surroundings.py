@@ -190,7 +190,7 @@ class Broker:
 
     def elect(self, partition: int, epoch: int) -> None:
         self.log.lead(partition, epoch)
-        self.coordinator.on_election(partition, epoch)
+        self.coordinator.partitions.on_election(partition, epoch)
 
     async def loaded(self) -> None:
         while self.coordinator.list()[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

@@ -9,10 +9,10 @@ import pytest
 
 from ottla_broker.exposition import Exposition
 from ottla_broker.groups import coordinator as coordinator_module
-from ottla_broker.groups.coordinator import LOAD_RETRY_S
 from ottla_broker.groups.decisions import LeavingMember
 from ottla_broker.groups.offsets import CommittedOffset
 from ottla_broker.groups.records import offset_record
+from ottla_broker.internal_topics.owned_partitions import LOAD_RETRY_S
 from ottla_broker.internal_topics.partitioning import NO_PARTITION, partition_for
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode
@@ -246,13 +246,13 @@ def test_resignation_answers_whoever_waits_and_an_older_one_is_ignored() -> None
         waiting = broker.join("g")
         await clock.sleep(1.0)
         index = partition_for("g", 4)
-        broker.coordinator.on_resignation(index, 4)
+        broker.coordinator.partitions.on_resignation(index, 4)
         await clock.sleep(0.1)
         assert not waiting.done()
-        broker.coordinator.on_resignation(index, 6)
+        broker.coordinator.partitions.on_resignation(index, 6)
         assert (await waiting).error is ErrorCode.NOT_COORDINATOR
         assert (await broker.join("g")).error is ErrorCode.NOT_COORDINATOR
-        broker.coordinator.on_election(index, 5)
+        broker.coordinator.partitions.on_election(index, 5)
         assert (await broker.join("g")).error is ErrorCode.NOT_COORDINATOR, "an old election is ignored"
         broker.elect(index, 7)
         await broker.loaded()
@@ -267,7 +267,7 @@ def test_resignation_while_loading_leaves_nothing_behind() -> None:
         log.read_delay_s = 1.0
         broker = Broker(clock, log, partitions=1)
         await clock.sleep(0.5)
-        broker.coordinator.on_resignation(0, 1)
+        broker.coordinator.partitions.on_resignation(0, 1)
         await clock.sleep(5.0)
         assert broker.coordinator.list()[0] is NONE and not [*broker.coordinator.list()[1]]
         assert (await broker.join("g")).error is ErrorCode.NOT_COORDINATOR
@@ -282,8 +282,8 @@ def test_a_topic_that_was_deleted_and_made_anew_is_led_from_its_first_epoch_on(i
         await broker.loaded()
         index = partition_for("g", 4)
         if is_stopped_before:
-            broker.coordinator.on_resignation(index, 5)
-        broker.coordinator.on_resignation(index, None)
+            broker.coordinator.partitions.on_resignation(index, 5)
+        broker.coordinator.partitions.on_resignation(index, None)
         broker.elect(index, 0)
         await broker.loaded()
         assert await broker.coordinator.commit("g", "", None, -1, {ORDERS: offset(1, clock)}) == {ORDERS: NONE}
@@ -299,12 +299,12 @@ def test_no_group_is_looked_for_before_it_is_known_how_many_partitions_there_are
         commits = {ORDERS: offset(5, clock)}
         assert await broker.coordinator.commit("g", "", None, -1, commits) == {ORDERS: NONE}
         again = Broker(clock, log, partitions=0)
-        assert again.coordinator.partition_for("g") == partition_for("g", 50), "of a topic that is to be created"
+        assert again.coordinator.partitions.index_of("g") == partition_for("g", 50), "of a topic that is to be created"
         for count in (0, None):  # what is read of the topic may be older than the election, or nothing
             again.partitions = count
             again.elect(partition_for("g", 4), 1)
             await again.loaded()
-            assert again.coordinator.partition_for("g") == NO_PARTITION
+            assert again.coordinator.partitions.index_of("g") == NO_PARTITION
             refused = await again.coordinator.commit("g", "", None, -1, commits)
             assert refused == {ORDERS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
             assert again.coordinator.fetch("g", [ORDERS], require_stable=False)[0] is refused[ORDERS]
@@ -375,7 +375,7 @@ def test_a_marker_of_an_earlier_leadership_settles_nothing_that_came_later() -> 
         broker.elect(0, 6)  # again, without having followed
         broker.coordinator.end_transaction(0, 5, 7, 100, is_commit=True)
         assert stable(broker) == 9
-        broker.coordinator.on_resignation(0, 7)
+        broker.coordinator.partitions.on_resignation(0, 7)
         broker.coordinator.end_transaction(0, 6, 7, 100, is_commit=True)
 
     in_virtual_time(scenario)
@@ -674,7 +674,7 @@ def test_the_log_tells_in_one_line_of_many_partitions_that_come_or_go(caplog: py
         await broker.loaded()
         await broker.stable_group("g")
         for partition in range(49):
-            broker.coordinator.on_resignation(partition, 1)
+            broker.coordinator.partitions.on_resignation(partition, 1)
         await clock.sleep(0.001)
         broker.coordinator.close()
 

@@ -185,7 +185,7 @@ def test_loading_ends_when_the_broker_stops_leading() -> None:
             await broker.coordinator.commit("g", "", None, -1, {T0: commit(number)})
         successor = Broker(clock, broker.log, partitions=1, epoch=1)
         await asyncio.sleep(0)
-        successor.coordinator.on_resignation(0, 2)
+        successor.coordinator.partitions.on_resignation(0, 2)
         await clock.sleep(1.0)
         assert list(successor.coordinator.list()[1]) == []
 

@@ -244,7 +244,7 @@ def test_a_broker_that_does_not_coordinate_the_group_says_so() -> None:
         answer = clock.spawn(commit(broker, 1), name="commit")
         while not broker.log.verified:
             await clock.sleep(0.001)
-        broker.coordinator.on_resignation(0, 1)  # while the transaction coordinator is asked
+        broker.coordinator.partitions.on_resignation(0, 1)  # while the transaction coordinator is asked
         assert await answer is ErrorCode.NOT_COORDINATOR
         assert await commit(broker, 1) is ErrorCode.NOT_COORDINATOR
         broker.coordinator.close()

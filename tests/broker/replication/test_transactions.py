@@ -228,7 +228,9 @@ def coordinator_of(node: Node) -> GroupCoordinator:
         topics=GroupTopics(node.metadata),
     )
     coordinator.start()
-    follow_leadership(CONSUMER_OFFSETS, node.manager, coordinator.on_election, coordinator.on_resignation)
+    follow_leadership(
+        CONSUMER_OFFSETS, node.manager, coordinator.partitions.on_election, coordinator.partitions.on_resignation
+    )
     assert node.dispatcher.services is not None
     node.dispatcher.services.group_coordinator = coordinator
     return coordinator
@@ -257,7 +259,7 @@ async def test_a_topic_created_again_while_its_coordinator_was_cut_off_has_a_coo
     partition = TopicPartition(CONSUMER_OFFSETS, 0)
     again = LeadershipCommand(partition, b"created again...", 1, 0, 0, 1, (1,), (1,), True)
     assert await node.manager.apply_leadership(1, [again], is_full=True) == {partition: ErrorCode.NONE}
-    assert coordinator.owns(0)
+    assert coordinator.partitions.owns(0)
     await until(lambda: stable_offset(coordinator, "g") is ErrorCode.NONE, "only the new log is loaded")
     coordinator.close()
 

@@ -215,10 +215,10 @@ class Broker:
 
     def elect(self, partition: int, epoch: int) -> None:
         self.log.lead(partition, epoch)
-        self.coordinator.on_election(partition, epoch)
+        self.coordinator.partitions.on_election(partition, epoch)
 
     def index(self, transactional_id: str) -> int:
-        return self.coordinator.partition_for(transactional_id)
+        return self.coordinator.partitions.index_of(transactional_id)
 
     def exposed(self) -> str:
         """Its metrics in Prometheus' text format."""

@@ -82,7 +82,7 @@ async def test_a_producer_that_waits_hears_that_its_coordinator_has_moved(clock:
         broker.coordinator.add_partitions("id", *producer, [T1], waits_for_end=True), name="the next transaction"
     )
     await clock.sleep(0.01)
-    broker.coordinator.on_resignation(broker.index("id"), 1)
+    broker.coordinator.partitions.on_resignation(broker.index("id"), 1)
     assert await waiting is ErrorCode.NOT_COORDINATOR
 
 
@@ -121,7 +121,7 @@ async def test_a_marker_that_is_committed_after_the_coordinator_has_moved_ends_n
     assert here.written == [], "the producer hears of the outcome first"
     await clock.sleep(0)
     assert [marker.partitions for marker in here.written] == [(T0,)]
-    broker.coordinator.on_resignation(broker.index("id"), 1)
+    broker.coordinator.partitions.on_resignation(broker.index("id"), 1)
     await clock.sleep(2.0)
     assert broker.log.history("id") == [S.EMPTY, S.ONGOING, S.PREPARE_COMMIT]
 
@@ -133,11 +133,11 @@ async def test_a_coordinator_that_moves_before_the_markers_leaves_them_to_the_ne
     await broker.loaded()
     producer = await broker.begin("id", T0)
     assert await broker.end("id", producer, is_commit=True) is NONE
-    broker.coordinator.on_resignation(broker.index("id"), 1)
+    broker.coordinator.partitions.on_resignation(broker.index("id"), 1)
     await clock.sleep(1.0)
     assert here.written == []
     broker.log.lead(broker.index("id"), 2)
-    broker.coordinator.on_election(broker.index("id"), 2)
+    broker.coordinator.partitions.on_election(broker.index("id"), 2)
     await broker.loaded()
     await broker.reaches("id", S.COMPLETE_COMMIT)
     assert [(marker.partitions, marker.coordinator_epoch) for marker in here.written] == [((T0,), 2)]
@@ -238,7 +238,7 @@ async def test_what_is_refused_before_any_state_is_looked_at(clock: Clock) -> No
     assert broker.coordinator.verify_partitions("", 1, 0, [T0]) == {T0: ErrorCode.INVALID_REQUEST}
     assert broker.coordinator.describe("")[0] is ErrorCode.INVALID_REQUEST
     assert await broker.coordinator.add_partitions("new", 1, 0, [T0]) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    broker.coordinator.on_resignation(0, 1)
+    broker.coordinator.partitions.on_resignation(0, 1)
     assert (await broker.coordinator.initialize("id", 1, None)).error is ErrorCode.NOT_COORDINATOR
     assert await broker.coordinator.end("id", 1, 0, is_commit=True) is ErrorCode.NOT_COORDINATOR
     broker.log.read_delay_s = 1.0
@@ -361,7 +361,7 @@ async def test_the_next_coordinator_writes_the_markers_that_are_missing(clock: C
         await clock.sleep(1)
         assert first.leaders.written == {}
         for index in range(4):
-            first.coordinator.on_resignation(index, 1)
+            first.coordinator.partitions.on_resignation(index, 1)
         first.leaders.dead = set()
         second = Broker(clock, first.log, first.leaders, epoch=1)
         await second.loaded()
@@ -377,7 +377,7 @@ async def test_nothing_is_served_before_what_was_loaded_is_committed(clock: Cloc
     first.log.errors = [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
     assert await first.end("id", producer, is_commit=True) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     for index in range(4):
-        first.coordinator.on_resignation(index, 1)
+        first.coordinator.partitions.on_resignation(index, 1)
     first.log.is_replicating = False
     second = Broker(clock, first.log, first.leaders, epoch=1)
     await clock.sleep(60)
@@ -417,7 +417,7 @@ async def test_no_transactional_id_is_looked_for_before_it_is_known_how_many_par
         broker.partition_count = count
         assert (await broker.initialize("id")).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert await broker.end("id", producer, is_commit=True) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        assert not broker.coordinator.owns(broker.index("id"))
+        assert not broker.coordinator.partitions.owns(broker.index("id"))
     broker.partition_count = 4
     assert await broker.end("id", producer, is_commit=True) is NONE
 
@@ -438,7 +438,7 @@ async def test_a_request_that_waits_for_its_record_hears_of_a_resignation(clock:
     producer = await broker.begin("id", T0)
     ending = clock.spawn(broker.end("id", producer, is_commit=True), name="end")
     await clock.sleep(0.001)
-    broker.coordinator.on_resignation(broker.index("id"), 1)
+    broker.coordinator.partitions.on_resignation(broker.index("id"), 1)
     assert await ending is ErrorCode.NOT_COORDINATOR
     await clock.sleep(1)
     assert broker.leaders.requests == []
@@ -449,16 +449,16 @@ async def test_an_old_election_or_resignation_changes_nothing(clock: Clock) -> N
     broker = await started(clock, epoch=5)
     index = broker.index("id")
     await broker.initialize("id")
-    broker.coordinator.on_resignation(index, 4)
-    broker.coordinator.on_election(index, 4)
+    broker.coordinator.partitions.on_resignation(index, 4)
+    broker.coordinator.partitions.on_election(index, 4)
     assert await broker.initialize("id") == (NONE, 1000, 1)
-    broker.coordinator.on_resignation(index, 6)
-    broker.coordinator.on_election(index, 5)
-    assert not broker.coordinator.owns(index)
-    broker.coordinator.on_resignation(index, None)
+    broker.coordinator.partitions.on_resignation(index, 6)
+    broker.coordinator.partitions.on_election(index, 5)
+    assert not broker.coordinator.partitions.owns(index)
+    broker.coordinator.partitions.on_resignation(index, None)
     broker.elect(index, 0)
     await broker.loaded()
-    assert broker.coordinator.owns(index)
+    assert broker.coordinator.partitions.owns(index)
 
 
 @virtual
@@ -589,7 +589,7 @@ async def test_markers_of_a_partition_that_moved_away_are_dropped(clock: Clock) 
     await broker.end("id", producer, is_commit=True)
     await clock.sleep(0.2)
     count = len(broker.leaders.requests)
-    broker.coordinator.on_resignation(broker.index("id"), 1)
+    broker.coordinator.partitions.on_resignation(broker.index("id"), 1)
     broker.leaders.leaders, broker.leaders.dead = {}, set()
     broker.coordinator.on_metadata()
     await clock.sleep(5)
@@ -606,7 +606,7 @@ async def test_the_response_to_a_marker_of_an_earlier_leadership_counts_no_more(
     await broker.end("id", producer, is_commit=True)
     await clock.sleep(1)
     index = broker.index("id")
-    broker.coordinator.on_resignation(index, 1)
+    broker.coordinator.partitions.on_resignation(index, 1)
     broker.elect(index, 2)
     await broker.loaded()
     await broker.reaches("id", S.COMPLETE_COMMIT)
@@ -628,7 +628,7 @@ def test_the_response_to_a_marker_of_an_earlier_load_in_the_same_epoch_counts_no
         assert await broker.end("id", producer, is_commit=True) is NONE
         await clock.sleep(1)
         index = broker.index("id")
-        broker.coordinator.on_resignation(index, None)
+        broker.coordinator.partitions.on_resignation(index, None)
         broker.elect(index, 0)
         await broker.loaded()
         await clock.sleep(1.5)
@@ -650,7 +650,7 @@ async def test_the_response_to_a_marker_of_a_deleted_topics_coordinator_counts_n
     assert await broker.end("id", producer, is_commit=True) is NONE
     await clock.sleep(1)
     index = broker.index("id")
-    broker.coordinator.on_resignation(index, None)
+    broker.coordinator.partitions.on_resignation(index, None)
     broker.log.batches[index].clear()
     broker.log.committed[index] = 0
     broker.elect(index, 0)
@@ -717,7 +717,7 @@ async def test_a_duration_leaves_out_a_producer_whose_last_transaction_began_sin
     assert names(-1) == {"used", "never used"}
     assert names(3_600_000) == {"never used"}
     index = broker.index("used")
-    broker.coordinator.on_resignation(index, 1)
+    broker.coordinator.partitions.on_resignation(index, 1)
     broker.elect(index, 2)
     await broker.loaded()
     assert names(3_600_000) == {"used", "never used"}
@@ -762,13 +762,13 @@ async def test_the_epochs_of_a_producer_id_are_used_up_by_ends_of_version_2(cloc
     broker = Broker(clock, log)
     index = broker.index("id")
     log.append(index, 0, [transaction_record("id", first)], required_acks=-1, timeout_ms=1_000)
-    broker.coordinator.on_resignation(index, 1)
+    broker.coordinator.partitions.on_resignation(index, 1)
     broker.elect(index, 2)
     await broker.loaded()
     broker.leaders.leaders[T0] = -1
     answer = await broker.coordinator.end_with_next_epoch("id", 7, LAST_GIVEN_EPOCH, is_commit=True)
     assert answer == (NONE, 1000, 0)
-    broker.coordinator.on_resignation(index, 3)
+    broker.coordinator.partitions.on_resignation(index, 3)
     broker.leaders.leaders[T0] = 1
     broker.elect(index, 4)
     await broker.loaded()

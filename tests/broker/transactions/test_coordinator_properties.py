@@ -146,7 +146,7 @@ class Fleet:
             for number in range(COORDINATORS)
         ]
         for broker in self.brokers:
-            broker.coordinator.on_resignation(0, 0)
+            broker.coordinator.partitions.on_resignation(0, 0)
         self.fail_over(0)
         self.number = 0
         self.answered: dict[int, bool] = {}
@@ -157,7 +157,7 @@ class Fleet:
     def fail_over(self, leader: int) -> None:
         """The next leader has every committed record and the first few of the others."""
         self.epoch += 1
-        self.brokers[self.leading].coordinator.on_resignation(0, self.epoch)
+        self.brokers[self.leading].coordinator.partitions.on_resignation(0, self.epoch)
         batches, committed = self.log.batches.get(0, []), self.log.committed.get(0, 0)
         survive = self.draw.randint(committed, len(batches)) if len(batches) > committed else committed
         del batches[survive:]

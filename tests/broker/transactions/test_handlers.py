@@ -44,7 +44,9 @@ class Server:
             clock=broker.clock,
             metadata=self.metadata,
             transaction_coordinator=broker.coordinator,
-            group_coordinator=SimpleNamespace(partition_for=lambda group: partition_for(group, self.offsets_count)),
+            group_coordinator=SimpleNamespace(
+                partitions=SimpleNamespace(index_of=lambda group: partition_for(group, self.offsets_count))
+            ),
             auto_create_internal=self._create,
         )
         self.add_topic("t", 2)
@@ -283,7 +285,7 @@ def test_find_coordinator_creates_the_transaction_topic_and_names_its_leader(ver
         assert server.created == [TRANSACTION_STATE]
         server.add_topic(TRANSACTION_STATE, PARTITIONS)
         assert await found() == (0, 7)
-        server.broker.coordinator.on_resignation(server.broker.index("id"), 1)
+        server.broker.coordinator.partitions.on_resignation(server.broker.index("id"), 1)
         assert await found() == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
 
     served(scenario)
@@ -335,7 +337,7 @@ def test_transactions_are_listed_by_filters(version: int) -> None:
             response = await server.call(ApiKey.LIST_TRANSACTIONS, version, transactional_id_pattern="(?=a)")
             assert (response.error_code, response.transaction_states) == (ErrorCode.INVALID_REGULAR_EXPRESSION, [])
         server.broker.log.read_delay_s = 1.0
-        server.broker.coordinator.on_resignation(0, 1)
+        server.broker.coordinator.partitions.on_resignation(0, 1)
         server.broker.elect(0, 2)
         response = await server.call(ApiKey.LIST_TRANSACTIONS, version)
         assert response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -360,7 +360,7 @@ async def test_a_coordinator_after_this_one_knows_who_has_kept_the_transaction(c
     producer = await begin(broker)
     for _ in range(2):
         await broker.coordinator.initialize("id", -1, None, has_two_phases=True, keeps_transaction=True)
-    broker.coordinator.on_resignation(broker.index("id"), 1)
+    broker.coordinator.partitions.on_resignation(broker.index("id"), 1)
     other = Broker(clock, broker.log, broker.leaders, epoch=2, **ENABLED)
     await other.loaded()
     fenced = await other.coordinator.end_with_next_epoch("id", producer.producer_id, 1, is_commit=False)
@@ -376,7 +376,7 @@ async def test_a_new_producer_id_is_given_when_the_epochs_are_used_up(clock: Clo
     record = transaction_record("id", replace(prepared(LAST_GIVEN_EPOCH).metadata, partitions=frozenset({T0})))
     index = broker.index("id")
     await broker.log.append(index, 0, [record], required_acks=-1, timeout_ms=1)
-    broker.coordinator.on_resignation(index, 1)
+    broker.coordinator.partitions.on_resignation(index, 1)
     broker.elect(index, 2)
     await broker.loaded()
     answer = await broker.coordinator.initialize("id", -1, None, has_two_phases=True, keeps_transaction=True)

@@ -141,9 +141,8 @@ def make_serving(
         partition_count=lambda: partition_counts.of(CONSUMER_OFFSETS),
         topics=GroupTopics(metadata),
     )
-    follow_leadership(
-        CONSUMER_OFFSETS, replica_manager, group_coordinator.on_election, group_coordinator.on_resignation
-    )
+    owned = group_coordinator.partitions
+    follow_leadership(CONSUMER_OFFSETS, replica_manager, owned.on_election, owned.on_resignation)
     group_coordinator.start()
     producer_ids = ProducerIds(broker_id, coordination)
     marker_appends = MarkerAppends(

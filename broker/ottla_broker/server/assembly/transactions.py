@@ -77,7 +77,8 @@ def make_transactions(
         partition_count=lambda: partition_counts.of(TRANSACTION_STATE),
         finalized_version=lambda: fleet().finalized.get(TRANSACTION_VERSION, 0),
     )
-    follow_leadership(TRANSACTION_STATE, replica_manager, coordinator.on_election, coordinator.on_resignation)
+    owned = coordinator.partitions
+    follow_leadership(TRANSACTION_STATE, replica_manager, owned.on_election, owned.on_resignation)
     metadata.add_listener(coordinator.on_metadata)
     coordinator.start()
     return TransactionParts(coordinator, marker_requests)

@@ -27,7 +27,7 @@ async def handle(
     services: Services, context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
     """Waits until the record is committed."""
-    partition = TopicPartition(CONSUMER_OFFSETS, services.group_coordinator.partition_for(request.group_id))
+    partition = TopicPartition(CONSUMER_OFFSETS, services.group_coordinator.partitions.index_of(request.group_id))
     if partition.partition == NO_PARTITION:
         return AddOffsetsToTxnResponse(error_code=int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     error = await services.transaction_coordinator.add_partitions(

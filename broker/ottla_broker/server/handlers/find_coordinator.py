@@ -78,11 +78,11 @@ def _find(
     if key_type == KEY_TYPE_TRANSACTION:
         coordinator = services.transaction_coordinator
     metadata = services.metadata
-    index = coordinator.partition_for(key)
+    index = coordinator.partitions.index_of(key)
     partition = metadata.partition(topic, index)
     endpoint = None if partition is None else metadata.endpoint(partition.leader, context.listener)
     if partition is None or endpoint is None:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, _NOBODY
-    if partition.leader == services.broker_id and not coordinator.owns(index):
+    if partition.leader == services.broker_id and not coordinator.partitions.owns(index):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, _NOBODY
     return ErrorCode.NONE, partition.leader, endpoint

@@ -20,7 +20,7 @@ async def test_groups_of_one_request_wait_for_one_creation_of_the_offsets_topic(
     services: Any = SimpleNamespace(
         metadata=SimpleNamespace(partition_count=lambda topic: 0, partition=lambda topic, index: None),
         auto_create_internal=auto_create_internal,
-        group_coordinator=SimpleNamespace(partition_for=lambda group: 0),
+        group_coordinator=SimpleNamespace(partitions=SimpleNamespace(index_of=lambda group: 0)),
     )
     groups = [f"group-{number}" for number in range(1000)]
     request = FindCoordinatorRequest(key_type=find_coordinator.KEY_TYPE_GROUP, coordinator_keys=groups)

@@ -242,12 +242,12 @@ def test_a_broker_that_has_not_heard_that_it_leads_is_not_named_by_itself(versio
 
         coordinator = server.broker.coordinator
         server.add_topic(CONSUMER_OFFSETS, PARTITIONS)
-        coordinator.on_resignation(coordinator.partition_for("g"), 1)
+        coordinator.partitions.on_resignation(coordinator.partitions.index_of("g"), 1)
         assert await found() == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
         server.add_topic(CONSUMER_OFFSETS, PARTITIONS, leader=8)
         assert await found() == (0, 8), "of another broker's turn to lead we know the metadata alone"
         server.add_topic(CONSUMER_OFFSETS, PARTITIONS)
-        server.broker.elect(coordinator.partition_for("g"), 2)
+        server.broker.elect(coordinator.partitions.index_of("g"), 2)
         assert await found() == (0, 7)
 
     served(scenario)
@@ -553,7 +553,7 @@ def test_a_topic_made_again_begins_without_the_offsets_of_the_one_whose_deletion
 @versions(ApiKey.OFFSET_FETCH, 1)
 def test_an_error_of_the_group_reaches_old_and_new_clients(version: int) -> None:
     async def scenario(server: Server) -> None:
-        server.broker.coordinator.on_resignation(partition_for("g", PARTITIONS), 1)
+        server.broker.coordinator.partitions.on_resignation(partition_for("g", PARTITIONS), 1)
         module = codec.module(ApiKey.OFFSET_FETCH)
         if version >= 8:
             groups = [module.OffsetFetchRequestGroup(group_id="g", topics=None)]
