@@ -42,8 +42,7 @@ def test_a_transaction_ends_in_a_partition_that_was_in_no_metadata_when_it_was_a
         state = fleet.run(damage())
         fleet.start(0)
         broker = fleet.fleet.brokers[0]
-        assert broker._serving is not None
-        coordinator = broker._serving.transactions.coordinator
+        coordinator = broker._serving.parts.transactions.coordinator
 
         def is_aborted() -> bool:
             error, metadata = coordinator.describe("id")

@@ -28,7 +28,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.server.assembly.core import make_core
 from ottla_broker.server.assembly.part_settings import start_refusal
-from ottla_broker.server.assembly.serving import BrokerIdentity, ServingParts, make_serving
+from ottla_broker.server.assembly.serving import BrokerIdentity, make_serving
 from ottla_broker.server.controlled_shutdown import request_controlled_shutdown
 from ottla_broker.server.edge.advertised import advertised_endpoints
 from ottla_broker.server.lifecycle import (
@@ -43,8 +43,8 @@ from ottla_broker.server.lifecycle import (
 from ottla_broker.server.log_dir_recovery.directory_events import DirectoryEvents
 from ottla_broker.server.log_dir_recovery.failed_directories import FailedDirectories
 from ottla_broker.server.log_dir_recovery.power_loss import assigned, no_longer_lost, until_out_of_sync
-from ottla_broker.server.log_dir_recovery.readmission import FORGOTTEN
 from ottla_broker.server.log_dir_recovery.registry_znode import RegistryZnode
+from ottla_broker.server.phases import NotServing, Phase, Serving
 from ottla_broker.server.status import broker_status
 from ottla_broker.server.store.client_metrics_configs import ClientMetricsConfigs
 from ottla_broker.server.store.coordination_session import CoordinationSessionState
@@ -119,12 +119,11 @@ class Broker:
             lambda reason: self._fail(Failure.UNSUPPORTED_FEATURE, reason),
         )
         self._client_metrics_configs = ClientMetricsConfigs(ports.coordination, ports.clock, self._logger)
+        self._failed_directories = FailedDirectories(ports.coordination, ports.clock, self.log_manager, self._logger)
         self._dynamic_config: DynamicConfig | None = None
-        self._directory_events: DirectoryEvents | None = None
-        self._failed_directories: FailedDirectories | None = None
         self._halting: asyncio.Task[None] | None = None
         """The last log directory has failed, which is being recorded before the halt."""
-        self._serving: ServingParts | None = None
+        self._phase: Phase = NotServing()
 
     @property
     def state(self) -> BrokerState:
@@ -138,12 +137,18 @@ class Broker:
     @property
     def replica_manager(self) -> ReplicaManager | None:
         """None before the logs are loaded."""
-        return None if self._serving is None else self._serving.replica_manager
+        return self._phase.replica_manager
 
     @property
     def controller(self) -> Controller | None:
         """None before the logs are loaded."""
-        return None if self._serving is None else self._serving.controller
+        return self._phase.controller
+
+    @property
+    def _serving(self) -> Serving:
+        """The phase, in the steps that come behind `_make_serving`."""
+        assert isinstance(self._phase, Serving)
+        return self._phase
 
     @property
     def broker_epoch(self) -> int:
@@ -275,14 +280,12 @@ class Broker:
                 known[0] if known else await generated_broker_id(coordination, config.reserved_broker_max_id)
             )
         self._logger = logging.LoggerAdapter(self._logger.logger, {"broker": self.broker_id})
+        self._failed_directories.logger = self._logger
 
     async def _claim_log_dirs(self) -> None:
         await self.log_manager.claim(self.broker_id, self.cluster_id)
         registry = self.log_manager.registry
         await RegistryZnode(self.broker_id, self._ports.coordination, registry).recall()
-        self._failed_directories = FailedDirectories(
-            self._ports.coordination, self._ports.clock, self.log_manager, self._logger
-        )
         await self._failed_directories.recall()
 
     async def _read_stored_config(self) -> None:
@@ -311,21 +314,19 @@ class Broker:
         for one in self.log_manager.states:
             if not one.is_live:
                 self._logger.error("starting without log directory %s: %s", one.path, one.reason)
-        self._directory_events = DirectoryEvents(
-            self.broker_id, self._ports.coordination, self._ports.clock, self._logger
-        )
         self._core.log_cleaner.start()
 
     async def _make_serving(self) -> None:
-        assert self._dynamic_config is not None and self._directory_events is not None
-        self._serving = make_serving(
+        assert self._dynamic_config is not None
+        events = DirectoryEvents(self.broker_id, self._ports.coordination, self._ports.clock, self._logger)
+        parts = make_serving(
             BrokerIdentity(self.broker_id, self.cluster_id),
             self.config,
             self._ports,
             self.metrics,
             self._core,
             self._dynamic_config,
-            self._directory_events,
+            events,
             self._fleet_features,
             self._client_metrics_configs,
             self._logger,
@@ -333,9 +334,10 @@ class Broker:
             broker_epoch=lambda: self.broker_epoch,
             report_directories=self._report_directories,
         )
-        await self._serving.partition_counts.start()
+        self._phase = Serving(self.config, parts, events)
+        await parts.partition_counts.start()
         self._on_config_change(())
-        self._core.dispatcher.services = self._serving.services
+        self._core.dispatcher.services = parts.services
         self._core.dispatcher.warm()
 
     async def _open_listeners(self) -> None:
@@ -366,12 +368,10 @@ class Broker:
         if is_power_loss_suspected:
             await no_longer_lost(coordination, self.broker_id)
         await markers.broker_registered()
-        assert self._serving is not None
         self._serving.replica_manager.clear_power_loss()
 
     async def _wait_until_others_lead(self) -> None:
         """Power was lost, or a directory was empty: see `power_loss`."""
-        assert self._serving is not None
         coordination, manager = self._ports.coordination, self.log_manager
         logs = [log.state.topic_partition for log in manager.logs]
         lost = list(self._serving.replica_manager.replicas.power_loss_suspected)
@@ -392,7 +392,6 @@ class Broker:
         )
 
     async def _stand_for_controller(self) -> None:
-        assert self._serving is not None
         await self._serving.controller.start()
 
     # The steps of a stop
@@ -420,15 +419,15 @@ class Broker:
 
     async def _shut_down_controlled(self) -> None:
         """Takes at most half of the time that the stop has."""
-        serving = self._serving
-        if serving is None or not self.config.controlled_shutdown_enable:
+        parts = self._serving.parts
+        if not self.config.controlled_shutdown_enable:
             return
-        if all(broker == self.broker_id for broker in serving.metadata.brokers):
+        if all(broker == self.broker_id for broker in parts.metadata.brokers):
             return
-        serving.replica_manager.begin_controlled_shutdown()
+        parts.replica_manager.begin_controlled_shutdown()
         moving = self._ports.clock.spawn(
             request_controlled_shutdown(
-                serving.controller_client,
+                parts.controller_client,
                 self._ports.clock,
                 self.config,
                 self.broker_id,
@@ -446,13 +445,7 @@ class Broker:
             moving.cancel()
 
     async def _stop_serving(self) -> None:
-        serving = self._serving
-        if serving is not None:
-            # The active controller stays it: a flush may take minutes, and the cluster is not to be without one.
-            serving.controller.withdraw()
-            serving.group_coordinator.close()
-            serving.transactions.close()
-            await serving.replica_manager.stop()
+        await self._phase.stop_serving()
         await self._core.log_cleaner.close()
 
     async def _close_log_dirs(self) -> None:
@@ -466,8 +459,7 @@ class Broker:
             await self._registration.forget_session()
 
     async def _leave_cluster(self) -> None:
-        if self._serving is not None:
-            await self._serving.controller.stop()
+        await self._phase.stop_controller()
         await self._ports.coordination.close()
         self._core.server.close()
         self._end(BrokerState.STOPPED, "stopped")
@@ -489,12 +481,10 @@ class Broker:
         clock.call_later(_LAG_CHECK_S, self._watch_loop_lag, now + _LAG_CHECK_S)
 
     def _on_metadata(self) -> None:
-        serving = self._serving
-        if serving is not None and serving.metadata.is_ready and self.state is BrokerState.JOINING:
+        if self._phase.has_metadata and self.state is BrokerState.JOINING:
             self._lifecycle.enter(BrokerState.RUNNING)
             self._logger.info("ready")
-            serving.readmission.forget()
-            serving.recreation.start()
+            self._phase.metadata_came()
 
     def _log_config(self, topic: str) -> LogConfig:
         if self._dynamic_config is None:
@@ -510,29 +500,18 @@ class Broker:
 
     def _on_config_change(self, changed: tuple[str, ...]) -> None:
         """Applies the keys that take effect while the broker runs."""
-        config, serving = self.config, self._serving
+        config = self.config
         self.log_manager.cordoned = config.cordoned_log_dirs
         copying = self.log_manager.future_replicas.copying
         copying.max_bytes_per_second = config.replica_alter_log_dirs_io_max_bytes_per_second
         self.log_manager.background_tasks.producer_id_expiration_ms = config.producer_id_expiration_ms
         if "transaction.partition.verification.enable" in changed:
             self.log_manager.reconfigure_all()
-        if serving is None:
-            return
-        if FORGOTTEN in changed and self.is_ready:
-            serving.readmission.forget()
-        if "num.replica.fetchers" in changed:
-            serving.replica_manager.resize_fetchers()
-        unclean = "unclean.leader.election.enable"
-        if unclean in changed and config.unclean_leader_election_enable:
-            serving.controller.unclean_election_enabled(None)
-        recreate_rate = config.ottla_replica_recreate_max_bytes_per_second
-        serving.replica_manager.recreation.max_bytes_per_second = recreate_rate
+        self._phase.config_changed(changed, is_ready=self.is_ready)
 
     def _on_topic_config(self, topic: str, config: TopicConfig) -> None:
         self.log_manager.reconfigure(topic)
-        if config.unclean_leader_election_enable and self._serving is not None:
-            self._serving.controller.unclean_election_enabled(topic)
+        self._phase.topic_config_changed(topic, config)
 
     def _on_quotas(self, entity: QuotaEntity, values: Mapping[str, str]) -> None:
         """Puts the quotas of a user, a client id or an address in force."""
@@ -561,8 +540,7 @@ class Broker:
         try:
             await refuse_other_cluster(self._ports.coordination, self.cluster_id)
             await registration.register()
-            if self._serving is not None:
-                self._serving.controller.broker_registered()
+            self._phase.registered_again()
         except RegistrationRefused as error:
             self._fail(Failure.REGISTRATION_REFUSED, str(error))
         except (ConnectionLoss, SessionExpired):
@@ -576,12 +554,7 @@ class Broker:
             return
         self._ports.clock.spawn(self._record_failed([path]), name=f"record the failure of {path}")
         self._fail(Failure.LOG_DIR, f"log directory {path} failed: {error}; it is offline, the others are used")
-        if self._serving is not None:
-            self._serving.replica_manager.directory_failed()
-        if self._directory_events is not None:
-            self._directory_events.report()
-        if self._serving is not None and self.is_ready:
-            self._serving.recreation.start()
+        self._phase.directory_failed(is_ready=self.is_ready)
 
     async def _record_and_halt(self, path: str, error: OSError) -> None:
         await self._record_failed([path])
@@ -589,7 +562,7 @@ class Broker:
 
     async def _record_failed(self, paths: Collection[str]) -> None:
         """Returns once the coordination store has it that these directories have failed, or after _RECORD_FAILURE_S."""
-        if paths and self._failed_directories is not None:
+        if paths:
             recording = self._ports.clock.spawn(self._failed_directories.record(paths), name="record failures")
             await asyncio.wait([recording], timeout=_RECORD_FAILURE_S)
 
@@ -598,14 +571,10 @@ class Broker:
         self._report_directories()
 
     def _report_directories(self) -> None:
-        if self._directory_events is not None and self._lifecycle.is_serving:
-            self._directory_events.report()
+        self._phase.directories_changed(is_serving=self._lifecycle.is_serving)
 
     def _on_directory_reopened(self, path: str, logs: Mapping[TopicPartition, bool]) -> None:
-        if self._serving is not None and self._directory_events is not None:
-            self._serving.readmission.add(path, logs)
-            self._serving.readmission.forget()
-            self._directory_events.report()
+        self._phase.directory_reopened(path, logs)
 
     def _on_task_failure(self, name: str, error: BaseException) -> None:
         if isinstance(error, KafkaError):

@@ -141,8 +141,7 @@ def test_members_join_leave_and_are_killed_and_read_everything(
 def _coordinator(fleet: RunningCluster, group: str) -> int:
     assert fleet.fleet is not None
     broker = fleet.fleet.brokers[fleet.running[0]]
-    assert broker._serving is not None
-    found = broker._serving.metadata.partition("__consumer_offsets", partition_for(group, 4))
+    found = broker._serving.parts.metadata.partition("__consumer_offsets", partition_for(group, 4))
     assert found is not None
     return found.leader
 

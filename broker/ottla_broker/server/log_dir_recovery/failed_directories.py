@@ -33,7 +33,7 @@ _RETRY_S = 1.0
 
 
 class FailedDirectories:
-    """Of one broker, once it has claimed its directories; `DirectoryMarkers` deletes what is recorded here."""
+    """The failures of one broker's directories; `DirectoryMarkers` deletes what is recorded here."""
 
     def __init__(
         self, coordination: Coordination, clock: Clock, log_manager: LogManager, logger: logging.LoggerAdapter[Any]
@@ -41,23 +41,28 @@ class FailedDirectories:
         self._coordination = coordination
         self._clock = clock
         self._log_manager = log_manager
-        self._logger = logger
+        self.logger = logger
+        self._is_claimed = False
         log_manager.markers.on_cleared = self._delete
 
     async def recall(self) -> None:
-        """At a start, before the logs are loaded. Raises CoordinationError."""
+        """At a start, once the directories are this broker's, before the logs are loaded. Raises CoordinationError."""
+        self._is_claimed = True
         await make_path(self._coordination, ROOT)  # now: there may be little time for a record
         for directory in self._log_manager.directories:
             directory_id = None if directory.meta is None else directory.meta.directory_id
             if directory_id is not None and await self._coordination.exists(f"{ROOT}/{directory_id}") is not None:
                 directory.has_failed_before = directory.is_power_loss_suspected = True
-                self._logger.warning(
+                self.logger.warning(
                     "log directory %s failed when it was used last: records that were not flushed may be gone",
                     directory.path,
                 )
 
     async def record(self, paths: Iterable[str]) -> None:
-        """These directories have failed. Tries again until the store has it, or the directory is live again."""
+        """These directories have failed. Tries again until the store has it, or the directory is live again. Nothing
+        before `recall`: the directories may be another broker's."""
+        if not self._is_claimed:
+            return
         await asyncio.gather(*[self._record(path) for path in list(paths)])
 
     async def _record(self, path: str) -> None:
@@ -72,7 +77,7 @@ class FailedDirectories:
                 return
             except CoordinationError as error:
                 if not is_logged:
-                    self._logger.warning("the failure of log directory %s is not recorded yet: %s", path, error)
+                    self.logger.warning("the failure of log directory %s is not recorded yet: %s", path, error)
                 is_logged = True
             await self._clock.sleep(_RETRY_S)
             if self._log_manager.states.is_live(path):
