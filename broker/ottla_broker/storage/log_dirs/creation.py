@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
 from ottla_broker.ports.os_errors import is_sound
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -31,14 +30,11 @@ from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.loading import open_log
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.state import LogOwner
-from ottla_broker.storage.log_dirs.directory_access import DirectoryAccess
-from ottla_broker.storage.log_dirs.log_table import LogTable
 from ottla_broker.storage.log_dirs.placement import candidates, place
 from ottla_broker.storage.log_dirs.recovery_threads import RecoveryThreads
-from ottla_broker.storage.log_dirs.registry_files import ReplicaRegistryFiles
 from ottla_broker.storage.log_dirs.removal import LogRemoval
 from ottla_broker.storage.log_dirs.replica_registry import RecreatedReplica
-from ottla_broker.storage.log_dirs.states import DirectoryStates
+from ottla_broker.storage.log_dirs.shared_parts import SharedParts
 
 NO_TOPIC_ID = bytes(16)
 
@@ -65,31 +61,26 @@ class LogCreation:
     def __init__(
         self,
         owner: LogOwner,
+        shared: SharedParts,
         *,
-        access: DirectoryAccess,
-        states: DirectoryStates,
-        table: LogTable,
         removal: LogRemoval,
         recovery: RecoveryThreads,
-        registry: ReplicaRegistryFiles,
-        clock: Clock,
         config_of: Callable[[str], LogConfig],
         cordoned: Callable[[], Sequence[str]],
         max_replicas: int | None,
-        notice: Callable[[str], None],
     ) -> None:
         self._owner = owner
-        self._access = access
-        self._states = states
-        self._table = table
+        self._access = shared.access
+        self._states = shared.states
+        self._table = shared.table
         self._removal = removal
         self._recovery = recovery
-        self._registry = registry
-        self._clock = clock
+        self._registry = shared.registry
+        self._clock = shared.clock
         self._config_of = config_of
         self._cordoned = cordoned
         self._max_replicas = max_replicas
-        self._notice = notice
+        self._notice = shared.notice
         self.in_progress: dict[TopicPartition, asyncio.Future[Log]] = {}
         """Logs that are being created; each future is done, or cancelled, when that is over."""
         self._reserved: dict[TopicPartition, str] = {}

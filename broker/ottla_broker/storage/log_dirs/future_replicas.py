@@ -17,21 +17,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.files.names import FUTURE_REPLICA_MARKER, future_name
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log_dirs.creation import NO_TOPIC_ID, LogCreation
-from ottla_broker.storage.log_dirs.directory_access import DirectoryAccess
 from ottla_broker.storage.log_dirs.future_copying import RETRY_S, FutureCopying, FutureReplica
 from ottla_broker.storage.log_dirs.future_swap import CleaningControl, FutureSwap, delete_marker
 from ottla_broker.storage.log_dirs.log_checkpoints import LogCheckpoints
-from ottla_broker.storage.log_dirs.log_table import LogTable
-from ottla_broker.storage.log_dirs.registry_files import ReplicaRegistryFiles
 from ottla_broker.storage.log_dirs.removal import LogRemoval
-from ottla_broker.storage.log_dirs.states import DirectoryStates
+from ottla_broker.storage.log_dirs.shared_parts import SharedParts
 
 _ROOM_RETRY_S = 1.0
 """Between two attempts while the destination is full."""
@@ -47,36 +43,29 @@ class FutureReplicas:
 
     def __init__(
         self,
+        shared: SharedParts,
         *,
-        access: DirectoryAccess,
-        states: DirectoryStates,
-        table: LogTable,
         creation: LogCreation,
         removal: LogRemoval,
         checkpoints: LogCheckpoints,
-        registry: ReplicaRegistryFiles,
-        clock: Clock,
         parallel: int,
     ) -> None:
-        self._access = access
-        self._states = states
-        self._table = table
+        self._access = shared.access
+        self._states = shared.states
+        self._table = shared.table
         self._creation = creation
         self._removal = removal
-        self._registry = registry
-        self._clock = clock
+        self._registry = shared.registry
+        self._clock = shared.clock
         self._slots = asyncio.Semaphore(max(1, parallel))
         self._by_partition: dict[TopicPartition, FutureReplica] = {}
         self.cleaning: CleaningControl = _NoCleaner()
         """The log cleaner, once there is one."""
-        self.copying = FutureCopying(access, clock)
+        self.copying = FutureCopying(shared.access, shared.clock)
         self._swap = FutureSwap(
-            access=access,
-            table=table,
+            shared,
             removal=removal,
             checkpoints=checkpoints,
-            registry=registry,
-            clock=clock,
             cleaning=lambda: self.cleaning,
             forget=self._forget,
         )

@@ -18,7 +18,6 @@ import errno
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
-from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.ids import TopicPartition
@@ -33,12 +32,10 @@ from ottla_broker.storage.files.names import (
     renamed_directory_name,
 )
 from ottla_broker.storage.log.log import Log
-from ottla_broker.storage.log_dirs.directory_access import DirectoryAccess
 from ottla_broker.storage.log_dirs.future_copying import FutureReplica
 from ottla_broker.storage.log_dirs.log_checkpoints import LogCheckpoints
-from ottla_broker.storage.log_dirs.log_table import LogTable
-from ottla_broker.storage.log_dirs.registry_files import ReplicaRegistryFiles
 from ottla_broker.storage.log_dirs.removal import LogRemoval
+from ottla_broker.storage.log_dirs.shared_parts import SharedParts
 
 
 class CleaningControl(Protocol):
@@ -67,22 +64,19 @@ class FutureSwap:
 
     def __init__(
         self,
+        shared: SharedParts,
         *,
-        access: DirectoryAccess,
-        table: LogTable,
         removal: LogRemoval,
         checkpoints: LogCheckpoints,
-        registry: ReplicaRegistryFiles,
-        clock: Clock,
         cleaning: Callable[[], CleaningControl],
         forget: Callable[[TopicPartition], None],
     ) -> None:
-        self._access = access
-        self._table = table
+        self._access = shared.access
+        self._table = shared.table
         self._removal = removal
         self._checkpoints = checkpoints
-        self._registry = registry
-        self._clock = clock
+        self._registry = shared.registry
+        self._clock = shared.clock
         self._cleaning = cleaning
         self._forget = forget
         self._finishing: dict[TopicPartition, asyncio.Task[Any]] = {}

@@ -47,6 +47,7 @@ from ottla_broker.storage.log_dirs.registry_files import ReplicaRegistryFiles
 from ottla_broker.storage.log_dirs.removal import LogRemoval
 from ottla_broker.storage.log_dirs.reopening import DirectoryReopening
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
+from ottla_broker.storage.log_dirs.shared_parts import SharedParts
 from ottla_broker.storage.log_dirs.startup import LogDirectoryStartup
 from ottla_broker.storage.log_dirs.states import DirectoryStates
 
@@ -113,30 +114,22 @@ class LogManager:
         threads = settings.num_recovery_threads_per_data_dir
         self.recovery_threads = recovery = RecoveryThreads(workers, clock, on_notice, self.progress, threads)
         self.registry = registry = ReplicaRegistryFiles(states, access.disk, access.guarded)
+        shared = SharedParts(access, states, table, registry, clock, on_notice)
         self.removal = removal = LogRemoval(access, checkpoints, clock)
         self.creation = creation = LogCreation(
             owner,
-            access=access,
-            states=states,
-            table=table,
+            shared,
             removal=removal,
             recovery=recovery,
-            registry=registry,
-            clock=clock,
             config_of=config_of,
             cordoned=lambda: self.cordoned,
             max_replicas=settings.max_partition_replicas,
-            notice=on_notice,
         )
         self.future_replicas = FutureReplicas(
-            access=access,
-            states=states,
-            table=table,
+            shared,
             creation=creation,
             removal=removal,
             checkpoints=checkpoints,
-            registry=registry,
-            clock=clock,
             parallel=settings.num_replica_alter_log_dirs_threads or len(disks),
         )
         self._loader = loader = DirectoryLoader(owner, table, states, clock, checkpoints, recovery, config_of, threads)
@@ -144,16 +137,11 @@ class LogManager:
         self.reopening = DirectoryReopening(
             self.directories,
             identity,
-            access=access,
-            states=states,
-            table=table,
-            registry=registry,
+            shared,
             loader=loader,
-            clock=clock,
             creating=creation.in_progress,
             may_format=settings.may_format,
             on_reopened=on_directory_reopened,
-            notice=on_notice,
         )
         self.monitor = DirectoryMonitor(
             states,
@@ -169,18 +157,13 @@ class LogManager:
         self._startup = LogDirectoryStartup(
             self.directories,
             identity,
-            access=access,
-            states=states,
-            table=table,
+            shared,
             monitor=self.monitor,
-            registry=registry,
             loader=loader,
             future_replicas=self.future_replicas,
             progress=self.progress,
-            clock=clock,
             settings=settings,
             fail_logs=self._fail_logs,
-            notice=on_notice,
         )
 
     # -- start and stop ---------------------------------------------------------------------------------------------

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import LogDisk
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.files.names import STRAY_DIRECTORY, parse_partition_directory, renamed_directory_name
-from ottla_broker.storage.log_dirs.directory_access import DirectoryAccess
 from ottla_broker.storage.log_dirs.loading import DirectoryLoader
 from ottla_broker.storage.log_dirs.log_directory import (
     DirectoryOwner,
@@ -24,9 +22,8 @@ from ottla_broker.storage.log_dirs.log_directory import (
     inspect,
     without_format_permission,
 )
-from ottla_broker.storage.log_dirs.log_table import LogTable, OfflineLog
-from ottla_broker.storage.log_dirs.registry_files import ReplicaRegistryFiles
-from ottla_broker.storage.log_dirs.states import DirectoryStates
+from ottla_broker.storage.log_dirs.log_table import OfflineLog
+from ottla_broker.storage.log_dirs.shared_parts import SharedParts
 
 
 class DirectoryReopening:
@@ -46,30 +43,25 @@ class DirectoryReopening:
         self,
         directories: list[LogDirectory],
         identity: DirectoryOwner,
+        shared: SharedParts,
         *,
-        access: DirectoryAccess,
-        states: DirectoryStates,
-        table: LogTable,
-        registry: ReplicaRegistryFiles,
         loader: DirectoryLoader,
-        clock: Clock,
         creating: Collection[TopicPartition],
         may_format: Collection[str] | None,
         on_reopened: Callable[[str, Mapping[TopicPartition, bool]], None],
-        notice: Callable[[str], None],
     ) -> None:
         self._directories = directories
         self._identity = identity
-        self._access = access
-        self._states = states
-        self._table = table
-        self._registry = registry
+        self._access = shared.access
+        self._states = shared.states
+        self._table = shared.table
+        self._registry = shared.registry
         self._loader = loader
-        self._clock = clock
+        self._clock = shared.clock
         self._creating = creating
         self._may_format = may_format
         self._on_reopened = on_reopened
-        self._notice = notice
+        self._notice = shared.notice
         self._in_progress: dict[str, None] = {}
         self._deleted: dict[str, dict[TopicPartition, None]] = {}
         """By path of an offline directory: the partitions that were deleted since, of which it may hold a log."""

@@ -15,11 +15,9 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
 from ottla_broker.ports.os_errors import is_shortage
 from ottla_broker.protocol.errors import KafkaError
-from ottla_broker.storage.log_dirs.directory_access import DirectoryAccess
 from ottla_broker.storage.log_dirs.future_replicas import FutureReplicas
 from ottla_broker.storage.log_dirs.interrupted_future_replicas import InterruptedFutureReplicas
 from ottla_broker.storage.log_dirs.loading import DirectoryLoader, all_or_first_error
@@ -32,13 +30,11 @@ from ottla_broker.storage.log_dirs.log_directory import (
     inspect,
     without_format_permission,
 )
-from ottla_broker.storage.log_dirs.log_table import LogTable
 from ottla_broker.storage.log_dirs.monitor import DirectoryMonitor
 from ottla_broker.storage.log_dirs.recovery_threads import LoadProgress
-from ottla_broker.storage.log_dirs.registry_files import ReplicaRegistryFiles
 from ottla_broker.storage.log_dirs.replica_registry import RecreatedReplica, find_replaced_directories
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
-from ottla_broker.storage.log_dirs.states import DirectoryStates
+from ottla_broker.storage.log_dirs.shared_parts import SharedParts
 from ottla_broker.storage.log_dirs.stray_replicas import StrayReplicas
 
 
@@ -56,34 +52,29 @@ class LogDirectoryStartup:
         self,
         directories: list[LogDirectory],
         identity: DirectoryOwner,
+        shared: SharedParts,
         *,
-        access: DirectoryAccess,
-        states: DirectoryStates,
-        table: LogTable,
         monitor: DirectoryMonitor,
-        registry: ReplicaRegistryFiles,
         loader: DirectoryLoader,
         future_replicas: FutureReplicas,
         progress: LoadProgress,
-        clock: Clock,
         settings: LogManagerSettings,
         fail_logs: Callable[[Disk], None],
-        notice: Callable[[str], None],
     ) -> None:
         self._directories = directories
         self._identity = identity
-        self._access = access
-        self._states = states
-        self._table = table
+        self._access = shared.access
+        self._states = shared.states
+        self._table = shared.table
         self._monitor = monitor
-        self._registry = registry
+        self._registry = shared.registry
         self._loader = loader
         self._future_replicas = future_replicas
         self._progress = progress
-        self._clock = clock
+        self._clock = shared.clock
         self._settings = settings
         self._fail_logs = fail_logs
-        self._notice = notice
+        self._notice = shared.notice
         self.is_loaded = False
 
     async def inspect(self) -> None:
