@@ -2,7 +2,7 @@
 
 Here lives BrokerConfig. Not here: the values themselves (`broker_values`), which of them may change while a broker runs
 (`dynamic`), the rules that join keys (`rules`), reading files (the caller's), storing and watching dynamic values
-(`server.dynamic_config`). Pure; one object per broker, no module state.
+(`server.store.dynamic_config`). Pure; one object per broker, no module state.
 """
 
 from __future__ import annotations

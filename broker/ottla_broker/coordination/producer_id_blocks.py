@@ -2,7 +2,7 @@
 
 A conditional set of the znode allocates a block, so that no id is allocated twice in a cluster. Each broker allocates
 its own blocks; the controller also does so for brokers that send AllocateProducerIds (KIP-730). On the calling side of
-the Coordination port. Not here: the assignment of ids to producers (`server.producer_ids`).
+the Coordination port. Not here: the assignment of ids to producers (`server.peers.producer_ids`).
 
 After a write with an unknown outcome (ConnectionLoss) the next attempt reads the znode again and allocates the block
 after it. A block may stay unused, but none is used twice.

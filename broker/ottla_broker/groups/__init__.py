@@ -5,8 +5,9 @@ out); `coordinator` puts timers, the log and waiting requests around them; the w
 
 What others may rely on:
 
-- `on_election` loads a partition of `__consumer_offsets`, `on_resignation` unloads it; an older leader epoch than the
-  known one is ignored. `close` answers whoever waits with NOT_COORDINATOR.
+- `coordinator.partitions` (`internal_topics.owned_partitions`): `on_election` loads a partition of
+  `__consumer_offsets`, `on_resignation` unloads it; an older leader epoch than the known one is ignored. `close`
+  answers whoever waits with NOT_COORDINATOR.
 - Whatever maps a group or a transactional id to a partition takes the number of partitions from
   `server.partition_counts`, never from the metadata
   (docs/internals/decisions/0108-the-partition-count-of-an-internal-topic.md).

@@ -1,8 +1,9 @@
 """Replication: what a broker does with a partition as its leader or as a follower.
 
 `isr` and `divergence` are the rules, pure; `delayed` keeps requests that wait; `partition` is one replica on this
-broker; `replica_manager` holds them all; `fetcher` follows other leaders; `alter_partition` asks the controller for ISR
-changes. Wire formats of client requests stand in `ottla_broker.server.handlers`, files in `ottla_broker.storage`.
+broker; `local_replicas.replica_manager` holds them all; `fetcher` follows other leaders; `alter_partition` asks the
+controller for ISR changes. Wire formats of client requests stand in `ottla_broker.server.handlers`, files in
+`ottla_broker.storage`.
 
 What others may rely on:
 
@@ -17,7 +18,8 @@ What others may rely on:
   whatever changes the result of a fetch of a partition calls `wake_delayed_fetches`; what does not is noticed within
   two seconds.
 - Fetchers: a follower that is not `is_ready` is left out of the request, and removed from the leader's session.
-- `partition.is_stopped`: it neither leads nor follows (StopReplica without deletion, or a broker that stops).
+- A replica that is STOPPED (`replica_states`) neither leads nor follows: StopReplica without deletion, or a broker
+  that stops.
 - A broker client never reconnects by itself; its failures are `BrokerDisconnected`, a ConnectionError.
 - The metadata cache changes only by UpdateMetadata.
 """

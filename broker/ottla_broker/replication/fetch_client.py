@@ -1,4 +1,4 @@
-"""What a follower needs of a connection to its leader; `server.inter_broker.BrokerClient` is one."""
+"""What a follower needs of a connection to its leader; `server.peers.broker_client.BrokerClient` is one."""
 
 from __future__ import annotations
 

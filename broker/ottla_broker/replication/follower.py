@@ -56,7 +56,7 @@ def backoff_s(failures: int, longest_s: float) -> float:
 
 
 class CatchUp(Protocol):
-    """The progress and the throttle of recreated replicas (`replica_recreation`)."""
+    """The progress and the throttle of recreated replicas (`local_replicas.replica_recreation`)."""
 
     def is_catching_up(self, partition: TopicPartition) -> bool: ...
 

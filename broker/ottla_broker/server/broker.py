@@ -371,7 +371,7 @@ class Broker:
         self._serving.replica_manager.clear_power_loss()
 
     async def _wait_until_others_lead(self) -> None:
-        """Power was lost, or a directory was empty: see `power_loss`."""
+        """Power was lost, or a directory was empty: see `log_dir_recovery.power_loss`."""
         coordination, manager = self._ports.coordination, self.log_manager
         logs = [log.state.topic_partition for log in manager.logs]
         lost = list(self._serving.replica_manager.replicas.power_loss_suspected)

@@ -16,7 +16,7 @@ A broker may stop or halt in every state before its end, and refuse until its st
     failure                                          does
     a step of the start fails                        refuse: `start` raises StartRefused with what to change
     a log directory fails, another one is left       continue: its replicas are offline
-    the last log directory fails                     halt, once that is recorded (`failed_directories`)
+    the last log directory fails                     halt, once that is recorded (`log_dir_recovery.failed_directories`)
     the session with the coordination store expires  continue: the broker registers again once it is connected
     it may not register again (broker id in use,     halt
     another cluster)

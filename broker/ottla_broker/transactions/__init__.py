@@ -1,11 +1,11 @@
 """The transaction coordinator (KIP-98): transactional ids, their transactions, and the markers that end them.
 
-Pure: `states`, `decisions`, `machine`, `records`, `replay`, `marker_queues`. Around them `coordinator` and
+Pure: `states`, `decisions`, `machine`, `records`, `replay`, `markers`. Around them `coordinator` and
 `marker_sender`.
 
 What others may rely on:
 
-- `on_election` and `on_resignation` as for groups, of `__transaction_state`. A partition is served once all that was
+- `coordinator.partitions` as for groups, of `__transaction_state`. A partition is served once all that was
   loaded from it is committed (`await_committed`); a request that awaits its record ends with NOT_COORDINATOR when it
   is unloaded.
 - Rules: `transactions.machine`, one transition of a transactional id at a time. Its metadata change when the record

@@ -2,7 +2,7 @@
 
     ensemble    the ZooKeeper servers          brokers    StatefulSets, Services, budgets
     fleet       which brokers there are        rebalance  when replicas move
-    disks       claims and their replacement   roll       restarts, step by step
+    disks       claims, drains, replacements   roll       restarts, step by step
     config      server.properties              upgrades   Kafka versions
     topics      KafkaTopics                    pipelines  KafkaPipelines
 

@@ -1,6 +1,7 @@
-"""How the operator runs: kopf's watches fill a cache; one task for each cluster and one for its topics act on it.
+"""How the operator runs: watches fill a cache; one task for each cluster and one for its topics act on it.
 
     handlers          the only module that knows kopf: watch events and settings
+    object_watch      topics, pipelines and namespaces, which are many: watched without kopf
     object_cache      the newest version of each object, from watches and from the answers to our own writes
     supervisor        the tasks, their back-off and the liveness probe
     cluster_task      snapshot -> decide -> write what differs -> at most one deletion -> status

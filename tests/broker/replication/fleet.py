@@ -1,7 +1,7 @@
 """A fleet without a controller: real logs, sockets and handlers, commanded by the test in the controller's place.
 
 The test sends LeaderAndIsr, UpdateMetadata and StopReplica over the wire; AlterPartition is answered by the
-controller's own rule (`controller.isr_changes`) on the states kept here.
+controller's own rule (`controller.decisions.isr_changes`) on the states kept here.
 """
 
 from __future__ import annotations

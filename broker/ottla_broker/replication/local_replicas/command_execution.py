@@ -1,7 +1,7 @@
 """Carries out what the controller, or a partition's state in the coordination store, says about this broker's replicas.
 
-Each command is decided by the table of `states` and ends with the effects that it names: logs are opened, created,
-deleted or made strays, partitions lead, follow or end.
+Each command is decided by the table of `replica_states` and ends with the effects that it names: logs are opened,
+created, deleted or made strays, partitions lead, follow or end.
 
 Concurrency: commands run one after the other (`lock`). Each sees the result of the one before, whatever files that had
 to wait for. Produce and fetch requests never wait for the lock, nor for more than `_PARTITIONS_PER_TURN` partitions of

@@ -1,6 +1,6 @@
 """Which commands of a controller a broker accepts: none of a former controller, none for an earlier incarnation.
 
-Not here: which leader epochs of a partition are too old (`replica_manager`).
+Not here: which leader epochs of a partition are too old (`replica_states.transitions`).
 """
 
 from __future__ import annotations

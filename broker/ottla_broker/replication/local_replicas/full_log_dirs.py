@@ -7,7 +7,7 @@ reports that the directory has changed. Where no other is in sync the replica ke
 
 `decide_full` is pure. `FullLogDirs` applies it to the metadata, and sees when a replica that was handed over has to be
 asked for again: its log has room, two full replicas point at each other, or the one that was to lead died. Not here:
-the states of a replica (`states`), carrying out commands (`command_execution`), measuring disks (`storage`).
+the states of a replica (`replica_states`), carrying out commands (`command_execution`), measuring disks (`storage`).
 """
 
 from __future__ import annotations

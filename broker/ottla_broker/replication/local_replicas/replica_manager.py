@@ -1,7 +1,7 @@
 """ReplicaManager: the replicas of this broker.
 
 Lives here: the parts and how they are connected, finding a partition for a request, the timers of replication, and what
-storage reports of log directories. Not here: the states of a replica (`states`), carrying out commands
+storage reports of log directories. Not here: the states of a replica (`replica_states`), carrying out commands
 (`command_execution`), what one partition does (`partition`), following (`fetchers`), wire formats. On the calling side
 of Clock; everything runs on the broker's loop.
 """

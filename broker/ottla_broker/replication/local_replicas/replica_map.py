@@ -1,7 +1,8 @@
 """LocalReplicas: the state of every replica on this broker, by partition.
 
 Lives here: the values, and which replicas are in a state that somebody asks for. `apply` is the only way to change one.
-Not here: what follows from an event (`states`), carrying the effects out (`replica_manager`). On the broker's loop.
+Not here: what follows from an event (`replica_states`), carrying the effects out (`command_execution`). On the broker's
+loop.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Lives here: which partitions wait, on which directories there is room, creating the empty log, the throttle under which
 replicas catch up (`ottla.replica.recreate.max.bytes.per.second`), metrics and status. Not here: the decision
-(`recreation_rules`), when the partition's state allows it (`server.log_dir_recovery.recreation`), the files
-(`storage.log_dirs`).
+(`replica_states.recreation_rules`), when the partition's state allows it (`server.log_dir_recovery.recreation`), the
+files (`storage.log_dirs`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 | `state.LogState`                            | the values: segments, offsets, configuration               |
 | `appender.LogAppender`                      | appends of leaders, followers and transaction coordinators |
 | `writes.WriteTracker`                       | moves the log end offset when writes are done              |
-| `failures.LogFailures`                      | what an OSError means: the log directory is full or offlin |
+| `failures.LogFailures`                      | what an OSError means: a full or an offline directory      |
 | `flushing.LogFlusher`                       | rolls and flushes segments                                 |
 | `reader.LogReader`, `segment_lookup`        | reads for fetches                                          |
 | `timestamps.TimestampLookup`                | offsets by timestamp                                       |
@@ -49,10 +49,10 @@ shortage, failure) is decided by `ports.os_errors` alone; a shortage of descript
 offline.
 
 Files. An active segment keeps its log file open and nothing else. Index entries go through `Disk.append_to(path)`,
-which opens, writes and closes in one call of the lane. Whoever renames the directory of an open log sets the
-`directory` of the log and of its segments in the same turn of the loop in which it calls `Disk.rename`: calls queued
-before that find the old name, later ones the new name. Whoever changes a directory while its log is being opened
-calls `contents.forget()` first.
+which opens, writes and closes in one call of the lane. Whoever renames the directory of an open log calls
+`closer.rename_directory`, which sets the `directory` of the log and of its segments in the turn of the loop in which it
+calls `Disk.rename`: calls queued before that find the old name, later ones the new name. Whoever changes a directory
+while its log is being opened calls `contents.forget()` first.
 """
 
 from __future__ import annotations

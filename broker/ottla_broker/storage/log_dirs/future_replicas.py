@@ -5,7 +5,7 @@
     swap     the future log replaces the current one (`future_swap.py`)
 
 A future replica that a stop or a crash interrupts resumes at the next start. Not here: AlterReplicaLogDirs, and who may
-append during the swap (`replication.local_replicas.future_replicas`); which directory a new replica gets
+append during the swap (`replication.local_replicas.alter_log_dirs`); which directory a new replica gets
 (`placement.py`).
 """
 

@@ -8,7 +8,7 @@
 
 At every moment one directory, or two with the same records, hold everything that was acknowledged, and a start can tell
 which one is newer (`interrupted_future_replicas.py`). Not here: who pauses the appends
-(`replication.local_replicas.future_replicas`).
+(`replication.local_replicas.alter_log_dirs`).
 """
 
 from __future__ import annotations
