@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeAlias
 
 from ottla_documents.schema.marks import QUANTITY_SCHEMA, Amount, Items, Problem, ReadBy, Text
 from ottla_documents.schema.nodes import WRONG, AmountNode
+from ottla_documents.shown_values import shown
 
 LABEL_FORM = "lower case letters, digits and -, with a letter or digit at both ends"
 SUBDOMAIN_FORM = "lower case letters, digits, - and ., with a letter or digit at both ends"
@@ -28,7 +29,8 @@ NamespaceName: TypeAlias = Annotated[str, Text(LABEL, LABEL_FORM, most=63)]
 ClusterName: TypeAlias = Annotated[str, Text(least=1, most=CLUSTER_NAME_LENGTH)]
 """Of a KafkaCluster that is referred to."""
 TopicName: TypeAlias = Annotated[str, Text(TOPIC_NAME, TOPIC_NAME_FORM, most=249)]
-StorageClassName: TypeAlias = Annotated[str, Text(rf"{LABEL}(\.{LABEL})*", STORAGE_CLASS_FORM, most=253)]
+StorageClassName: TypeAlias = Annotated[str, Text(rf"({LABEL}(\.{LABEL})*)?", STORAGE_CLASS_FORM, most=253)]
+"""The empty one is the default class of the Kubernetes cluster."""
 ConfigKeys: TypeAlias = Annotated[tuple[Annotated[str, Text(least=1, most=249)], ...], Items(most=64)]
 
 
@@ -49,7 +51,7 @@ def _read_config(value: object, path: str, problems: list[Problem]) -> dict[str,
     found: dict[str, str] = {}
     for key, one in _entries(value, path, problems):
         if isinstance(one, Mapping | list) or one is None:
-            problems.append(Problem(f"{path}.{key}", f"must be a single value, not {one!r}"))
+            problems.append(Problem(f"{path}.{key}", f"must be a single value, not {shown(one)}"))
         else:
             found[key] = scalar_text(one)
     return found
@@ -68,14 +70,14 @@ def read_texts(value: object, path: str, problems: list[Problem]) -> dict[str, s
         if isinstance(one, str):
             found[key] = one
         else:
-            problems.append(Problem(f"{path}.{key}", f"must be a string, not {one!r}; put it in quotes"))
+            problems.append(Problem(f"{path}.{key}", f"must be a string, not {shown(one)}; put it in quotes"))
     return found
 
 
 def _entries(value: object, path: str, problems: list[Problem]) -> list[tuple[str, Any]]:
     if isinstance(value, Mapping):
         return [(str(key), one) for key, one in value.items()]
-    problems.append(Problem(path, f"must be a mapping, not {value!r}"))
+    problems.append(Problem(path, f"must be a mapping, not {shown(value)}"))
     return []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from ottla_broker.config import UpdateMode, find_key
@@ -29,6 +29,7 @@ from ottla_documents.rebalance_spec import DEFAULT_REBALANCE, RebalanceSpec
 from ottla_documents.resources import Resources
 from ottla_documents.rolling import DEFAULT_ROLLING, RollingSpec
 from ottla_documents.schema.marks import Items, Problem, Rule, Text, WholeNumber
+from ottla_documents.schema.nodes import read_object
 from ottla_documents.schema.root import read_root
 from ottla_documents.templates import (
     NO_BROKERS_TEMPLATE,
@@ -207,7 +208,7 @@ class BrokersDocument:
     """What holds for single brokers. Default: nothing, so that every broker is Active."""
     logging: LoggingDocument = LoggingDocument()
     template: BrokersTemplateDocument = NO_BROKERS_TEMPLATE
-    pools: Annotated[tuple[PoolDocument, ...] | None, Items(least=1, most=50, key="name")] = None
+    pools: Annotated[tuple[PoolDocument, ...] | None, Items(least=1, most=50, key="name", keeps_places=True)] = None
     """Groups of brokers that differ from each other. What a pool does not have, it has from the fields above. A broker
     stays in its pool, which the label kafka.ottla.dev/pool of its claims records. The brokers of a pool that is removed
     here are emptied and removed, as with a smaller replicas. When a cluster gets pools, its brokers join them, the
@@ -347,7 +348,7 @@ def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Probl
         root.namespace,
         brokers=_brokers(spec.brokers, problems),
         zookeeper=_zookeeper(spec.zookeeper),
-        topics=spec.topics,
+        topics=replace(spec.topics, namespaces=topic_namespaces_of(document)),
         paused=spec.paused,
         rolling=spec.rolling,
         image=spec.image,
@@ -364,7 +365,12 @@ def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Probl
 
 def topic_namespaces_of(document: Mapping[str, Any]) -> TopicNamespaces:
     """spec.topics.namespaces of a KafkaCluster document whose problems are reported elsewhere."""
-    return read_root(document, KafkaClusterDocument, CLUSTER_NAME, []).spec.topics.namespaces
+    value: Any = document
+    for name in ("spec", "topics", "namespaces"):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    problems: list[Problem] = []
+    found = read_object(TopicNamespaces, value, "", problems) if isinstance(value, Mapping) else ONLY_OWN_NAMESPACE
+    return found.without_selector() if problems else found
 
 
 def _check_config_together(cluster: KafkaCluster, problems: list[Problem]) -> None:
@@ -416,7 +422,7 @@ def _brokers(document: BrokersDocument, problems: list[Problem]) -> BrokersSpec:
         written={name: f"{path}.{name}" for name in (*DEFAULTED, *([] if document.disks is None else ["disks"]))},
     )
     pools = pools_declared(document.pools, main, f"{path}.pools", problems)
-    for key in document.unmanaged_config:
+    for key in dict.fromkeys(document.unmanaged_config):
         if wrong := _unmanaged_problem(key, {key for pool in (main, *pools) for key in pool.config}):
             problems.append(Problem(f"{path}.unmanagedConfig", wrong))
     return BrokersSpec(

@@ -32,6 +32,7 @@ from ottla_documents.pipeline_source import (
     are_one_folder,
     folder_problem,
     is_below,
+    pattern_problem,
 )
 from ottla_documents.pipeline_steps import SOURCE_VIEW, Step, StepDocument, Views, steps_declared
 from ottla_documents.resources import Resources
@@ -182,7 +183,8 @@ class CheckpointDocument:
 
     @property
     def claim(self) -> CheckpointClaim:
-        return CheckpointClaim(self.size, self.storage_class_name, self.claim_deletion_policy, self.access_modes)
+        modes = self.access_modes or ("ReadWriteOnce",)
+        return CheckpointClaim(self.size, self.storage_class_name, self.claim_deletion_policy, modes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ class KafkaPipelineDocument:
     cluster_ref: PipelineClusterReference | None = None
     bootstrap_servers: Annotated[str | None, Text(least=1, most=4096)] = None
     """Brokers in place of clusterRef, as HOST:PORT,HOST:PORT."""
-    steps: Annotated[tuple[StepDocument, ...], Items(most=100, key="name")] = ()
+    steps: Annotated[tuple[StepDocument, ...], Items(most=100, key="name", keeps_places=True)] = ()
     """Each makes a view, which later steps and the sink can read."""
     trigger: TriggerDocument = TriggerDocument()
     schedule: Annotated[str | None, Text(least=1, most=256)] = None
@@ -271,13 +273,12 @@ def parse_pipeline(document: Mapping[str, Any]) -> tuple[KafkaPipeline, list[Pro
         image=spec.image,
         claim=checkpoint.claim,
     )
-    wrong = {problem.path for problem in problems}
-    if not {"spec", "spec.source", "spec.sink"} & wrong:  # both are there
-        problems += [
-            Problem(f"spec.{field}", message)
-            for field, message in _joint_problems(pipeline)
-            if f"spec.{field}" not in wrong
-        ]
+    wrong = tuple(problem.path for problem in problems)
+    problems += [
+        Problem(f"spec.{field}", message)
+        for field, message in _joint_problems(spec, pipeline)
+        if not any(path.startswith((f"spec.{field}.", f"spec.{field}[")) or path == f"spec.{field}" for path in wrong)
+    ]
     return pipeline, problems
 
 
@@ -332,13 +333,15 @@ def _milliseconds(text: str) -> int:
 def _watermark(document: WatermarkDocument | None, views: Views, problems: list[Problem]) -> EventTimeWatermark | None:
     if document is None:
         return None
-    views.check("spec.watermark.from", document.from_, problems)
-    return EventTimeWatermark(document.from_, document.column, _milliseconds(document.delay))
+    view = document.from_ or SOURCE_VIEW
+    views.check("spec.watermark.from", view, problems)
+    return EventTimeWatermark(view, document.column, _milliseconds(document.delay))
 
 
-def _joint_problems(pipeline: KafkaPipeline) -> Iterator[tuple[str, str]]:
+def _joint_problems(spec: KafkaPipelineDocument, pipeline: KafkaPipeline) -> Iterator[tuple[str, str]]:
     """What no field says by itself: the name of a field below spec, and what is wrong."""
-    if pipeline.has_topics and not pipeline.cluster and not pipeline.bootstrap_servers:
+    has_topics = spec.source.has_topics or spec.sink.topic is not None or spec.dead_letters is not None
+    if has_topics and spec.cluster_ref is None and spec.bootstrap_servers is None:
         yield "clusterRef", "is required where topics are read or written, or bootstrapServers"
     if pipeline.executors is not None and READ_WRITE_MANY not in pipeline.claim.access_modes:
         message = (
@@ -373,10 +376,8 @@ def _joint_problems(pipeline: KafkaPipeline) -> Iterator[tuple[str, str]]:
 
 
 def _has_pattern(pattern: str, topic: str) -> bool:
-    try:
-        return pattern != "" and re.search(pattern, topic) is not None
-    except re.error:  # a problem of its own field
-        return False
+    """Whether a pattern is found in a topic; False for one that is no regular expression, a problem of its own."""
+    return pattern != "" and not pattern_problem(pattern) and re.search(pattern, topic) is not None
 
 
 def _folder_problems(pipeline: KafkaPipeline, target: FileSink) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,6 @@ from ottla_documents.schema.marks import Problem, Rule, Text, WholeNumber
 from ottla_documents.schema.root import read_root
 from ottla_documents.topic_config import canonical_text
 
-_NAME_FORM = "letters, digits, ., _ and -, at most 249"
 _NAME_FORM = f"{SUBDOMAIN_FORM} (spec.topicName takes any other name of a topic)"
 NAME_FIELDS = ("metadata.name", "spec.topicName")
 """The fields that name the topic."""
@@ -109,11 +108,11 @@ def parse_topic(document: Mapping[str, Any]) -> tuple[KafkaTopic, list[Problem]]
         problems.append(Problem("spec.topicName", message))
     config = {key: canonical_text(key, value) for key, value in spec.config.items()}
     _check_config(config, problems)
-    for key in spec.unmanaged_config:
+    for key in dict.fromkeys(spec.unmanaged_config):
         if key in config:
             message = f"{key} is in spec.config too; a key is either declared or left alone"
             problems.append(Problem("spec.unmanagedConfig", message))
-        elif key and key not in TOPIC_KEYS:
+        elif key not in TOPIC_KEYS:
             message = f"{key} is not a topic configuration key{topic_key_is_meant(key)}"
             problems.append(Problem("spec.unmanagedConfig", message))
     namespace = spec.cluster_ref.namespace

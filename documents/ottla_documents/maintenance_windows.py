@@ -43,7 +43,7 @@ class MaintenanceWindow:
     def problems(self) -> Iterator[tuple[str, str]]:
         if wrong := wrong_schedule(self.schedule):
             yield "schedule", f"{self.schedule!r} is no schedule of five fields as cron has them: {wrong}"
-        if _DURATION.fullmatch(self.duration) and not SHORTEST_WINDOW_S <= self.duration_s <= LONGEST_WINDOW_S:
+        if not SHORTEST_WINDOW_S <= self.duration_s <= LONGEST_WINDOW_S:
             yield "duration", f"must be {DURATION_FORM}, not {self.duration!r}"
         if not is_time_zone(self.time_zone):
             yield "timeZone", f"{self.time_zone!r} is no time zone of the IANA data base, such as Europe/Berlin"

@@ -12,6 +12,18 @@ from ottla_documents.schema.marks import Items, Text
 PREFIX = "jdbc:postgresql:"
 MODES = ("append", "update")
 PASSWORD_VARIABLE = "OTTLA_JDBC_PASSWORD"
+_URL = Text(
+    rf"{PREFIX}[\s\S]*",
+    f"an address that begins with {PREFIX}//; other databases are not served",
+    most=1024,
+    is_hidden=True,
+)
+_VARIABLE = Text(
+    r"[A-Za-z_][A-Za-z0-9_]*",
+    "the name of an environment variable, and not the password itself",
+    most=253,
+    is_hidden=True,
+)
 COLUMN = r"[^\W\d]\w*"
 _TABLE = r"[^.\"\x00]+(\.[^.\"\x00]+)?"
 
@@ -50,7 +62,13 @@ class JdbcSinkDocument:
     key; each batch is one transaction. The image has PostgreSQL's JDBC driver among the jars of Spark."""
 
     url: Annotated[
-        str, Text(rf"{PREFIX}.*", f"an address that begins with {PREFIX}//; other databases are not served", most=1024)
+        str,
+        Text(
+            rf"{PREFIX}[\s\S]*",
+            f"an address that begins with {PREFIX}//; other databases are not served",
+            most=1024,
+            is_hidden=True,
+        ),
     ]
     """jdbc:postgresql://HOST:PORT/DATABASE, without user and password."""
     table: Annotated[str, Text(least=1, most=127)]
@@ -64,7 +82,12 @@ class JdbcSinkDocument:
     """The user of the database."""
     password_env: Annotated[
         str,
-        Text(r"[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable, and not the password itself", most=253),
+        Text(
+            r"[A-Za-z_][A-Za-z0-9_]*",
+            "the name of an environment variable, and not the password itself",
+            most=253,
+            is_hidden=True,
+        ),
     ] = ""
     """The environment variable with the password. Default: OTTLA_JDBC_PASSWORD, where it is set."""
     password_secret: PasswordSecret | None = None

@@ -122,11 +122,8 @@ class SourceDocument:
             yield "", f"has exactly one of {', '.join(KINDS)}, not {' and '.join(named)}"
         if not named:
             yield "", f"has exactly one of {', '.join(KINDS)}, and none is given"
-        if self.pattern is not None:
-            try:
-                re.compile(self.pattern)
-            except re.error as error:
-                yield "pattern", f"{self.pattern!r} is no regular expression: {error}"
+        if self.pattern is not None and (wrong := pattern_problem(self.pattern)):
+            yield "pattern", f"{self.pattern!r} is no regular expression: {wrong}"
         if self.table is not None and self.starting_offsets == "latest":
             yield "startingOffsets", "latest does not go with table: a table has the records of the whole log"
         if named == ["files"]:
@@ -146,6 +143,10 @@ class SourceDocument:
         )
 
     @property
+    def has_topics(self) -> bool:
+        return self.topics is not None or self.pattern is not None or self.table is not None
+
+    @property
     def source(self) -> Source:
         if self.files is not None and self.topics is None and self.pattern is None and self.table is None:
             return replace(self.files, schema=self.files.schema.strip())
@@ -160,6 +161,17 @@ class SourceDocument:
             has_headers=self.include_headers,
             value=replace(self.value, schema=self.value.schema.strip()),
         )
+
+
+def pattern_problem(pattern: str) -> str:
+    """Why a text is no regular expression; "" when it is one."""
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError) as error:
+        return str(error)
+    except RecursionError:
+        return "it is nested too deeply"
+    return ""
 
 
 def written_topic_problem(topic: str) -> str:

@@ -10,6 +10,8 @@ import math
 import re
 from decimal import Decimal
 
+from ottla_documents.shown_values import shown
+
 PATTERN = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?"
 """The grammar of k8s.io/apimachinery/pkg/api/resource: a signed number and a binary, decimal or exponent suffix."""
 _QUANTITY = re.compile(PATTERN)
@@ -38,7 +40,7 @@ def quantity(value: object) -> Decimal:
     text = "" if isinstance(value, bool) or not isinstance(value, str | int | float) else str(value)
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise ValueError(f"{value!r} is not a quantity; write for example 100Gi")
+        raise ValueError(f"{shown(value)} is not a quantity; write for example 100Gi")
     suffix = match[2] or ""
     number = text[: len(text) - len(suffix)]
     if suffix in _FACTORS:

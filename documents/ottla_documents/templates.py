@@ -131,26 +131,26 @@ class PoolTemplateDocument:
     """What the pods, Services and PersistentVolumeClaims of the pool have beside what the operator sets. Each of the
     three that is written replaces that of spec.brokers.template."""
 
-    pod: PodTemplate = PodTemplate()
+    pod: PodTemplate | None = None
     """The pods of the brokers. A change restarts the brokers in batches, with the reason TemplateChanged."""
-    service: ObjectTemplate = ObjectTemplate()
+    service: ObjectTemplate | None = None
     """The Service of each broker of the pool."""
-    persistent_volume_claim: ObjectTemplate = ObjectTemplate()
+    persistent_volume_claim: ObjectTemplate | None = None
     """The PersistentVolumeClaims of the brokers of the pool, existing ones too."""
 
     def written(self) -> frozenset[str]:
         """The fields that are written, by their names in the document."""
         parts = {"pod": self.pod, "service": self.service, "persistentVolumeClaim": self.persistent_volume_claim}
-        return frozenset(name for name, part in parts.items() if part not in (PodTemplate(), ObjectTemplate()))
+        return frozenset(name for name, part in parts.items() if part is not None)
 
     def over(self, other: Template) -> Template:
         """What is written, and else the same of `other`."""
-        written = self.written()
+        claim = self.persistent_volume_claim
         return replace(
             other,
-            pod=self.pod if "pod" in written else other.pod,
-            service=self.service.metadata if "service" in written else other.service,
-            claim=self.persistent_volume_claim.metadata if "persistentVolumeClaim" in written else other.claim,
+            pod=other.pod if self.pod is None else self.pod,
+            service=other.service if self.service is None else self.service.metadata,
+            claim=other.claim if claim is None else claim.metadata,
         )
 
 

@@ -75,6 +75,10 @@ class TopicNamespaces:
         """Whether another namespace than that of the KafkaCluster may be allowed."""
         return bool(self.names) or self.selector is not None
 
+    def without_selector(self) -> TopicNamespaces:
+        """What is allowed by name. A selector counts only where nothing beside it is wrong: it may allow all."""
+        return TopicNamespaces(self.names)
+
     def allows(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Whether another namespace, which has these labels, is allowed.
 

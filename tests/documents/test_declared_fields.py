@@ -34,6 +34,10 @@ class Server:
     right_ports: Annotated[tuple[Port, ...], Items(is_atomic=True), OnlyRight()] = ()
     """Ports of which a wrong one does not count."""
     only_port: Annotated[Port | None, OnlyRight()] = None
+    places: Annotated[tuple[Port, ...], Items(is_atomic=True, keeps_places=True)] = ()
+    """Ports that are asked for by their place."""
+    secret: Annotated[str | None, Text("[a-z]+", "lower case letters", is_hidden=True)] = None
+    """What no message may show."""
     mode: Literal["", "Fast", "Safe"] = ""
     """How it runs. Default: the server decides."""
     is_public: Annotated[bool, Named("public")] = False
@@ -75,7 +79,12 @@ def test_what_is_written_is_read_and_the_rest_has_its_default() -> None:
         ({"size": 0.5}, Server(), "spec.size: must be a string or a whole number; write '0.5' in quotes"),
         ({"ports": {}}, Server(), "spec.ports: must be a list, not {}"),
         ({"ports": []}, Server(()), "spec.ports: must have at least one item, not 0"),
-        ({"ports": [{"name": "a"}, 5]}, Server((Port("a"), Port(""))), "spec.ports[1]: must be a mapping, not 5"),
+        ({"ports": [{"name": "a"}, 5]}, Server((Port("a"),)), "spec.ports[1]: must be a mapping, not 5"),
+        (
+            {"places": [5, {"name": "a"}]},
+            Server(places=(Port(""), Port("a"))),
+            "spec.places[0]: must be a mapping, not 5",
+        ),
         ({"ports": [{"number": 5}]}, Server((Port("", 5),)), "spec.ports[0].name: is required"),
         (
             {"ports": [{"name": "a", "number": 0}]},
@@ -88,7 +97,7 @@ def test_what_is_written_is_read_and_the_rest_has_its_default() -> None:
         ({"rightPorts": [{"name": "a"}, {}]}, Server(right_ports=(Port("a"),)), "spec.rightPorts[1].name: is required"),
         ({"onlyPort": {"name": "A"}}, Server(), "spec.onlyPort.name: must be lower case letters, not 'A'"),
         ({"from": ["x", "x"]}, Server(from_=frozenset("x")), "spec.from[1]: 'x' is there twice"),
-        ({"form": []}, Server(), "spec.form: is not a field here; there are from, mode, onlyPort, ports, public, "),
+        ({"form": []}, Server(), "spec.form: is not a field here; there are from, mode, onlyPort, places, ports, "),
         ({"public": True}, Server(is_public=True), "spec.mode: must be Safe where the server is public"),
         ({"mode": "Fast", "size": 1}, Server(mode="Fast", size="1"), "spec: has either size or the mode Fast"),
     ],
@@ -103,7 +112,34 @@ def test_a_wrong_value_is_one_problem_with_its_path_and_stops_nothing_else(
 
 def test_what_is_compared_with_a_wrong_value_is_not_reported_beside_it() -> None:
     assert _read({"public": True, "mode": 5})[1] == ["spec.mode: must be a string, not 5"]
-    assert _read({"mode": "Fast", "size": 1, "from": 1})[1] == ["spec.from: must be a list, not 1"]
+    assert _read({"mode": "Fast", "size": 1, "from": 1})[1] == [
+        "spec.from: must be a list, not 1",
+        "spec: has either size or the mode Fast",
+    ]
+
+
+def test_a_wrong_value_still_counts_as_written_where_others_ask_for_that() -> None:
+    """Else a second problem would ask for what is there."""
+    assert _read({"secret": 5})[0].secret == ""
+    assert _read({"secret": "A 1"})[1] == ["spec.secret: must be lower case letters"]
+
+
+def test_two_items_are_not_alike_because_their_keys_are_wrong() -> None:
+    assert _read({"ports": [{}, {}]})[1] == ["spec.ports[0].name: is required", "spec.ports[1].name: is required"]
+    problems = _read({"ports": [{"name": "a", "number": 0}, {"name": "a"}]})[1]
+    assert problems == [
+        "spec.ports[0].number: must be between 1 and 65535, not 0",
+        "spec.ports[1].name: 'a' is there twice",
+    ]
+
+
+def test_a_value_of_any_size_is_named_in_a_line() -> None:
+    deep: list[Any] = []
+    for _ in range(3000):
+        deep = [deep]
+    for value in (16**5000, deep, "x" * 10_000, float("nan")):
+        (problem,) = _read({"size": value})[1]
+        assert len(problem) < 300
 
 
 def test_the_schema_follows_from_the_types_and_the_strings_below_the_fields() -> None:
@@ -111,7 +147,7 @@ def test_the_schema_follows_from_the_types_and_the_strings_below_the_fields() ->
     assert "required" not in schema
     assert schema["x-kubernetes-validations"][0]["message"] == "size goes with ports"
     fields = schema["properties"]
-    assert list(fields) == ["ports", "rightPorts", "onlyPort", "mode", "public", "size", "from"]
+    assert list(fields) == ["ports", "rightPorts", "onlyPort", "places", "secret", "mode", "public", "size", "from"]
     assert fields["mode"] == {
         "description": "How it runs. Default: the server decides.",
         "type": "string",

@@ -52,6 +52,8 @@ class Text:
     most: int = 0
     format: str = ""
     """A format of OpenAPI, such as date-time. It is not checked."""
+    is_hidden: bool = False
+    """A wrong value is not shown: it may be a password."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ class Items:
     most: int = 0
     key: str = ""
     is_atomic: bool = False
+    keeps_places: bool = False
+    """What is no mapping stays as an empty item, so that the others keep their indexes."""
 
 
 @dataclass(frozen=True, slots=True)

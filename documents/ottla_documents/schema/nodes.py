@@ -7,6 +7,7 @@ problem, and the default stands in its place, so that one problem stops only wha
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import types
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,6 +28,7 @@ from ottla_documents.schema.marks import (
     Text,
     WholeNumber,
 )
+from ottla_documents.shown_values import shown
 
 Problems: TypeAlias = list[Problem]
 
@@ -56,18 +58,22 @@ class TextNode:
 
     def read(self, value: object, path: str, problems: Problems) -> Any:
         if not isinstance(value, str):
-            problems.append(Problem(path, f"must be a string, not {value!r}"))
+            problems.append(Problem(path, f"must be a string, not {shown(value)}"))
             return WRONG
-        mark = self.mark
-        if mark.pattern and not re.fullmatch(mark.pattern, value, re.ASCII):
-            problems.append(Problem(path, f"must be {mark.form or mark.pattern}, not {value!r}"))
-        elif not value and mark.least:
-            problems.append(Problem(path, "is empty"))
-        elif len(value) < mark.least:
-            problems.append(Problem(path, f"is shorter than {mark.least} characters"))
-        if mark.most and len(value) > mark.most:
-            problems.append(Problem(path, f"is longer than {mark.most} characters"))
+        if wrong := self._wrong(value):
+            problems.append(Problem(path, wrong))
         return value
+
+    def _wrong(self, value: str) -> str:
+        mark = self.mark
+        if mark.most and len(value) > mark.most:
+            return f"is longer than {mark.most} characters"
+        if mark.pattern and not re.fullmatch(mark.pattern, value, re.ASCII):
+            form = mark.form or mark.pattern
+            return f"must be {form}" if mark.is_hidden else f"must be {form}, not {shown(value)}"
+        if not value and mark.least:
+            return "is empty"
+        return f"is shorter than {mark.least} characters" if len(value) < mark.least else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +89,9 @@ class WholeNode:
         lowest = -bound - 1 if self.mark.lowest is None else self.mark.lowest
         highest = bound if self.mark.highest is None else self.mark.highest
         if isinstance(value, bool) or not isinstance(value, int):
-            problems.append(Problem(path, f"must be a whole number, not {value!r}"))
+            problems.append(Problem(path, f"must be a whole number, not {shown(value)}"))
         elif not lowest <= value <= highest:
-            problems.append(Problem(path, f"must be between {lowest} and {highest}, not {value}"))
+            problems.append(Problem(path, f"must be between {lowest} and {highest}, not {shown(value)}"))
         else:
             return value
         return WRONG
@@ -98,7 +104,7 @@ class FlagNode:
     def read(self, value: object, path: str, problems: Problems) -> Any:
         if isinstance(value, bool):
             return value
-        problems.append(Problem(path, f"must be true or false, not {value!r}"))
+        problems.append(Problem(path, f"must be true or false, not {shown(value)}"))
         return WRONG
 
 
@@ -111,9 +117,11 @@ class ChoiceNode:
 
     def read(self, value: object, path: str, problems: Problems) -> Any:
         if not isinstance(value, str):
-            problems.append(Problem(path, f"must be a string, not {value!r}"))
+            problems.append(Problem(path, f"must be a string, not {shown(value)}"))
         elif not value or value not in self.allowed:
-            problems.append(Problem(path, f"must be one of {', '.join(filter(None, self.allowed))}, not {value!r}"))
+            problems.append(
+                Problem(path, f"must be one of {', '.join(filter(None, self.allowed))}, not {shown(value)}")
+            )
         else:
             return value
         return WRONG
@@ -125,7 +133,7 @@ class AmountNode:
     empty: str = ""
 
     def read(self, value: object, path: str, problems: Problems) -> Any:
-        if isinstance(value, float):
+        if isinstance(value, float) and math.isfinite(value):
             problems.append(Problem(path, f"must be a string or a whole number; write '{value}' in quotes"))
             return WRONG
         try:
@@ -134,9 +142,9 @@ class AmountNode:
             problems.append(Problem(path, str(error)))
             return WRONG
         if found < 0 and self.mark.takes_zero:
-            problems.append(Problem(path, f"must not be less than nothing, not {value}"))
+            problems.append(Problem(path, f"must not be less than nothing, not {shown(value)}"))
         elif found <= 0 and not self.mark.takes_zero:
-            problems.append(Problem(path, f"must be more than nothing, not {value}"))
+            problems.append(Problem(path, f"must be more than nothing, not {shown(value)}"))
         else:
             return str(value)
         return WRONG
@@ -155,7 +163,7 @@ class ListNode:
 
     def read(self, value: object, path: str, problems: Problems) -> Any:
         if not isinstance(value, list):
-            problems.append(Problem(path, f"must be a list, not {value!r}"))
+            problems.append(Problem(path, f"must be a list, not {shown(value)}"))
             return WRONG
         if len(value) < self.mark.least:
             problems.append(Problem(path, f"must have at least {_counted(self.mark.least)}, not {len(value)}"))
@@ -167,13 +175,21 @@ class ListNode:
             known = len(problems)
             place = f"{path}[{index}]"
             read = self.item.read(item, place, problems)
-            if read is WRONG:
-                read = self.item.empty  # the items behind it keep their places
-            elif not self.mark.is_atomic:
+            is_right = read is not WRONG and len(problems) == known
+            if read is not WRONG and not self.mark.is_atomic and (is_right or not self._leaves_out_wrong):
                 self._check_unique(read, place, seen, problems)
-            if not (self.only_right and len(problems) > known):
-                found.append(read)
+                is_right = len(problems) == known
+            if is_right or not self._leaves_out_wrong:
+                if read is not WRONG:
+                    found.append(read)
+                elif self.mark.keeps_places:
+                    found.append(self.item.empty)
         return self.make(found)
+
+    @property
+    def _leaves_out_wrong(self) -> bool:
+        """A wrong string says nothing; of a mapping the other fields are right."""
+        return self.only_right or not isinstance(self.item, ObjectNode)
 
     def _check_unique(self, read: Any, path: str, seen: set[Any], problems: Problems) -> None:
         """Reports what is there for the second time."""
@@ -184,8 +200,10 @@ class ListNode:
             seen.add(read)
             return
         assert isinstance(self.item, ObjectNode)
+        if any(problem.path == f"{path}.{key}" for problem in problems):
+            return  # what stands in place of a wrong key is nobody's
         name = getattr(read, shape_of(self.item.type).by_name[key].attribute)
-        if name in seen and name != "":
+        if name in seen:
             problems.append(Problem(f"{path}.{key}", f"{name!r} is there twice"))
         seen.add(name)
 
@@ -202,7 +220,7 @@ class ObjectNode:
 
     def read(self, value: object, path: str, problems: Problems) -> Any:
         if not isinstance(value, Mapping):
-            problems.append(Problem(path, f"must be a mapping, not {value!r}"))
+            problems.append(Problem(path, f"must be a mapping, not {shown(value)}"))
             return WRONG
         return read_object(self.type, value, path, problems)
 
@@ -285,7 +303,7 @@ def read_object(declared: type[Any], values: Mapping[str, Any], path: str, probl
         read = _read_field(field, values.get(name), f"{prefix}{name}", problems)
         if read is not WRONG:
             arguments[field.attribute] = read
-        elif field.default is MISSING:
+        elif field.default is MISSING or _is_there(field, values.get(name)):
             arguments[field.attribute] = field.node.empty
     for name in values:
         if name not in shape.by_name:
@@ -296,9 +314,16 @@ def read_object(declared: type[Any], values: Mapping[str, Any], path: str, probl
     wrong = {problem.path for problem in problems[before:]}
     for name, message in compared(found):
         place = f"{prefix}{name}" if name else path
-        if place not in wrong and (name or not wrong):  # what stands in place of a wrong value is not the user's
+        if place not in wrong:  # what stands in place of a wrong value is not the user's
             problems.append(Problem(place, message))
     return found
+
+
+def _is_there(field: FieldShape, written: object) -> bool:
+    """Whether a wrong value counts as written: where None means that nothing is, others ask for that. A number has no
+    value that says nothing."""
+    is_asked = field.default is None and not field.only_right and not isinstance(field.node, WholeNode)
+    return is_asked and written is not None
 
 
 def compared(found: Any) -> Iterable[tuple[str, str]]:

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from ottla_broker.config import is_meant
 from ottla_documents.schema.marks import Problem, Text
 from ottla_documents.schema.nodes import TextNode, read_object
+from ottla_documents.shown_values import shown
 
 Spec = TypeVar("Spec")
 NAMESPACE = Text(
@@ -53,7 +55,8 @@ def read_root(
     )
     for key in document:
         if key not in _KNOWN:
-            problems.append(Problem(str(key), f"is not a field here; there are {', '.join(_KNOWN)}"))
+            message = f"is not a field here; there are {', '.join(_KNOWN)}{is_meant(str(key), _KNOWN)}"
+            problems.append(Problem(str(key), message))
     return found
 
 
@@ -63,12 +66,16 @@ def _mapping(document: Mapping[str, Any], name: str, problems: list[Problem]) ->
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        problems.append(Problem(name, f"must be a mapping, not {value!r}"))
+        problems.append(Problem(name, f"must be a mapping, not {shown(value)}"))
         return None
     return value
 
 
 def _text(metadata: Mapping[str, Any] | None, name: str, mark: Text, problems: list[Problem]) -> str:
     value = (metadata or {}).get(name)
-    read = None if value is None else TextNode(mark).read(value, f"metadata.{name}", problems)
+    read = (
+        None
+        if value is None or (value == "" and name == "namespace")
+        else TextNode(mark).read(value, f"metadata.{name}", problems)
+    )
     return read if isinstance(read, str) else ""
