@@ -21,17 +21,17 @@ from ottla_operator.api.objects import Obj, dig, has_condition
 from ottla_operator.concerns.brokers.brokers import POD_FIELDS, BrokersDecision
 from ottla_operator.concerns.brokers.services import SERVICE_FIELDS, bootstrap_address, selector_text
 from ottla_operator.concerns.config.config import CONFIG_FIELDS
-from ottla_operator.concerns.config.dynamic_config import dynamic_keys
+from ottla_operator.concerns.config.dynamic_config import shown_dynamic_keys
+from ottla_operator.concerns.disks.disk_status import disk_entries, last_copies_entries
 from ottla_operator.concerns.disks.disks import DISK_FIELDS, DisksDecision
-from ottla_operator.concerns.disks.last_copies import LastCopies
 from ottla_operator.concerns.fleet.identity import Identities
-from ottla_operator.concerns.roll.state import Roll, from_status
+from ottla_operator.concerns.roll.roll_status import roll_entry
+from ottla_operator.concerns.roll.state import Roll
 from ottla_operator.condition_table import MENDED_BY_A_PERSON, NOT_NEEDED_FOR_READY
 from ottla_operator.facts.annotation_values import wrong_annotations
 from ottla_operator.facts.snapshot import POOL_FIELDS, Snapshot
 from ottla_operator.objects.kstatus import decide_kstatus
 
-MOST_LAST_COPIES = 100
 _FIELDS_OF = {
     ZOOKEEPER_READY: ("spec.zookeeper",),
     RACKS_READY: ("spec.brokers.racks", "spec.brokers.rackKey"),
@@ -71,15 +71,9 @@ def cluster_status(
             entry["node"] = node
         if reasons := brokers.pending.get(broker_id):
             entry["pending"] = list(reasons)
-        if keys := _dynamic_keys(snapshot, broker_id):
+        if keys := shown_dynamic_keys(snapshot, broker_id):
             entry["dynamicConfig"] = keys
-        entry["disks"] = [
-            {"name": claim.disk, "claim": claim.name, "state": claim.state, **_drain(disks, broker_id, claim.disk)}
-            for claim in disks.claims.get(broker_id, ())
-        ]
-        shown.append(entry)
-    if snapshot.cluster.paused:
-        roll = from_status(snapshot.status("roll"))
+        shown.append({**entry, "disks": disk_entries(disks, broker_id)})
     found.append(_with_wrong_annotations(snapshot, _ready(snapshot, found, contested)))
     found += decide_kstatus(found, is_paused=snapshot.cluster.paused)
     status: Obj = {
@@ -94,34 +88,11 @@ def cluster_status(
     cluster_id = snapshot.kafka.cluster_id if snapshot.kafka is not None else snapshot.status("clusterId")
     if cluster_id:
         status["clusterId"] = cluster_id
-    if roll is not None:
-        status["roll"] = roll.to_status()
-    if disks.last_copies:
-        status["lastCopies"] = [_last_copies(one) for one in disks.last_copies]
+    if shown_roll := roll_entry(snapshot, roll):
+        status["roll"] = shown_roll
+    if last_copies := last_copies_entries(disks):
+        status["lastCopies"] = last_copies
     return status
-
-
-def _dynamic_keys(snapshot: Snapshot, broker_id: int) -> list[str]:
-    """The keys with a dynamic value in effect; those that status has while no broker has answered."""
-    known = dynamic_keys(snapshot, broker_id)
-    if known is not None:
-        return list(known)
-    entries = [entry for entry in snapshot.status("brokers") or () if entry.get("id") == broker_id]
-    return list(entries[0].get("dynamicConfig") or ()) if entries else []
-
-
-def _drain(disks: DisksDecision, broker_id: int, disk: str) -> Obj:
-    state = disks.drains.states.get((broker_id, disk))
-    return {"drain": state} if state else {}
-
-
-def _last_copies(found: LastCopies) -> Obj:
-    return {
-        "broker": found.broker_id,
-        "count": len(found.partitions),
-        "partitions": list(found.partitions[:MOST_LAST_COPIES]),
-        "accepted": found.is_accepted,
-    }
 
 
 def _one_of_each(conditions: Iterable[Condition]) -> list[Condition]:

@@ -235,3 +235,12 @@ def _by_error(refused: Iterable[tuple[int | None, str, str]]) -> list[str]:
     for number, key, error in refused:
         grouped[key, error].append((number, key))
     return [f"{_shown(found)}: {error}" for (_, error), found in grouped.items()]
+
+
+def shown_dynamic_keys(snapshot: Snapshot, broker_id: int) -> list[str]:
+    """The keys with a dynamic value in effect; those that status has while no broker has answered."""
+    known = dynamic_keys(snapshot, broker_id)
+    if known is not None:
+        return list(known)
+    entries = [entry for entry in snapshot.status("brokers") or () if entry.get("id") == broker_id]
+    return list(entries[0].get("dynamicConfig") or ()) if entries else []
