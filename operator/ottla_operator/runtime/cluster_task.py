@@ -7,9 +7,10 @@ module does the steps in order. One task runs for each cluster, one reconciliati
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
+from typing import TypeVar, cast
 
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import READY
@@ -32,6 +33,7 @@ from ottla_operator.concerns.upgrades.observer import observe_features
 from ottla_operator.facts.contested_writes import ContestedWrites
 from ottla_operator.facts.intervals import REQUEUE_AFTER_S
 from ottla_operator.facts.snapshot import BatchProof, ClusterAction, ContainerImages, Snapshot
+from ottla_operator.facts.unobserved import Unobserved
 from ottla_operator.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
 from ottla_operator.rebalancer.planner import plan
 from ottla_operator.runtime.adoption import may_adopt
@@ -43,6 +45,8 @@ from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.object_writer import ObjectWriter
 from ottla_operator.runtime.prerequisites import AGAIN_S, Prerequisites, Shortfall, status_with
 from ottla_operator.runtime.roll_turns import RollTurns
+
+Observed = TypeVar("Observed")
 
 
 class ClusterTask:
@@ -165,13 +169,26 @@ class ClusterTask:
             ahead = self._turns.ask(self.key, str(snapshot.status("roll", "started") or snapshot.now))
         admin = self._kafka.client
         return Observations(
-            ensemble=await self._ensemble_observer.observe(snapshot, self._ensemble.failure),
-            disks=await self._disk_observer.observe(snapshot, admin, self._disks.refused()),
+            ensemble=await self._observed(self._ensemble_observer.observe(snapshot, self._ensemble.failure)),
+            disks=await self._observed(self._disk_observer.observe(snapshot, admin, self._disks.refused())),
             config=writes,
-            features=await observe_features(snapshot, admin, self._log),
+            features=await self._observed(observe_features(snapshot, admin, self._log)),
             roll=self._roll.observed(ahead),
-            rebalance=await self._rebalance_observer.observe(snapshot, admin, self._rebalance.refused()),
+            rebalance=await self._observed(
+                self._rebalance_observer.observe(snapshot, admin, self._rebalance.refused())
+            ),
         )
+
+    async def _observed(self, reading: Awaitable[Observed]) -> Observed:
+        """What an observer reads; what raises when it is asked, where the reading ended with a bug. ApiError."""
+        try:
+            return await reading
+        except ApiError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            self._log.exception("an observer failed")
+            return cast(Observed, Unobserved(reason))
 
     async def _with_dynamic_config(self, snapshot: Snapshot) -> tuple[Snapshot, ConfigWrites]:
         """Sets and removes dynamic values of brokers, before anything is decided that follows from those in effect.

@@ -30,6 +30,9 @@ from ottla_operator.api.objects import (
     new,
     uid_of,
 )
+from ottla_operator.concerns.disks.observer import DiskObserver
+from ottla_operator.concerns.ensemble.observer import EnsembleObserver
+from ottla_operator.concerns.rebalance.observer import RebalanceObserver
 from ottla_operator.concerns.roll.leader_moves import MOVES_PER_BROKER
 from ottla_operator.facts.progress import PATIENCE_S
 from ottla_operator.ports import ApiError
@@ -1000,3 +1003,31 @@ async def test_every_container_writes_a_termination_message() -> None:
     for name in fleet.kubernetes.names(POD):
         for container in fleet.kubernetes.there(POD, name)["spec"]["containers"]:
             assert container["terminationMessagePolicy"] == "FallbackToLogsOnError", name
+
+
+@pytest.mark.parametrize(
+    ("observer", "condition", "others"),
+    [
+        (DiskObserver, "DisksReady", ("ZooKeeperReady", "ServicesReady", "ConfigValid")),
+        (EnsembleObserver, "ZooKeeperReady", ("DisksReady", "ServicesReady", "ConfigValid")),
+        (RebalanceObserver, "BrokersReady", ("ZooKeeperReady", "DisksReady", "ConfigValid")),
+    ],
+)
+async def test_a_bug_in_what_one_concern_observes_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch, observer: type[Any], condition: str, others: tuple[str, ...]
+) -> None:
+    fleet = await _running()
+
+    async def fails(*_: Any) -> Any:
+        raise ValueError("odd answer")
+
+    monkeypatch.setattr(observer, "observe", fails)
+    fleet.kubernetes.remove(SERVICE, "orders-bootstrap")
+    await fleet.step()
+    status, reason, message = fleet.condition(condition)
+    assert (status, reason) == ("Unknown", "InternalError") and "odd answer" in message
+    assert {fleet.condition(kind)[1] for kind in others}.isdisjoint({"InternalError"})
+    assert "orders-bootstrap" in fleet.kubernetes.names(SERVICE)
+    monkeypatch.undo()
+    await fleet.converge()
+    assert fleet.condition("Ready")[0] == "True"
