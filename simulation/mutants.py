@@ -78,7 +78,9 @@ class Mutant:
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """Applies the mutant until the context is left."""
+        """Applies the mutant until the context is left. AttributeError for what is not there to be replaced."""
+        for target, name, _ in self.replaced:
+            getattr(target, name)
         before = [(target, name, vars(target).get(name)) for target, name, _ in self.replaced]
         try:
             for target, name, instead in self.replaced:

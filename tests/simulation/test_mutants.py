@@ -25,5 +25,11 @@ def test_a_mutant_is_gone_after_its_runs() -> None:
     assert [vars(target).get(name) for one in MUTANTS for target, name, _ in one.replaced] == before
 
 
+def test_a_mutant_of_what_has_moved_is_an_error_and_not_a_mutant_that_nobody_finds() -> None:
+    moved = Mutant("moved", "fleet", 1, ((Mutant, "no_such_name", None),))
+    with pytest.raises(AttributeError, match="no_such_name"), moved.applied():
+        pass
+
+
 def test_every_mutant_has_a_name_of_its_own() -> None:
     assert len({one.name for one in MUTANTS}) == len(MUTANTS)
