@@ -133,6 +133,12 @@ def test_two_items_are_not_alike_because_their_keys_are_wrong() -> None:
     ]
 
 
+def test_a_list_that_is_too_long_is_one_problem_and_not_one_for_each_item() -> None:
+    found, problems = _read({"ports": [{"name": "a"}, {"name": "b"}, *[{}] * 100_000]})
+    assert found.ports == (Port("a"), Port("b"))
+    assert problems == ["spec.ports: must have at most 2 items, not 100002"]
+
+
 def test_a_value_of_any_size_is_named_in_a_line() -> None:
     deep: list[Any] = []
     for _ in range(3000):

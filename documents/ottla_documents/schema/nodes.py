@@ -171,13 +171,14 @@ class ListNode:
             problems.append(Problem(path, f"must have at most {self.mark.most} items, not {len(value)}"))
         found: list[Any] = []
         seen: set[Any] = set()
-        for index, item in enumerate(value):
+        for index, item in enumerate(value[: self.mark.most or None]):
             known = len(problems)
             place = f"{path}[{index}]"
             read = self.item.read(item, place, problems)
             is_right = read is not WRONG and len(problems) == known
             if read is not WRONG and not self.mark.is_atomic and (is_right or not self._leaves_out_wrong):
-                self._check_unique(read, place, seen, problems)
+                if not self._has_wrong_key(place, problems[known:]):
+                    self._check_unique(read, place, seen, problems)
                 is_right = len(problems) == known
             if is_right or not self._leaves_out_wrong:
                 if read is not WRONG:
@@ -191,6 +192,10 @@ class ListNode:
         """A wrong string says nothing; of a mapping the other fields are right."""
         return self.only_right or not isinstance(self.item, ObjectNode)
 
+    def _has_wrong_key(self, path: str, of_item: Problems) -> bool:
+        """What stands in place of a wrong key is nobody's."""
+        return any(problem.path == f"{path}.{self.mark.key}" for problem in of_item)
+
     def _check_unique(self, read: Any, path: str, seen: set[Any], problems: Problems) -> None:
         """Reports what is there for the second time."""
         key = self.mark.key
@@ -200,8 +205,6 @@ class ListNode:
             seen.add(read)
             return
         assert isinstance(self.item, ObjectNode)
-        if any(problem.path == f"{path}.{key}" for problem in problems):
-            return  # what stands in place of a wrong key is nobody's
         name = getattr(read, shape_of(self.item.type).by_name[key].attribute)
         if name in seen:
             problems.append(Problem(f"{path}.{key}", f"{name!r} is there twice"))
