@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -151,6 +152,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    logging.disable(logging.NOTSET)  # a run of the simulator in a test before may have silenced it for good
     if os.environ.get("OTTLA_TEST_ALL") != "1":
         return
     for marker, why in REASONS.items():
