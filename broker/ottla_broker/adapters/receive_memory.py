@@ -11,7 +11,9 @@ goes on beyond the limit, the one that has waited for longest:
     3. While none becomes free, the first that waits goes on beyond the limit, by one request of the largest size. It
        gets memory for the whole of its frame, so it waits for nobody any more, and all frames come to their end. It is
        the only one until its frame is complete or it has sent nothing for `_STALL_S`.
-    4. While somebody waits, a frame that is not complete after `ReceiveLimits.longest_s` closes its connection.
+    4. While somebody waits, a frame that is not complete after `ReceiveLimits.longest_s` closes its connection. Where
+       there is no room beyond the limit either, so does one of which no byte has come for `_LONGEST_STALL_S`: else
+       frames that do not come would keep the memory for `longest_s`, one group after the other.
 
 So the buffers hold `limit_bytes` and one request at most, and the first 4 KiB of each connection. A request of up to
 4 KiB never waits for the memory that others hold.
@@ -31,6 +33,7 @@ from ottla_broker.ports.network import ReceiveLimits
 _TICK_S: Final = 0.005
 _STALL_S: Final = 0.1
 _LOOK_AT_FRAMES_S: Final = 1.0
+_LONGEST_STALL_S: Final = 2.0
 _SHORT_S: Final = 1.0
 """So seldom all connections are asked for the buffers that they do not need."""
 _TRIM_S: Final = 10.0
@@ -118,8 +121,11 @@ class ReceiveMemory(Generic[_Buffer]):
         """The one that goes on beyond the limit, with its progress and when it was first seen there."""
         self._beyond_progress = (0, 0)
         self._beyond_since = 0.0
-        self._frames: dict[Receiver, tuple[int, float]] = {}
-        """While somebody waits: the number of the frame in progress, and since when it was seen."""
+        self._frames: dict[Receiver, tuple[int, float, int, float]] = {}
+        """While somebody waits: the number of the frame in progress, since when it was seen, its bytes, and when the
+        last of them were new."""
+        self._had_no_room = False
+        """Since the last look at the frames somebody found no room beyond the limit either."""
         self._frames_seen_at = float("-inf")
         self._is_trimming = False
         self._seen: dict[Receiver, tuple[int, int]] = {}
@@ -270,25 +276,31 @@ class ReceiveMemory(Generic[_Buffer]):
         if first in queue:  # there is no room beyond the limit either: another one, with a smaller frame, may be next
             del queue[first]
             queue[first] = None
+            self._had_no_room = True
 
     def _refuse_slow_frames(self, now: float) -> None:
         assert self._limits is not None
         longest_s = self._limits.longest_s
         waiting = {one for queue in self._waiting.values() for one in queue}
+        longest_stall_s = _LONGEST_STALL_S if self._had_no_room else longest_s
+        self._had_no_room = False
         before, self._frames = self._frames, {}
         for one in list(self._connections):
             number, size = one.progress
             if size <= SMALLEST_BYTES or one in waiting:
                 continue
             known = before.get(one)
-            since = known[1] if known is not None and known[0] == number else now
-            if now - since >= longest_s:
+            since = moved_at = now
+            if known is not None and known[0] == number:
+                since = known[1]
+                moved_at = known[3] if known[2] == size else now
+            if now - since >= longest_s or now - moved_at >= longest_stall_s:
                 one.refuse_frame(
                     f"{size} bytes of a request came within {now - since:.0f} s, and others wait for the memory "
                     f"({limits_name(self._limits)})"
                 )
             else:
-                self._frames[one] = (number, since)
+                self._frames[one] = (number, since, size, moved_at)
 
     # After a peak
 
