@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 
+import pytest
 
-def test_a_test_that_silences_the_log() -> None:
+from tests.conftest import pytest_runtest_setup
+
+
+def test_a_test_that_silences_the_log_silences_no_other(request: pytest.FixtureRequest) -> None:
     logging.disable(logging.CRITICAL)
     assert not logging.getLogger("ottla").isEnabledFor(logging.ERROR)
-
-
-def test_and_the_one_after_it() -> None:
+    pytest_runtest_setup(request.node)  # what comes before the next one
     assert logging.getLogger("ottla").isEnabledFor(logging.ERROR)

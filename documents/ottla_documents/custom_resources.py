@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ottla_documents.field_types import CLUSTER_NAME_LENGTH
 from ottla_documents.kafka_cluster import CLUSTER_NAME, KafkaClusterDocument
-from ottla_documents.kafka_pipeline import KafkaPipelineDocument
+from ottla_documents.kafka_pipeline import PIPELINE_NAME, KafkaPipelineDocument
 from ottla_documents.kafka_topic import KafkaTopicDocument
 from ottla_documents.schema.custom_resource import AGE, Column, CustomResource, Scale, condition_column
 from ottla_documents.schema.marks import Rule, Text
@@ -72,7 +75,7 @@ KAFKA_PIPELINE = CustomResource(
     short_name="kp",
     description="A Spark query from a source through steps to a sink, as `ottla pipeline` runs it on one machine. The "
     "operator runs it in a pod of its own.",
-    name=Text(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", most=40),
+    name=replace(PIPELINE_NAME, most=CLUSTER_NAME_LENGTH),
     name_text="The name of this object; names of its pod and claim begin with it. It cannot change.",
     spec=KafkaPipelineDocument,
     status=KafkaPipelineStatus,

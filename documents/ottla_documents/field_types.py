@@ -25,7 +25,8 @@ STORAGE_CLASS_FORM = "the name of a StorageClass: a-z, 0-9, - and ., with a lett
 
 Quantity: TypeAlias = Annotated[str, Amount()]
 Image: TypeAlias = Annotated[str, Text(IMAGE, IMAGE_FORM, most=512)]
-NamespaceName: TypeAlias = Annotated[str, Text(LABEL, LABEL_FORM, most=63)]
+NAMESPACE = Text(LABEL, LABEL_FORM, most=63)
+NamespaceName: TypeAlias = Annotated[str, NAMESPACE]
 ClusterName: TypeAlias = Annotated[str, Text(least=1, most=CLUSTER_NAME_LENGTH)]
 """Of a KafkaCluster that is referred to."""
 TopicName: TypeAlias = Annotated[str, Text(TOPIC_NAME, TOPIC_NAME_FORM, most=249)]

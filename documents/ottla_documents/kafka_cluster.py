@@ -20,6 +20,7 @@ from ottla_documents.broker_pools import (
     pools_declared,
 )
 from ottla_documents.disk_spec import Disks, DiskSpec, EnsembleDiskDocument, LogDiskDocument
+from ottla_documents.document_root import read_root
 from ottla_documents.field_types import CLUSTER_NAME_LENGTH, Config, ConfigKeys, Image
 from ottla_documents.kafka_version import PROTOCOL_KEY, canonical_version, version_problem
 from ottla_documents.limits import cluster_problems
@@ -30,7 +31,6 @@ from ottla_documents.resources import Resources
 from ottla_documents.rolling import DEFAULT_ROLLING, RollingSpec
 from ottla_documents.schema.marks import Items, Problem, Rule, Text, WholeNumber
 from ottla_documents.schema.nodes import read_object
-from ottla_documents.schema.root import read_root
 from ottla_documents.templates import (
     NO_BROKERS_TEMPLATE,
     NO_TEMPLATE,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
+from ottla_documents.document_root import read_root
 from ottla_documents.durations import FORM, duration_ms
 from ottla_documents.executors import Executors, memory_problems
 from ottla_documents.field_types import LABEL_FORM, ClusterName, Image, Quantity, StorageClassName
@@ -37,7 +38,6 @@ from ottla_documents.pipeline_source import (
 from ottla_documents.pipeline_steps import SOURCE_VIEW, Step, StepDocument, Views, steps_declared
 from ottla_documents.resources import Resources
 from ottla_documents.schema.marks import Items, Named, Problem, Text, WholeNumber
-from ottla_documents.schema.root import read_root
 
 PIPELINE_NAME = Text(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", f"{LABEL_FORM}, at most 63")
 FAILED_FOR_GOOD = 3

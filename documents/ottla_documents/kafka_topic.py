@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from ottla_broker.config import COORDINATOR_TOPICS, TOPIC_KEYS, topic_key_is_meant, validate_topic_config
 from ottla_broker.protocol.errors import KafkaError
+from ottla_documents.document_root import read_root
 from ottla_documents.field_types import SUBDOMAIN_FORM, ClusterName, Config, ConfigKeys, NamespaceName, TopicName
 from ottla_documents.limits import topic_problems
 from ottla_documents.schema.marks import Problem, Rule, Text, WholeNumber
-from ottla_documents.schema.root import read_root
 from ottla_documents.topic_config import canonical_text
 
 _NAME_FORM = f"{SUBDOMAIN_FORM} (spec.topicName takes any other name of a topic)"

@@ -61,15 +61,7 @@ class JdbcSinkDocument:
     """A table of PostgreSQL that is there, with one row for each key. Rows are inserted, or replace the row of their
     key; each batch is one transaction. The image has PostgreSQL's JDBC driver among the jars of Spark."""
 
-    url: Annotated[
-        str,
-        Text(
-            rf"{PREFIX}[\s\S]*",
-            f"an address that begins with {PREFIX}//; other databases are not served",
-            most=1024,
-            is_hidden=True,
-        ),
-    ]
+    url: Annotated[str, _URL]
     """jdbc:postgresql://HOST:PORT/DATABASE, without user and password."""
     table: Annotated[str, Text(least=1, most=127)]
     """TABLE or SCHEMA.TABLE. The user may create tables in its schema."""
@@ -80,15 +72,7 @@ class JdbcSinkDocument:
     key fails."""
     user: Annotated[str, Text(most=63)] = ""
     """The user of the database."""
-    password_env: Annotated[
-        str,
-        Text(
-            r"[A-Za-z_][A-Za-z0-9_]*",
-            "the name of an environment variable, and not the password itself",
-            most=253,
-            is_hidden=True,
-        ),
-    ] = ""
+    password_env: Annotated[str, _VARIABLE] = ""
     """The environment variable with the password. Default: OTTLA_JDBC_PASSWORD, where it is set."""
     password_secret: PasswordSecret | None = None
 

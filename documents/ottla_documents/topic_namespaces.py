@@ -68,7 +68,7 @@ class TopicNamespaces:
 
     names: Annotated[frozenset[NamespaceName], Items(most=256), OnlyRight()] = frozenset()
     """Names of namespaces."""
-    selector: Annotated[NamespaceSelector | None, OnlyRight()] = None
+    selector: NamespaceSelector | None = None
 
     @property
     def is_any_allowed(self) -> bool:

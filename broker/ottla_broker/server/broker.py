@@ -89,7 +89,10 @@ class Broker:
         self.broker_id = config.broker_id
         self.cluster_id = ""
         self._ports = ports
-        self._logger = logger or logging.LoggerAdapter(logging.getLogger("ottla"), {"broker": self.broker_id})
+        self._log_fields: dict[str, object] = {"broker": self.broker_id}
+        self._logger = logging.LoggerAdapter(
+            logging.getLogger("ottla") if logger is None else logger.logger, self._log_fields
+        )
         self._session = CoordinationSessionState(ports.clock)
         self._lifecycle = Lifecycle(ports.clock)
         self._skips_to_flush: asyncio.Future[None] = ports.clock.create_future()
@@ -279,8 +282,7 @@ class Broker:
             self.broker_id = (
                 known[0] if known else await generated_broker_id(coordination, config.reserved_broker_max_id)
             )
-        self._logger = logging.LoggerAdapter(self._logger.logger, {"broker": self.broker_id})
-        self._failed_directories.logger = self._logger
+        self._log_fields["broker"] = self.broker_id  # for every part that has the logger already, too
 
     async def _claim_log_dirs(self) -> None:
         await self.log_manager.claim(self.broker_id, self.cluster_id)

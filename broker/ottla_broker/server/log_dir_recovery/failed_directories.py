@@ -41,7 +41,7 @@ class FailedDirectories:
         self._coordination = coordination
         self._clock = clock
         self._log_manager = log_manager
-        self.logger = logger
+        self._logger = logger
         self._is_claimed = False
         log_manager.markers.on_cleared = self._delete
 
@@ -53,7 +53,7 @@ class FailedDirectories:
             directory_id = None if directory.meta is None else directory.meta.directory_id
             if directory_id is not None and await self._coordination.exists(f"{ROOT}/{directory_id}") is not None:
                 directory.has_failed_before = directory.is_power_loss_suspected = True
-                self.logger.warning(
+                self._logger.warning(
                     "log directory %s failed when it was used last: records that were not flushed may be gone",
                     directory.path,
                 )
@@ -77,7 +77,7 @@ class FailedDirectories:
                 return
             except CoordinationError as error:
                 if not is_logged:
-                    self.logger.warning("the failure of log directory %s is not recorded yet: %s", path, error)
+                    self._logger.warning("the failure of log directory %s is not recorded yet: %s", path, error)
                 is_logged = True
             await self._clock.sleep(_RETRY_S)
             if self._log_manager.states.is_live(path):

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ottla_broker.config import is_meant
+from ottla_documents.field_types import NAMESPACE
 from ottla_documents.schema.marks import Problem, Text
 from ottla_documents.schema.nodes import TextNode, read_object
 from ottla_documents.shown_values import shown
 
 Spec = TypeVar("Spec")
-NAMESPACE = Text(
-    r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", "lower case letters, digits and -, with a letter or digit at both ends", most=63
-)
 
 
 @dataclass(frozen=True, slots=True)
