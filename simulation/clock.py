@@ -11,11 +11,13 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from ottla_broker.ports.clock import Timer
 from simulation.handle import Handle
 from simulation.world import EPOCH_MS, SimulatedProcess
+
+_Result = TypeVar("_Result")
 
 
 class _Timer:
@@ -74,6 +76,9 @@ class SimulatedClock:
 
     def create_future(self) -> asyncio.Future[Any]:
         return self._loop.create_future()
+
+    async def in_thread(self, call: Callable[..., _Result], *args: Any) -> _Result:
+        return call(*args)
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
         self._next_key += 1

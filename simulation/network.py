@@ -25,7 +25,7 @@ from functools import partial
 
 from ottla_broker.adapters.buffers import SMALLEST_BYTES
 from ottla_broker.adapters.receive_memory import ReceiveMemory
-from ottla_broker.ports.network import Chunk, Connection, ConnectionHandler, HandlerFactory, ReceiveLimits
+from ottla_broker.ports.network import Chunk, Connection, ConnectionHandler, HandlerFactory, ReceiveLimits, Tls
 from simulation.receive_leases import Lease, LeasedFrame, Leases
 from simulation.world import Machine, SimulatedProcess, World
 
@@ -285,6 +285,9 @@ class SimulatedConnection:
         self._delivered = 0
 
     # -- the port ---------------------------------------------------------------------------------------------------
+
+    peer_certificate: bytes | None = None
+    """There is no TLS here."""
 
     @property
     def peer_host(self) -> str:
@@ -609,7 +612,9 @@ class SimulatedNetwork:
         max_frame_bytes: int,
         is_privileged: bool = False,
         limits: ReceiveLimits | None = None,
+        tls: Tls | None = None,
     ) -> SimulatedListener:
+        _refuse_tls(tls)
         if host not in _LOCAL_HOSTS and host != self.host:
             raise OSError(99, f"cannot bind {host}:{port}: not an address of this host")
         port = port or self.fabric.new_port()
@@ -629,8 +634,16 @@ class SimulatedNetwork:
         return self.host
 
     async def connect(
-        self, host: str, port: int, factory: HandlerFactory, *, timeout_s: float, max_frame_bytes: int
+        self,
+        host: str,
+        port: int,
+        factory: HandlerFactory,
+        *,
+        timeout_s: float,
+        max_frame_bytes: int,
+        tls: Tls | None = None,
     ) -> Connection:
+        _refuse_tls(tls)
         fabric = self.fabric
         world = fabric.world
         target = self.host if host in _LOCAL_HOSTS else host
@@ -718,6 +731,11 @@ def _fail(answer: asyncio.Future[SimulatedConnection], error: OSError) -> None:
 
 def _is_one_frame(data: bytes, max_frame_bytes: int) -> bool:
     return len(data) >= 4 and int.from_bytes(data[:4], "big", signed=True) == len(data) - 4 <= max_frame_bytes
+
+
+def _refuse_tls(tls: Tls | None) -> None:
+    if tls is not None:
+        raise ValueError("the simulated network has no TLS")
 
 
 def _length(chunk: Chunk | memoryview) -> int:

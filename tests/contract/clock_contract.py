@@ -35,6 +35,11 @@ class ClockContract:
         assert clock.monotonic() - start >= 0.045
         assert clock.now_ms() - wall >= 40
 
+    async def test_a_call_in_a_thread_gives_its_result_or_its_error(self, clock: Clock) -> None:
+        assert await clock.in_thread(divmod, 7, 2) == (3, 1)
+        with pytest.raises(ZeroDivisionError):
+            await clock.in_thread(divmod, 7, 0)
+
     async def test_cancel_all_ends_tasks_and_timers(self, clock: Clock) -> None:
         fired: list[int] = []
         clock.call_later(0.01, fired.append, 1)

@@ -9,9 +9,12 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Coroutine
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from ottla_broker.ports.clock import Timer
+
+_Result = TypeVar("_Result")
 
 
 def _log_task_failure(name: str, error: BaseException) -> None:
@@ -49,6 +52,9 @@ class LoopClock:
 
     def create_future(self) -> asyncio.Future[Any]:
         return self._loop.create_future()
+
+    async def in_thread(self, call: Callable[..., _Result], *args: Any) -> _Result:
+        return await self._loop.run_in_executor(None, partial(call, *args))
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
         task = self._loop.create_task(coroutine, name=name)

@@ -1,6 +1,7 @@
 """The Network port on non-blocking sockets: listening, connecting, names and addresses.
 
-Not here: reading and writing one connection (`socket_connection.py`).
+Not here: reading and writing one connection (`socket_connection.py`). What TLS needs is imported with the first
+connection that has it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,18 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ottla_broker.adapters.buffers import BufferPool
 from ottla_broker.adapters.descriptors import is_for_clients
 from ottla_broker.adapters.receive_memory import ReceiveMemory
-from ottla_broker.adapters.socket_connection import SocketConnection, reason_of
-from ottla_broker.ports.network import Connection, HandlerFactory, ReceiveLimits
+from ottla_broker.adapters.socket_connection import PendingHandshake, SocketConnection, reason_of
+from ottla_broker.adapters.transport import PlainTransport, Transport
+from ottla_broker.ports.network import Connection, HandlerFactory, ReceiveLimits, Tls
+
+if TYPE_CHECKING:
+    from ottla_broker.adapters.handshakes import Handshakes
 
 _ACCEPT_PAUSE_S = 0.1
 _NOTICE_S = 10.0
@@ -142,6 +149,7 @@ class SocketNetwork:
         self._receive_buffer_bytes = receive_buffer_bytes
         self._backlog = backlog
         self._connections: dict[SocketConnection, None] = {}
+        self._handshakes: Handshakes | None = None
         self._listeners: dict[SocketListener, None] = {}
 
     async def listen(
@@ -153,6 +161,7 @@ class SocketNetwork:
         max_frame_bytes: int,
         is_privileged: bool = False,
         limits: ReceiveLimits | None = None,
+        tls: Tls | None = None,
     ) -> SocketListener:
         infos = await self._loop.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE if not host else 0
@@ -175,7 +184,7 @@ class SocketNetwork:
             sock,
             is_privileged,
             loop=self._loop,
-            on_accept=lambda accepted: self._add(accepted, factory, max_frame_bytes, self._of_clients, limits),
+            on_accept=partial(self._accept, factory, max_frame_bytes, limits, tls, is_privileged),
             on_close=lambda closed: self._listeners.pop(closed, None),
         )
         self._listeners[listener] = None
@@ -208,7 +217,14 @@ class SocketNetwork:
         return list(dict.fromkeys(str(info[4][0]) for info in ordered))
 
     async def connect(
-        self, host: str, port: int, factory: HandlerFactory, *, timeout_s: float, max_frame_bytes: int
+        self,
+        host: str,
+        port: int,
+        factory: HandlerFactory,
+        *,
+        timeout_s: float,
+        max_frame_bytes: int,
+        tls: Tls | None = None,
     ) -> Connection:
         async with asyncio.timeout(timeout_s):
             infos = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -225,29 +241,66 @@ class SocketNetwork:
                 except BaseException:
                     sock.close()
                     raise
-                return self._add(sock, factory, max_frame_bytes, self._own)
+                self._configure(sock)
+                transport: Transport = PlainTransport(sock)
+                if tls is not None:
+                    from ottla_broker.adapters.client_handshake import connect_tls
+
+                    transport = await connect_tls(self._loop, sock, host, tls)
+                return self._add(transport, factory, max_frame_bytes, self._own)
             raise failure
 
-    def _add(
+    def _accept(
         self,
-        sock: socket.socket,
         factory: HandlerFactory,
         max_frame_bytes: int,
-        memory: ReceiveMemory[bytearray],
-        limits: ReceiveLimits | None = None,
-    ) -> SocketConnection:
+        limits: ReceiveLimits | None,
+        tls: Tls | None,
+        is_privileged: bool,
+        sock: socket.socket,
+    ) -> None:
+        self._configure(sock)
+        share = None if limits is None else limits.share
+        if tls is None:
+            self._add(PlainTransport(sock), factory, max_frame_bytes, self._of_clients, share)
+            return
+        from ottla_broker.adapters.handshakes import Handshakes, ServerHandshake
+        from ottla_broker.adapters.tls_transport import TlsTransport
+
+        if self._handshakes is None:
+            self._handshakes = Handshakes(self._loop)
+        transport = TlsTransport(sock, tls.context())
+        handshake = ServerHandshake(self._handshakes, transport, tls, is_privileged=is_privileged)
+        try:
+            self._add(transport, factory, max_frame_bytes, self._of_clients, share, handshake)
+        except OSError:
+            transport.close()  # `sock` has given its descriptor away
+            raise
+
+    def _configure(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+
+    def _add(
+        self,
+        transport: Transport,
+        factory: HandlerFactory,
+        max_frame_bytes: int,
+        memory: ReceiveMemory[bytearray],
+        share: Callable[[memoryview, int], float] | None = None,
+        handshake: PendingHandshake | None = None,
+    ) -> SocketConnection:
         connection = SocketConnection(
-            sock,
+            transport,
             factory,
             max_frame_bytes,
             loop=self._loop,
             memory=memory,
-            share=None if limits is None else limits.share,
+            share=share,
+            handshake=handshake,
             on_end=lambda ended: self._connections.pop(ended, None),
         )
         self._connections[connection] = None

@@ -4,21 +4,25 @@ Receiving: bytes are read into a pooled buffer (`buffers.py`) and complete frame
 frame at the end of a full buffer is copied. A buffer grows with the bytes that came, not with the length that was
 announced, and while there is no memory for it the socket is not read (`receive_memory.py`). Sending: everything that is
 queued in one turn of the loop is sent in one system call; file ranges are sent with sendfile, from the page cache.
+
+The bytes pass the socket through a transport, plain (`transport.py`) or TLS (`tls_transport.py`). An accepted
+connection may have to complete its handshake first (`handshakes.py`): it is not read until then, and what it sends
+waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import os
-import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from ottla_broker.adapters.buffers import SMALLEST_BYTES, is_unshared
 from ottla_broker.adapters.receive_memory import ReceiveMemory
-from ottla_broker.ports.network import Chunk, ConnectionHandler, HandlerFactory
+from ottla_broker.adapters.transport import Transport
+from ottla_broker.ports.network import Buffer, Chunk, ConnectionHandler, HandlerFactory
 
 _LENGTH = struct.Struct(">i")
 _LARGEST_IDLE_BUFFER = 256 * 1024
@@ -30,11 +34,28 @@ _CALLS_OF_A_TURN = range(256)
 """System calls in which a connection sends before others have their turn: a fetch of many partitions needs two for each
 of them, of 5 µs and more."""
 _NOTHING = memoryview(b"")
-_SENDFILE_BYTES = 4 * 1024 * 1024
+
+
+class PendingHandshake(Protocol):
+    """The handshake of an accepted connection."""
+
+    def begin(self, on_end: Callable[[str], object]) -> None:
+        """`on_end` is called once, in a later turn of the loop: with "" when it is complete, else with the reason why
+        it failed. Idempotent."""
+        ...
+
+    def cancel(self) -> None:
+        """The connection is closed: `on_end` is not called. Idempotent."""
+        ...
 
 
 class SocketConnection:
-    """See `ottla_broker.ports.network.Connection`. `on_end` is called once it is closed."""
+    """See `ottla_broker.ports.network.Connection`.
+
+    Args:
+        handshake: what has to be complete before the first byte; None: nothing.
+        on_end: called once it is closed.
+    """
 
     __slots__ = (
         "_buffer",
@@ -44,6 +65,7 @@ class SocketConnection:
         "_fd",
         "_flush_is_scheduled",
         "_handler",
+        "_handshake",
         "_is_closed",
         "_is_delivering",
         "_is_reading",
@@ -55,11 +77,13 @@ class SocketConnection:
         "_memory",
         "_on_end",
         "_paused",
+        "_pending",
         "_queue",
+        "_receive",
         "_room_hint",
         "_share",
-        "_socket",
         "_start",
+        "_transport",
         "_unsent",
         "_view",
         "local",
@@ -68,20 +92,24 @@ class SocketConnection:
 
     def __init__(
         self,
-        sock: socket.socket,
+        transport: Transport,
         factory: HandlerFactory,
         max_frame_bytes: int,
         *,
         loop: asyncio.AbstractEventLoop,
         memory: ReceiveMemory[bytearray],
         share: Callable[[memoryview, int], float] | None = None,
+        handshake: PendingHandshake | None = None,
         on_end: Callable[[SocketConnection], object],
     ) -> None:
         self._loop = loop
         self._memory = memory
         self._share = share
         self._on_end = on_end
-        self._socket = sock
+        self._transport = transport
+        self._receive = transport.receive
+        self._pending = transport.pending
+        sock = transport.socket
         self._fd = sock.fileno()
         self._max_frame_bytes = max_frame_bytes
         self.peer: tuple[str, int] = sock.getpeername()[:2]
@@ -100,15 +128,36 @@ class SocketConnection:
         self._paused = False
         self._closing = False
         self._is_closed = False
+        self._handshake = handshake
         self._is_reading = False
-        self._is_writing = False
+        self._is_writing = handshake is not None
+        """What is sent stays in the queue until the socket can be written again, or the handshake is complete."""
         self._is_delivering = False
         self._flush_is_scheduled = False
         self._queue: deque[Chunk] = deque()
         self._unsent = 0
         self._handler: ConnectionHandler = factory(self)
         if not self._paused and not self._is_closed:
+            if handshake is None:
+                self._watch_reads()
+            else:
+                handshake.begin(self._on_handshake_end)
+
+    def _on_handshake_end(self, reason: str) -> None:
+        self._handshake = None
+        if reason:
+            self._end_connection(reason)
+            return
+        self._is_writing = False
+        if self._queue:
+            self._flush()
+        if not self._paused:
             self._watch_reads()
+            self._read_on()
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        return self._transport.peer_certificate
 
     @property
     def unsent_bytes(self) -> int:
@@ -128,7 +177,13 @@ class SocketConnection:
         if not self._paused or self._is_closed or self._closing:
             return
         self._paused = False
-        if self._end - self._start >= 4 or self._end == len(self._buffer):
+        if self._handshake is not None:
+            self._handshake.begin(self._on_handshake_end)
+        elif (
+            self._end - self._start >= 4
+            or self._end == len(self._buffer)
+            or (self._pending is not None and self._pending())
+        ):
             # Received frames come first, in another turn of the loop: resume may be called from on_frame.
             self._loop.call_soon(self._deliver_and_watch)
         else:
@@ -145,6 +200,16 @@ class SocketConnection:
         self._deliver()
         if not self._paused and not self._is_closed:
             self._watch_reads()
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Reads what the poll does not see, in another turn of the loop."""
+        if self._pending is not None and not self._is_closed and self._pending():
+            self._loop.call_soon(self._read_pending)
+
+    def _read_pending(self) -> None:
+        if self._is_reading and not self._is_closed:
+            self._on_readable()
 
     def _on_readable(self) -> None:
         if self._paused or self._is_waiting or self._end == len(self._buffer):
@@ -153,8 +218,10 @@ class SocketConnection:
             self._loop.remove_reader(self._fd)
             return
         try:
-            count = self._socket.recv_into(self._view[self._end :])
+            count = self._receive(self._view[self._end :])
         except (BlockingIOError, InterruptedError):
+            if self._transport.receive_waits_for_send:
+                self._read_when_writable()
             return
         except OSError as error:
             self._end_connection(reason_of(error))
@@ -165,6 +232,20 @@ class SocketConnection:
             return
         self._end += count
         self._deliver()
+        if self._pending is not None and not self._paused:
+            self._read_on()
+
+    def _read_when_writable(self) -> None:
+        """The transport cannot receive before it has sent something of its own."""
+        self._is_reading = False
+        self._loop.remove_reader(self._fd)
+        self._is_writing = True
+        self._loop.add_writer(self._fd, self._flush_and_read)
+
+    def _flush_and_read(self) -> None:
+        self._flush()
+        if not self._paused:
+            self._watch_reads()
 
     def _deliver(self) -> None:
         self._is_delivering = True
@@ -349,7 +430,7 @@ class SocketConnection:
     def _send_buffers(self) -> bool:
         """Sends the buffers at the head of the queue. True when it sent all that it tried to send."""
         queue = self._queue
-        buffers: list[bytes | bytearray | memoryview] = []
+        buffers: list[Buffer] = []
         more_follows = False
         total = 0
         for chunk in queue:
@@ -361,9 +442,7 @@ class SocketConnection:
                 break
             buffers.append(chunk)
             total += len(chunk)
-        flags = socket.MSG_MORE if more_follows else 0
-        single = len(buffers) == 1
-        sent = self._socket.send(buffers[0], flags) if single else self._socket.sendmsg(buffers, (), flags)
+        sent = self._transport.send(buffers, more_follows)
         self._unsent -= sent
         if sent == total:
             if len(buffers) == len(queue):
@@ -396,8 +475,8 @@ class SocketConnection:
         self._queue[0] = pending  # type: ignore[assignment]
         while pending.length:
             pending.check()
-            asked = min(pending.length, _SENDFILE_BYTES)
-            sent = os.sendfile(self._fd, pending.fd, pending.position, asked)
+            asked = min(pending.length, self._transport.range_bytes)
+            sent = self._transport.send_range(pending.fd, pending.position, asked)
             if sent == 0:
                 raise OSError(errno.EIO, "a file is shorter than the range being sent")
             pending.position += sent
@@ -421,14 +500,16 @@ class SocketConnection:
         if self._is_reading:
             self._loop.remove_reader(self._fd)
             self._is_reading = False
-        if self._is_writing:
+        if self._handshake is not None:
+            self._handshake.cancel()
+        elif self._is_writing:
             self._loop.remove_writer(self._fd)
-            self._is_writing = False
+        self._is_writing = False
         for chunk in self._queue:
             _drop(chunk)
         self._queue.clear()
         self._unsent = 0
-        self._socket.close()
+        self._transport.close()
         self._memory.forget(self)
         self._on_end(self)
         self._loop.call_soon(self._notify_closed, reason)

@@ -10,7 +10,9 @@ import asyncio
 import random
 import uuid
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+_Result = TypeVar("_Result")
 
 
 class Timer(Protocol):
@@ -54,6 +56,10 @@ class Clock(Protocol):
 
     def create_future(self) -> asyncio.Future[Any]:
         """A future of the broker's event loop."""
+        ...
+
+    async def in_thread(self, call: Callable[..., _Result], *args: Any) -> _Result:
+        """Runs a call that blocks for a moment, such as reading a small file, beside the loop."""
         ...
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:

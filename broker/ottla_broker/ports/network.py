@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ottla_broker.ports.disk import FileRange
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Chunk: TypeAlias = Buffer | FileRange
@@ -41,13 +44,39 @@ class ReceiveLimits:
     longest_s: float
 
 
+class Tls(Protocol):
+    """What makes the TLS of a listener's connections, or of those that are opened to one listener."""
+
+    @property
+    def handshake_timeout_s(self) -> float:
+        """A connection that has not completed its handshake is closed after so long."""
+        ...
+
+    def context(self) -> SSLContext:
+        """The keys, certificates and rules for a new connection. Those that exist keep theirs."""
+        ...
+
+    def on_handshake(self, protocol: str, cipher_suite: str, kernel_sends: bool) -> None:
+        """A handshake is complete. `kernel_sends`: the kernel encrypts what is sent (kTLS)."""
+        ...
+
+    def on_failure(self, code: str) -> None:
+        """A handshake has failed; `code` is a word of a small set."""
+        ...
+
+
 class Connection(Protocol):
-    """One established connection."""
+    """One established connection. Over TLS, bytes are sent and frames received once its handshake is complete."""
 
     peer: tuple[str, int]
     """Remote (host, port)."""
     local: tuple[str, int]
     """Local (host, port)."""
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The certificate that the peer has shown, in DER; None without one, and without TLS."""
+        ...
 
     @property
     def unsent_bytes(self) -> int:
@@ -141,6 +170,7 @@ class Network(Protocol):
         max_frame_bytes: int,
         is_privileged: bool = False,
         limits: ReceiveLimits | None = None,
+        tls: Tls | None = None,
     ) -> Listener:
         """Binds an address and accepts connections.
 
@@ -148,6 +178,7 @@ class Network(Protocol):
             max_frame_bytes: a longer frame, or one of negative length, closes its connection.
             is_privileged: for other brokers: accepts connections also when the process is nearly out of descriptors.
             limits: of the memory of received frames. All listeners with limits share one sum, and have the same limit.
+            tls: None for bytes as they are.
 
         Raises:
             OSError: the address cannot be bound.
@@ -159,9 +190,20 @@ class Network(Protocol):
         ...
 
     async def connect(
-        self, host: str, port: int, factory: HandlerFactory, *, timeout_s: float, max_frame_bytes: int
+        self,
+        host: str,
+        port: int,
+        factory: HandlerFactory,
+        *,
+        timeout_s: float,
+        max_frame_bytes: int,
+        tls: Tls | None = None,
     ) -> Connection:
-        """Opens a connection. Raises OSError, TimeoutError included, when nobody answers."""
+        """Opens a connection, its TLS handshake included.
+
+        Raises:
+            OSError: nobody answers in time (TimeoutError), or the handshake fails; the message says why.
+        """
         ...
 
     @property

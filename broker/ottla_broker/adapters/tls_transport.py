@@ -1,0 +1,245 @@
+"""The TLS transport: OpenSSL on the non-blocking socket of a connection.
+
+OpenSSL reads and writes records of at most 16 KiB. So `receive` fills the room that it has with several of them, up to
+a bound for each call, and `send` joins small buffers up to the size of a record.
+
+Bytes that OpenSSL has decrypted and nobody has read are not seen by the poll: `pending` tells of them.
+
+A record that the socket did not take is kept by OpenSSL, which wants the same bytes again, at least as many. The queue
+of a connection keeps their order, small buffers are joined from its head on, and a range of a file is read again from
+the same position: the next call begins with the same bytes.
+
+A file is sent with sendfile only where the kernel encrypts (kTLS), which is asked of every connection after its
+handshake: OpenSSL goes on in user space without a word where the kernel lacks a module or the cipher, and sendfile
+would then send plain text (`_kernel_encrypts`).
+
+Source: SSL_write(3) (SSL_MODE_ENABLE_PARTIAL_WRITE, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER, which CPython sets),
+linux/tls.h; org.apache.kafka.common.network.SslTransportLayer.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from collections.abc import Iterator, Sequence
+from enum import Enum
+
+from ottla_broker.ports.network import Buffer
+
+_RECORD_BYTES = 16 * 1024
+_CALL_BYTES = 512 * 1024
+"""So much is decrypted or encrypted in one call, about 0.3 ms of the loop."""
+_FILE_BYTES = 256 * 1024
+_SOL_TLS, _TLS_TX = 282, 1
+
+_file_buffer = bytearray(_FILE_BYTES)
+"""What is read of files on its way to OpenSSL: of all connections, since nothing of it is kept between two calls."""
+
+
+class Handshake(Enum):
+    """What a handshake waits for."""
+
+    READ = "read"
+    WRITE = "write"
+    NOTHING = "nothing"
+    """It is complete."""
+
+
+class TlsTransport:
+    """See the module and `Transport`. Complete the handshake before anything else.
+
+    Args:
+        sock: connected and non-blocking; the transport owns it.
+        server_name: of the peer, where this side opened the connection: it is sent (SNI), and the certificate must name
+            it unless the context does not check names. None on the accepting side.
+    """
+
+    __slots__ = ("_failure", "_fd", "_is_over", "_kernel_sends", "receive_waits_for_send", "socket")
+
+    range_bytes = _CALL_BYTES
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext, *, server_name: str | None = None) -> None:
+        self.socket = context.wrap_socket(
+            sock,
+            server_side=server_name is None,
+            do_handshake_on_connect=False,
+            suppress_ragged_eofs=True,
+            server_hostname=server_name,
+        )
+        self._fd = self.socket.fileno()
+        self._kernel_sends = False
+        self._is_over = False
+        """The peer sends no more."""
+        self._failure: OSError | None = None
+        """Raised by the next `receive`: the one that met it had bytes to give."""
+        self.receive_waits_for_send = False
+
+    # Handshake
+
+    @property
+    def begins_plain(self) -> bool | None:
+        """Whether the peer's first byte begins no TLS handshake; None: none has come. Before `handshake`.
+
+        An answer in TLS would be read as a length by a client that speaks plain Kafka (KAFKA-4090).
+        """
+        try:
+            first = socket.socket.recv(self.socket, 1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return None
+        return first != b"\x16" if first else None
+
+    def handshake(self) -> Handshake:
+        """Goes on as far as the bytes that have come allow. Raises OSError (ssl.SSLError) when it fails."""
+        try:
+            self.socket.do_handshake()
+        except ssl.SSLWantReadError:
+            return Handshake.READ
+        except ssl.SSLWantWriteError:
+            return Handshake.WRITE
+        self._kernel_sends = _kernel_encrypts(self.socket)
+        return Handshake.NOTHING
+
+    @property
+    def protocol(self) -> str:
+        """Such as TLSv1.3; "" before the handshake."""
+        return self.socket.version() or ""
+
+    @property
+    def cipher_suite(self) -> str:
+        """By OpenSSL's name; "" before the handshake."""
+        found = self.socket.cipher()
+        return found[0] if found else ""
+
+    @property
+    def kernel_sends(self) -> bool:
+        """Whether the kernel encrypts what is sent (kTLS)."""
+        return self._kernel_sends
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        try:
+            return self.socket.getpeercert(True)
+        except ValueError:
+            return None  # before the handshake
+
+    # Receiving
+
+    def pending(self) -> bool:
+        return self._is_over or self._failure is not None or self.socket.pending() > 0
+
+    def receive(self, view: memoryview) -> int:
+        if self._failure is not None:
+            raise self._failure
+        if self._is_over:
+            return 0
+        self.receive_waits_for_send = False
+        read = self.socket.recv_into
+        room = min(len(view), _CALL_BYTES)
+        filled = 0
+        try:
+            while filled < room:
+                count = read(view[filled:room])
+                if count == 0:
+                    self._is_over = True
+                    break
+                filled += count
+                if count < _RECORD_BYTES and not self.socket.pending():
+                    break  # a record that is not full is mostly the last: the poll tells of more
+        except ssl.SSLWantReadError:
+            if not filled:
+                raise BlockingIOError from None
+        except ssl.SSLWantWriteError:
+            self.receive_waits_for_send = True  # the answer to a key update
+            if not filled:
+                raise BlockingIOError from None
+        except OSError as error:
+            if not filled:
+                raise
+            self._failure = error
+        return filled
+
+    # Sending
+
+    def send(self, buffers: Sequence[Buffer], more_follows: bool) -> int:
+        sent = 0
+        for piece in _pieces(buffers):
+            taken = self._write(piece, sent)
+            sent += taken
+            if taken < len(piece) or sent >= _CALL_BYTES:
+                break
+        return sent
+
+    def send_range(self, fd: int, position: int, count: int) -> int:
+        if self._kernel_sends:
+            return os.sendfile(self._fd, fd, position, count)
+        sent = 0
+        view = memoryview(_file_buffer)
+        while sent < count:
+            size = os.preadv(fd, [view[: min(count - sent, _FILE_BYTES)]], position + sent)
+            if size == 0:
+                break
+            taken = self._write(view[:size], sent)
+            sent += taken
+            if taken < size:
+                break
+        return sent
+
+    def _write(self, data: Buffer, sent_before: int) -> int:
+        """Gives how much OpenSSL took. Raises BlockingIOError when that is nothing, and was before."""
+        size, sent = len(data), 0
+        write = self.socket.send
+        try:
+            sent = write(data)
+            if sent < size:
+                view = memoryview(data)
+                while sent < size:
+                    sent += write(view[sent:])
+        except ssl.SSLWantWriteError:
+            if not sent and not sent_before:
+                raise BlockingIOError from None
+        except ssl.SSLWantReadError:
+            raise OSError("the peer asks for a new handshake, which is not allowed") from None
+        return sent
+
+    def close(self) -> None:
+        try:
+            self.socket.unwrap()  # sends close_notify; nobody waits for the peer's
+        except (OSError, ValueError):
+            pass
+        self.socket.close()
+
+
+def _pieces(buffers: Sequence[Buffer]) -> Iterator[Buffer]:
+    """The bytes in order: small buffers joined up to the size of a record, large ones as they are.
+
+    >>> [bytes(piece) for piece in _pieces([b"a", b"", b"b" * 3])]
+    [b'abbb']
+    >>> [len(piece) for piece in _pieces([b"a", bytes(20_000), b"c"])]
+    [1, 20000, 1]
+    """
+    small: list[Buffer] = []
+    size = 0
+    for buffer in buffers:
+        if small and size + len(buffer) > _RECORD_BYTES:
+            yield small[0] if len(small) == 1 else b"".join(small)
+            small, size = [], 0
+        if len(buffer) > _RECORD_BYTES:
+            yield buffer
+        elif buffer:
+            small.append(buffer)
+            size += len(buffer)
+    if small:
+        yield small[0] if len(small) == 1 else b"".join(small)
+
+
+def _kernel_encrypts(sock: socket.socket) -> bool:
+    """Whether the kernel encrypts what is sent on this connection.
+
+    OpenSSL may have attached the kernel's TLS and then have kept the keys: only a cipher that the kernel tells is one
+    that it has.
+    """
+    try:
+        return len(sock.getsockopt(_SOL_TLS, _TLS_TX, 4)) == 4
+    except OSError:
+        return False
