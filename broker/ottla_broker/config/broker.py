@@ -22,6 +22,7 @@ from ottla_broker.config.layers import Layers
 from ottla_broker.config.listeners import Listeners, parse_listeners
 from ottla_broker.config.properties import parse_properties
 from ottla_broker.config.rules import check, check_start
+from ottla_broker.config.tls import check_tls
 from ottla_broker.config.topics import TopicConfig
 from ottla_broker.config.types import ConfigError, Known, trimmed
 
@@ -57,6 +58,7 @@ class BrokerConfig(BrokerValues):
         check(self)
         check_start(self)
         self.listeners: Listeners = parse_listeners(self.by_name, self.is_given)
+        check_tls(self, self.listeners)
 
     @classmethod
     def from_properties(cls, text: str, overrides: Sequence[str] = ()) -> BrokerConfig:

@@ -155,6 +155,8 @@ class BrokerValues:
     ottla_replica_recreate_max_bytes_per_second: int
     ottla_shutdown_serve_ms: int
     ottla_shutdown_timeout_ms: int
+    ottla_ssl_handshake_timeout_ms: int
+    ottla_ssl_ktls: str
     ottla_batch_max_decompressed_bytes: int
     ottla_validate_records: str
     replica_alter_log_dirs_io_max_bytes_per_second: int

@@ -26,6 +26,7 @@ from ottla_broker.quotas.alterations import parse_bounds
 from ottla_broker.quotas.entities import CONNECTION_CREATION_RATE, DEFAULT, QuotaEntity
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
+from ottla_broker.security.tls_settings import TlsError
 from ottla_broker.server.assembly.core import make_core
 from ottla_broker.server.assembly.part_settings import start_refusal
 from ottla_broker.server.assembly.serving import BrokerIdentity, make_serving
@@ -70,7 +71,15 @@ _LONGEST_WAIT_FOR_CONTROLLER_S = 10.0
 """After a loss of power a registration waits for the controller for so long, and three session timeouts."""
 _RECORD_FAILURE_S = 2.0
 """For so long a broker whose last log directory has failed tries to record that before it halts."""
-_FORESEEN = (LogDirectoryError, CheckpointError, RegistrationRefused, OSError, CoordinationError, StartRefused)
+_FORESEEN = (
+    LogDirectoryError,
+    CheckpointError,
+    RegistrationRefused,
+    OSError,
+    CoordinationError,
+    StartRefused,
+    TlsError,
+)
 """What keeps a broker from starting and needs no traceback."""
 
 
@@ -254,6 +263,7 @@ class Broker:
             LifecycleStep(starting, "agree on cluster and broker id", self._identify),
             LifecycleStep(starting, "claim the log directories for this broker", self._claim_log_dirs),
             LifecycleStep(starting, "read the stored configuration", self._read_stored_config),
+            LifecycleStep(starting, "read keys and certificates", self._core.tls.start),
             LifecycleStep(recovering, "load the logs", self._load_logs),
             LifecycleStep(joining, "make the parts that serve", self._make_serving),
             LifecycleStep(joining, "open the listeners", self._open_listeners),

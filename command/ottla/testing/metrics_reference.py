@@ -60,10 +60,27 @@ CREATED_LATER = {
     "kafka_server_controllermutation_throttle_time": (
         "gauge", ("client_id", "user"), "Average throttle time of a client in milliseconds, of the throttles above 0.",
     ),
+    "ottla_ssl_certificate_expiry_seconds": (
+        "gauge", ("listener", "store"),
+        "Time until the certificate of a listener expires, or the first of the authorities that it trusts.",
+    ),
+    "ottla_ssl_stores_refused": (
+        "gauge", ("listener",),
+        "1 while a store of a listener holds what cannot be used, and what it held before is in force.",
+    ),
+    "ottla_ssl_handshakes": (
+        "counter", ("cipher_suite", "kernel_sends", "listener", "protocol", "role"), "Complete TLS handshakes.",
+    ),
+    "ottla_ssl_handshake_failures": (
+        "counter", ("listener", "reason", "role"), "TLS handshakes that have failed, by OpenSSL's reason.",
+    ),
 }  # fmt: skip
 """(type, labels, meaning) of what appears with the first request or event of its kind."""
 
 WORRY = {
+    "ottla_ssl_certificate_expiry_seconds": "below 30 days: issue a new certificate; the broker reads it by itself",
+    "ottla_ssl_stores_refused": "it is 1: the log of the broker names the store and what is wrong with it",
+    "ottla_ssl_handshake_failures": "it grows: the reason says whose certificate or version is wrong",
     "kafka_controller_kafkacontroller_activecontrollercount": "the sum over the fleet is not 1",
     "kafka_controller_kafkacontroller_offlinepartitionscount": "above 0: nothing can be written to or read from them",
     "kafka_controller_controllerstats_uncleanleaderelections": "it grows: committed records may be lost",

@@ -217,7 +217,7 @@ def test_log_dirs_win_over_log_dir() -> None:
             "listeners",
             "port of its own",
         ),
-        ("listeners=SSL://:9093", "listeners", "only the security protocol PLAINTEXT"),
+        ("listeners=SASL_SSL://:9093", "listeners", "only the security protocols PLAINTEXT and SSL are served yet"),
         ("listener.security.protocol.map=A:PLAIN", "listener.security.protocol.map", "SASL_SSL"),
         ("listeners=PLAINTEXT://0.0.0.0:9092", "advertised.listeners", "clients can reach"),
         ("advertised.listeners=OTHER://a:1", "advertised.listeners", "listener.security.protocol.map"),

@@ -13,6 +13,7 @@ from ottla_broker.server.assembly.part_settings import cleaner_settings, log_man
 from ottla_broker.server.edge.dispatch import CLIENT_METRICS, Dispatcher
 from ottla_broker.server.edge.socket_server import SocketServer
 from ottla_broker.server.edge.throttling import Throttling
+from ottla_broker.server.edge.tls_contexts import TlsContexts
 from ottla_broker.server.log_dir_recovery.directory_events import register_metrics
 from ottla_broker.storage.cleaner.cleaner import LogCleaner
 from ottla_broker.storage.log.config import LogConfig
@@ -27,6 +28,7 @@ class CoreParts:
     log_cleaner: LogCleaner
     dispatcher: Dispatcher
     throttling: Throttling
+    tls: TlsContexts
     server: SocketServer
 
 
@@ -57,6 +59,7 @@ def make_core(
         config.ottla_request_max_elements,
     )
     throttling = Throttling(clock, config, metrics)
+    tls = TlsContexts(config, clock, metrics, ports.network.own_name)
     server = SocketServer(
         ports.network,
         clock,
@@ -67,6 +70,7 @@ def make_core(
         config.listeners.inter_broker,
         config.listeners.control_plane,
         ports.memory_bytes,
+        tls.of_listener,
     )
     log_manager = LogManager(
         ports.disks,
@@ -83,4 +87,4 @@ def make_core(
     log_cleaner = LogCleaner(
         log_manager, clock, ports.workers, lambda: cleaner_settings(config), metrics, on_notice=on_notice
     )
-    return CoreParts(log_manager, log_cleaner, dispatcher, throttling, server)
+    return CoreParts(log_manager, log_cleaner, dispatcher, throttling, tls, server)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from ottla_broker.config import BrokerConfig, Endpoint
 from ottla_broker.metrics import Histogram, Metrics
 from ottla_broker.ports.clock import Clock
-from ottla_broker.ports.network import Connection, Listener, Network, ReceiveLimits
+from ottla_broker.ports.network import Connection, Listener, Network, ReceiveLimits, Tls
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.quotas.shares import ThrottleTimes
 from ottla_broker.server.edge import response_memory
@@ -63,8 +63,13 @@ class SocketServer:
         inter_broker_listener: str,
         control_plane_listener: str | None = None,
         memory_bytes: int | None = None,
+        tls_of: Callable[[str], Tls | None] = lambda listener: None,
     ) -> None:
-        """`memory_bytes` is what the broker may use, None where nobody knows."""
+        """
+        Args:
+            memory_bytes: what the broker may use, None where nobody knows.
+            tls_of: the TLS of a listener by name; None for bytes as they are.
+        """
         self._clock = clock
         self._network = network
         self._config = config
@@ -82,6 +87,7 @@ class SocketServer:
         self._monotonic = clock.monotonic
         self._scheduler = RequestScheduler(clock, config.queued_max_requests)
         self._memory_bytes = memory_bytes
+        self._tls_of = tls_of
         self._request_bytes = self._receive_limits("").limit_bytes
         self._scheduler.on_full_changed = self._on_full_changed
         part = max(1, config.queued_max_requests // 2)
@@ -148,6 +154,7 @@ class SocketServer:
             max_frame_bytes=self._config.socket_request_max_bytes,
             is_privileged=self._limits.is_protected(endpoint.listener),
             limits=self._receive_limits(endpoint.listener),
+            tls=self._tls_of(endpoint.listener),
         )
         self._listeners[endpoint.listener] = listener
         self._regulate()
