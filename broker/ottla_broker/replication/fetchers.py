@@ -6,19 +6,14 @@ Not here: fetching (`fetcher`), what is done with a response (`follower`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from ottla_broker.config import BrokerConfig
-from ottla_broker.config.inter_broker import inter_broker_versions
-from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.metrics import Metrics
-from ottla_broker.ports import Clock
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.fetch_client import ConnectToBroker
 from ottla_broker.replication.fetcher import Fetcher, FetcherContext
 from ottla_broker.replication.follower import CatchUp, Follower
-from ottla_broker.replication.partition import Logger, Partition
-from ottla_broker.replication.quotas import ReplicationQuotas
+from ottla_broker.replication.partition import Partition
 
 
 def fetcher_number(topic_partition: TopicPartition, count: int) -> int:
@@ -37,39 +32,19 @@ def fetcher_number(topic_partition: TopicPartition, count: int) -> int:
 
 
 class Fetchers:
-    """The fetchers of one broker, by leader and number."""
+    """The fetchers of one broker, by leader and number.
 
-    def __init__(
-        self,
-        broker_id: int,
-        config: BrokerConfig,
-        clock: Clock,
-        metadata: MetadataCache,
-        broker_epoch: Callable[[], int],
-        connect: ConnectToBroker,
-        listener: str,
-        metrics: Metrics,
-        logger: Logger,
-        quotas: ReplicationQuotas,
-        catch_up: CatchUp | None = None,
-    ) -> None:
-        self._context = FetcherContext(
-            broker_id,
-            config,
-            clock,
-            metadata,
-            broker_epoch,
-            connect,
-            listener,
-            logger,
-            quotas,
-            inter_broker_versions(config.inter_broker_protocol_version),
-            metrics.counter("kafka_server_brokertopicmetrics_replicationbytesin", "Bytes fetched from leaders."),
-        )
+    Args:
+        context: what every fetcher of the broker needs.
+        catch_up: what a recreated replica asks while it catches up; None where none is ever recreated.
+    """
+
+    def __init__(self, context: FetcherContext, metrics: Metrics, catch_up: CatchUp | None = None) -> None:
+        self._context = context
         self._catch_up = catch_up
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._followers: dict[TopicPartition, Follower] = {}
-        self._count = _fetcher_count(config)
+        self._count = _fetcher_count(context.config)
         metrics.gauge(
             "kafka_server_replicafetchermanager_maxlag",
             "Most records by which a follower here is behind its leader's high watermark.",

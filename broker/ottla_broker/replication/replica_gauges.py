@@ -87,3 +87,8 @@ def isr_counters(metrics: Metrics) -> dict[str, Counter]:
         "expands": metrics.counter("kafka_server_replicamanager_isrexpands", "Changes that add to an ISR."),
         "shrinks": metrics.counter("kafka_server_replicamanager_isrshrinks", "Changes that take from an ISR."),
     }
+
+
+def replication_bytes_in(metrics: Metrics) -> Counter:
+    """Bytes that the fetchers of a broker have fetched from all leaders."""
+    return metrics.counter("kafka_server_brokertopicmetrics_replicationbytesin", "Bytes fetched from leaders.")

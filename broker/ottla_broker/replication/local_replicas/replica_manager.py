@@ -22,6 +22,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.alter_partition import AlterPartitionQueue, SendAlterPartition
 from ottla_broker.replication.delayed import TimerWheel
 from ottla_broker.replication.fetch_client import ConnectToBroker
+from ottla_broker.replication.fetcher import FetcherContext
 from ottla_broker.replication.fetchers import Fetchers
 from ottla_broker.replication.local_replicas.alter_log_dirs import AlterLogDirs
 from ottla_broker.replication.local_replicas.command_execution import CommandExecution
@@ -33,7 +34,7 @@ from ottla_broker.replication.local_replicas.replica_recreation import ReplicaRe
 from ottla_broker.replication.partition import Partition, PartitionContext
 from ottla_broker.replication.quotas import ReplicationQuotas
 from ottla_broker.replication.refused_batches import RefusedBatches
-from ottla_broker.replication.replica_gauges import isr_counters, register_gauges
+from ottla_broker.replication.replica_gauges import isr_counters, register_gauges, replication_bytes_in
 from ottla_broker.replication.replica_states.commands import LeadershipCommand
 from ottla_broker.replication.replica_states.local_replica import LocalReplica, LocalReplicaState
 from ottla_broker.replication.replica_states.reopened import ReturnDecision
@@ -85,6 +86,7 @@ class ReplicaManager:
         self.metadata = metadata
         self.wheel = TimerWheel(clock)
         self.lag_max_ms: int = config.replica_lag_time_max_ms
+        versions = inter_broker_versions(config.inter_broker_protocol_version)
         self.fence = CommandFence(clock, broker_epoch, self.logger)
         self._checkpoint_interval_s: float = config.replica_high_watermark_checkpoint_interval_ms / 1000
         self._is_checkpointing = False
@@ -93,7 +95,7 @@ class ReplicaManager:
             broker_id,
             broker_epoch,
             send_alter_partition,
-            inter_broker_versions(config.inter_broker_protocol_version).alter_partition,
+            versions.alter_partition,
             self.logger,
         )
         self._partitions = HostedPartitions(metrics)
@@ -108,19 +110,20 @@ class ReplicaManager:
             log_manager, self.replicas, self._partitions.get, self.live_brokers, clock, metrics, self.logger
         )
         self.quotas = ReplicationQuotas(config, clock, metrics)
-        self._fetchers = Fetchers(
-            broker_id,
-            config,
-            clock,
-            metadata,
-            broker_epoch,
-            connect,
-            listener,
-            metrics,
-            self.logger,
-            self.quotas,
-            self.recreation,
+        fetcher_context = FetcherContext(
+            broker_id=broker_id,
+            config=config,
+            clock=clock,
+            metadata=metadata,
+            broker_epoch=broker_epoch,
+            connect=connect,
+            listener=listener,
+            logger=self.logger,
+            quotas=self.quotas,
+            versions=versions,
+            bytes_in=replication_bytes_in(metrics),
         )
+        self._fetchers = Fetchers(fetcher_context, metrics, self.recreation)
         self._wake_queue = WakeQueue(clock, self.logger)
         self.wake = self._wake_queue.wake
         self._full = FullLogDirs(metadata, self.replicas, report_directories)
