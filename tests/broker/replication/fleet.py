@@ -40,6 +40,7 @@ from ottla_broker.records.record import Record, build_batch, decode_records
 from ottla_broker.replication.append_queue import AppendQueues
 from ottla_broker.replication.fetch.engine import FetchEngine
 from ottla_broker.replication.fetch.fetch_values import FetchEnvironment
+from ottla_broker.replication.local_replicas.inter_broker_context import InterBrokerContext
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.marker_appends import MarkerAppends
 from ottla_broker.replication.partition import Partition
@@ -167,13 +168,15 @@ class Node:
             log_manager=self.log_manager,
             metadata=self.metadata,
             metrics=self.metrics,
-            broker_epoch=lambda: 100 + self.broker_id,
-            send_alter_partition=self.fleet.alter_partition,
-            connect=lambda host, port: BrokerClient(
-                self.network, self.clock, host, port, client_id=f"broker-{self.broker_id}-fetcher"
+            inter_broker=InterBrokerContext(
+                broker_epoch=lambda: 100 + self.broker_id,
+                send_alter_partition=self.fleet.alter_partition,
+                connect=lambda host, port: BrokerClient(
+                    self.network, self.clock, host, port, client_id=f"broker-{self.broker_id}-fetcher"
+                ),
+                listener=INTERNAL,
+                report_directories=self.report_directories,
             ),
-            listener=INTERNAL,
-            report_directories=self.report_directories,
         )
         self.manager.start()
         absent: Any = None

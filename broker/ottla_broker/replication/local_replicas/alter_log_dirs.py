@@ -18,18 +18,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ottla_broker.metrics import Metrics
-from ottla_broker.ports import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.rates import WindowedRate
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.fetchers import Fetchers
-from ottla_broker.replication.local_replicas.replica_map import LocalReplicas
-from ottla_broker.replication.partition import Logger, Partition
+from ottla_broker.replication.local_replicas.local_replica_parts import LocalReplicaParts
+from ottla_broker.replication.partition import Partition
 from ottla_broker.replication.replica_states.local_replica import LocalReplicaState
 from ottla_broker.replication.replica_states.replica_events import FutureReplicaSwapped
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log_dirs.future_replicas import FutureReplica
-from ottla_broker.storage.log_dirs.log_manager import LogManager
 
 _LONGEST_PAUSE_S = 1.0
 
@@ -69,32 +66,30 @@ class DescribedDirectory:
 
 
 class AlterLogDirs:
-    """See the module. `exists`: whether the fleet has a partition. `commands` is the lock of `CommandExecution`,
-    `report` has the controller send LeaderAndIsr for this broker's replicas again."""
+    """See the module.
+
+    Args:
+        exists: whether the fleet has a partition.
+        report: has the controller send LeaderAndIsr for this broker's replicas again.
+    """
 
     def __init__(
         self,
-        log_manager: LogManager,
-        replicas: LocalReplicas,
-        partition: Callable[[str, int], Partition | None],
+        parts: LocalReplicaParts,
         exists: Callable[[TopicPartition], bool],
-        clock: Clock,
-        commands: asyncio.Lock,
-        fetchers: Fetchers,
-        metrics: Metrics,
-        logger: Logger,
         report: Callable[[], None],
+        metrics: Metrics,
     ) -> None:
         self._report = report
-        self._replicas = replicas
-        self._partition = partition
+        self._replicas = parts.replicas
+        self._partitions = parts.partitions
         self._exists = exists
-        self._log_manager = log_manager
-        self._moves = log_manager.future_replicas
-        self._clock = clock
-        self._commands = commands
-        self._fetchers = fetchers
-        self._logger = logger
+        self._log_manager = parts.log_manager
+        self._moves = parts.log_manager.future_replicas
+        self._clock = clock = parts.clock
+        self._commands = parts.commands
+        self._fetchers = parts.fetchers
+        self._logger = parts.logger
         self.paused: PausedRequests = {}
         """Almost always empty; the produce handler looks at it."""
         self._done = metrics.counter(
@@ -165,7 +160,7 @@ class AlterLogDirs:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Log directory {path} is cordoned.")
         if self._replicas[tp].state is LocalReplicaState.OFFLINE:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} is on an offline log directory.")
-        if log is None or self._partition(*tp) is None:
+        if log is None or self._partitions.get(*tp) is None:
             if log is None:
                 manager.prefer(tp, path)
             error = ErrorCode.REPLICA_NOT_AVAILABLE if self._exists(tp) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -187,7 +182,7 @@ class AlterLogDirs:
     async def _finish(self, move: FutureReplica) -> bool:
         tp = move.current.state.topic_partition
         async with self._commands:
-            partition = self._partition(*tp)
+            partition = self._partitions.get(*tp)
             if move.is_finished or partition is None or partition.log is not move.current:
                 return move.is_finished
             await self._fetchers.remove([tp])
@@ -266,7 +261,7 @@ class AlterLogDirs:
         is_future = log is not current
         if is_future:
             lag = UNKNOWN_LAG if current is None else current.state.log_end_offset - log.state.log_end_offset
-        elif self._partition(*tp) is None:
+        elif self._partitions.get(*tp) is None:
             lag = UNKNOWN_LAG
         else:
             lag = max(0, log.state.high_watermark - log.state.log_end_offset)

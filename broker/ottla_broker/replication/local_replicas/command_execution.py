@@ -3,9 +3,9 @@
 Each command is decided by the table of `replica_states` and ends with the effects that it names: logs are opened,
 created, deleted or made strays, partitions lead, follow or end.
 
-Concurrency: commands run one after the other (`lock`). Each sees the result of the one before, whatever files that had
-to wait for. Produce and fetch requests never wait for the lock, nor for more than `_PARTITIONS_PER_TURN` partitions of
-a command: a request of the controller may name every replica of the broker.
+Concurrency: commands run one after the other (the lock `commands`). Each sees the result of the one before, whatever
+files that had to wait for. Produce and fetch requests never wait for the lock, nor for more than `_PARTITIONS_PER_TURN`
+partitions of a command: a request of the controller may name every replica of the broker.
 
 Not here: which commands are too old for the whole broker (`fencing`), finding partitions (`hosted_partitions`), timers.
 """
@@ -17,16 +17,14 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from ottla_broker.ports import Clock
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.fetchers import Fetchers
 from ottla_broker.replication.local_replicas.fencing import CommandFence
 from ottla_broker.replication.local_replicas.full_log_dirs import FullLogDirs
-from ottla_broker.replication.local_replicas.hosted_partitions import HostedPartitions, is_another_topic
-from ottla_broker.replication.local_replicas.replica_map import LocalReplicas
-from ottla_broker.replication.partition import Logger, Partition, PartitionContext
+from ottla_broker.replication.local_replicas.hosted_partitions import is_another_topic
+from ottla_broker.replication.local_replicas.local_replica_parts import LocalReplicaParts
+from ottla_broker.replication.partition import Partition, PartitionContext
 from ottla_broker.replication.replica_states.commands import LeadershipCommand, StopCommand
 from ottla_broker.replication.replica_states.local_replica import LocalReplicaState
 from ottla_broker.replication.replica_states.replica_events import (
@@ -47,7 +45,6 @@ from ottla_broker.replication.replica_states.states import decide
 from ottla_broker.replication.replica_states.transitions import ReplicaDecision
 from ottla_broker.storage.files.names import is_topic_name
 from ottla_broker.storage.log.log import Log
-from ottla_broker.storage.log_dirs.log_manager import LogManager
 
 _NAMED_PARTITIONS = 100
 """A command about more partitions than these is logged as one line; a line each is for the level DEBUG."""
@@ -71,28 +68,22 @@ class CommandExecution:
     def __init__(
         self,
         context: PartitionContext,
-        clock: Clock,
-        log_manager: LogManager,
+        parts: LocalReplicaParts,
         fence: CommandFence,
-        replicas: LocalReplicas,
-        partitions: HostedPartitions,
-        fetchers: Fetchers,
         full_log_dirs: FullLogDirs,
-        lock: asyncio.Lock,
         resume_moves: Callable[[Sequence[Partition]], None],
-        logger: Logger,
     ) -> None:
         self._context = context
-        self._clock = clock
-        self._log_manager = log_manager
+        self._clock = parts.clock
+        self._log_manager = parts.log_manager
         self._fence = fence
-        self._replicas = replicas
-        self._partitions = partitions
-        self._fetchers = fetchers
+        self._replicas = parts.replicas
+        self._partitions = parts.partitions
+        self._fetchers = parts.fetchers
         self._full_log_dirs = full_log_dirs
-        self._lock = lock
+        self._commands = parts.commands
         self._resume_moves = resume_moves
-        self._logger = logger
+        self._logger = parts.logger
         self._loading: asyncio.Task[Exception | None] | None = None
         self._listeners: list[LeadershipListener] = []
         self.is_shutting_down = False
@@ -107,7 +98,7 @@ class CommandExecution:
         self.is_stopped = True
         if self._loading is not None:
             self._loading.cancel()
-        async with self._lock:
+        async with self._commands:
             await self._fetchers.close()
             for number, partition in enumerate(self._partitions):
                 await self._yield_after(number)
@@ -145,7 +136,7 @@ class CommandExecution:
         """
         # Of several for one partition the last counts: both would pass the check of the leader epoch.
         commands = list({command.topic_partition: command for command in commands}.values())
-        async with self._lock:
+        async with self._commands:
             if not self._fence.accepts(controller_epoch, connection):
                 return ErrorCode.STALE_CONTROLLER_EPOCH
             if is_full and not self.is_stopped:
@@ -366,7 +357,7 @@ class CommandExecution:
         broker knows; -1 and -2 are never). A log without a partition is deleted too: its topic may have gone while
         this broker was down. `connection` as in `CommandFence.accepts`.
         """
-        async with self._lock:
+        async with self._commands:
             if not self._fence.accepts(controller_epoch, connection):
                 return ErrorCode.STALE_CONTROLLER_EPOCH
             if self.is_stopped:
@@ -454,7 +445,7 @@ class CommandExecution:
         self._clock.spawn(self._end_serving_offline(), name="replicas of a failed log directory")
 
     async def _end_serving_offline(self) -> None:
-        async with self._lock:
+        async with self._commands:
             # By their states: by now, behind a long command, the directory may be back, or they be recreated elsewhere.
             offline = [
                 partition for partition in self._partitions if partition.replica.state is LocalReplicaState.OFFLINE
@@ -471,7 +462,7 @@ class CommandExecution:
         A repeated command of the controller is answered NONE: that is how it learns that they are back.
         `reported_only`: one without a partition only while the controller takes it for offline.
         """
-        async with self._lock:
+        async with self._commands:
             if self.is_stopped:
                 return
             accepted = []
@@ -493,7 +484,7 @@ class CommandExecution:
         The controller may have asked for their deletion while the directory was offline, and may be another by now. If
         it asks again they are deleted. What it has assigned here meanwhile stays.
         """
-        async with self._lock:
+        async with self._commands:
             for tp in partitions:
                 if not self.is_stopped and self._partitions.get(*tp) is None:
                     await self._carry_out_removal(tp, self._replicas.apply(tp, NotAssigned()))

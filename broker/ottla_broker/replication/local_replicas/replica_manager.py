@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.inter_broker import inter_broker_versions
@@ -19,9 +19,8 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Clock
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.alter_partition import AlterPartitionQueue, SendAlterPartition
+from ottla_broker.replication.alter_partition import AlterPartitionQueue
 from ottla_broker.replication.delayed import TimerWheel
-from ottla_broker.replication.fetch_client import ConnectToBroker
 from ottla_broker.replication.fetcher import FetcherContext
 from ottla_broker.replication.fetchers import Fetchers
 from ottla_broker.replication.local_replicas.alter_log_dirs import AlterLogDirs
@@ -29,6 +28,8 @@ from ottla_broker.replication.local_replicas.command_execution import CommandExe
 from ottla_broker.replication.local_replicas.fencing import CommandFence
 from ottla_broker.replication.local_replicas.full_log_dirs import FullLogDirs
 from ottla_broker.replication.local_replicas.hosted_partitions import HostedPartitions
+from ottla_broker.replication.local_replicas.inter_broker_context import InterBrokerContext
+from ottla_broker.replication.local_replicas.local_replica_parts import LocalReplicaParts
 from ottla_broker.replication.local_replicas.replica_map import LocalReplicas
 from ottla_broker.replication.local_replicas.replica_recreation import ReplicaRecreation
 from ottla_broker.replication.partition import Partition, PartitionContext
@@ -57,12 +58,7 @@ _SHRINKS_PER_TURN = 500
 
 
 class ReplicaManager:
-    """See the module. `log_manager` has loaded its logs when `start` is called.
-
-    `broker_epoch` gives this broker's current epoch (the czxid of its registration); `send_alter_partition` and
-    `connect` reach the controller and the other brokers; `listener` names the inter-broker listener.
-    `report_directories` writes the event that has the controller send LeaderAndIsr for this broker's replicas again.
-    """
+    """See the module. `log_manager` has loaded its logs when `start` is called."""
 
     def __init__(
         self,
@@ -73,11 +69,7 @@ class ReplicaManager:
         log_manager: LogManager,
         metadata: MetadataCache,
         metrics: Metrics,
-        broker_epoch: Callable[[], int],
-        send_alter_partition: SendAlterPartition,
-        connect: ConnectToBroker,
-        listener: str,
-        report_directories: Callable[[], None] = lambda: None,
+        inter_broker: InterBrokerContext,
     ) -> None:
         self.broker_id = broker_id
         self.logger = logging.LoggerAdapter(logging.getLogger("ottla.replication"), {"broker": broker_id})
@@ -87,14 +79,14 @@ class ReplicaManager:
         self.wheel = TimerWheel(clock)
         self.lag_max_ms: int = config.replica_lag_time_max_ms
         versions = inter_broker_versions(config.inter_broker_protocol_version)
-        self.fence = CommandFence(clock, broker_epoch, self.logger)
+        self.fence = CommandFence(clock, inter_broker.broker_epoch, self.logger)
         self._checkpoint_interval_s: float = config.replica_high_watermark_checkpoint_interval_ms / 1000
         self._is_checkpointing = False
         self._alter_partition = AlterPartitionQueue(
             clock,
             broker_id,
-            broker_epoch,
-            send_alter_partition,
+            inter_broker.broker_epoch,
+            inter_broker.send_alter_partition,
             versions.alter_partition,
             self.logger,
         )
@@ -115,9 +107,9 @@ class ReplicaManager:
             config=config,
             clock=clock,
             metadata=metadata,
-            broker_epoch=broker_epoch,
-            connect=connect,
-            listener=listener,
+            broker_epoch=inter_broker.broker_epoch,
+            connect=inter_broker.connect,
+            listener=inter_broker.listener,
             logger=self.logger,
             quotas=self.quotas,
             versions=versions,
@@ -126,22 +118,19 @@ class ReplicaManager:
         self._fetchers = Fetchers(fetcher_context, metrics, self.recreation)
         self._wake_queue = WakeQueue(clock, self.logger)
         self.wake = self._wake_queue.wake
-        self._full = FullLogDirs(metadata, self.replicas, report_directories)
+        self._full = FullLogDirs(metadata, self.replicas, inter_broker.report_directories)
         self._live_before: frozenset[int] = frozenset()
         """The live brokers when the partitions were last looked at for those that have come or gone."""
         self.refused_batches = RefusedBatches(self.now_ms)
         self._commands = asyncio.Lock()
+        parts = LocalReplicaParts(
+            clock, log_manager, self.replicas, self._partitions, self._fetchers, self._commands, self.logger
+        )
         self.alter_log_dirs = AlterLogDirs(
-            log_manager,
-            self.replicas,
-            self._partitions.get,
+            parts,
             lambda tp: metadata.partition(tp.topic, tp.partition) is not None,
-            clock,
-            self._commands,
-            self._fetchers,
+            inter_broker.report_directories,
             metrics,
-            self.logger,
-            report_directories,
         )
         self.paused = self.alter_log_dirs.paused
         """Partitions whose produce requests have to wait (`alter_log_dirs.wait_for_swap`); almost always empty."""
@@ -155,16 +144,10 @@ class ReplicaManager:
                 self.propose_isr,
                 self.refused_batches,
             ),
-            clock,
-            log_manager,
+            parts,
             self.fence,
-            self.replicas,
-            self._partitions,
-            self._fetchers,
             self._full,
-            self._commands,
             self.alter_log_dirs.resume,
-            self.logger,
         )
         self.apply_leadership = self._execution.apply_leadership
         self.stop_replicas = self._execution.stop_replicas

@@ -22,6 +22,7 @@ from ottla_broker.records.compression import Codec
 from ottla_broker.replication.append_queue import AppendQueues
 from ottla_broker.replication.fetch.engine import FetchEngine
 from ottla_broker.replication.fetch.fetch_values import FetchEnvironment
+from ottla_broker.replication.local_replicas.inter_broker_context import InterBrokerContext
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.marker_appends import MarkerAppends
 from ottla_broker.replication.replica_selector import chooses_by_rack
@@ -108,8 +109,16 @@ def make_serving(
     controller_client = ControllerClient(
         broker_id, ports.network, clock, metadata, listener, config.controller_socket_timeout_ms
     )
-    replica_manager = _make_replica_manager(
-        identity, config, ports, metrics, core, metadata, controller_client, broker_epoch, report_directories
+    replica_manager = ReplicaManager(
+        broker_id=broker_id,
+        config=config,
+        clock=clock,
+        log_manager=core.log_manager,
+        metadata=metadata,
+        metrics=metrics,
+        inter_broker=_inter_broker_context(
+            broker_id, config, ports, controller_client, broker_epoch, report_directories
+        ),
     )
     replica_manager.start()
     report = directory_events.report
@@ -239,24 +248,15 @@ def make_serving(
     )
 
 
-def _make_replica_manager(
-    identity: BrokerIdentity,
+def _inter_broker_context(
+    broker_id: int,
     config: BrokerConfig,
     ports: Ports,
-    metrics: Metrics,
-    core: CoreParts,
-    metadata: MetadataCache,
     controller_client: ControllerClient,
     broker_epoch: Callable[[], int],
     report_directories: Callable[[], None],
-) -> ReplicaManager:
-    return ReplicaManager(
-        broker_id=identity.broker_id,
-        config=config,
-        clock=ports.clock,
-        log_manager=core.log_manager,
-        metadata=metadata,
-        metrics=metrics,
+) -> InterBrokerContext:
+    return InterBrokerContext(
         broker_epoch=broker_epoch,
         send_alter_partition=lambda version, request: controller_client.ask(ApiKey.ALTER_PARTITION, version, request),
         connect=lambda host, port: BrokerClient(
@@ -264,7 +264,7 @@ def _make_replica_manager(
             ports.clock,
             host,
             port,
-            client_id=f"broker-{identity.broker_id}-fetcher",
+            client_id=f"broker-{broker_id}-fetcher",
             connect_timeout_s=config.replica_socket_timeout_ms / 1000,
             request_timeout_s=config.replica_socket_timeout_ms / 1000,
         ),

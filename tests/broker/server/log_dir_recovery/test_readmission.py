@@ -19,6 +19,7 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.ports.coordination import ConnectionLoss
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.local_replicas.inter_broker_context import InterBrokerContext
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.replica_states.commands import LeadershipCommand
 from ottla_broker.server.log_dir_recovery import readmission
@@ -61,10 +62,13 @@ class Readmitting:
             log_manager=self.log_manager,
             metadata=self.metadata,
             metrics=Metrics(),
-            broker_epoch=lambda: 1,
-            send_alter_partition=self._nobody,
-            connect=self._nobody,
-            listener="PLAINTEXT",
+            inter_broker=InterBrokerContext(
+                broker_epoch=lambda: 1,
+                send_alter_partition=self._nobody,
+                connect=self._nobody,
+                listener="PLAINTEXT",
+                report_directories=lambda: None,
+            ),
         )
         self.readmission = Readmission(
             ME, self.coordination, self.clock, self.replicas, self.dynamic_config, self._report, logger
