@@ -9,6 +9,7 @@ Layers, from the top:
     controller             the queue of events, the controller election, what the handlers call
     active                 the active controller of one controller epoch: assembles the acts
     acts/                  what it does for each kind of event or request
+    controller_epoch_parts what the acts share that write to the coordination store
     store, control_requests, controller_election, controller_metrics, channels_port
     decisions/             pure rules with reasons
     context                what the active controller knows

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from ottla_broker.config.broker import BrokerConfig
 from ottla_broker.config.inter_broker import inter_broker_versions
 from ottla_broker.controller.acts.broker_changes import BrokerChanges
 from ottla_broker.controller.acts.broker_responses import BrokerResponses
@@ -29,18 +28,16 @@ from ottla_broker.controller.acts.topic_administration import TopicAdministratio
 from ottla_broker.controller.acts.topic_changes import TopicChanges
 from ottla_broker.controller.acts.topic_deletions import TopicDeletions
 from ottla_broker.controller.channels_port import ControllerChannels
-from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.control_requests import (
     PARTITIONS_PER_STEP,
     RequestBatch,
     add_full_leader_and_isr,
     add_full_update_metadata,
 )
+from ottla_broker.controller.controller_epoch_parts import ControllerEpochParts
 from ottla_broker.controller.partition_states import initial_partition_state
 from ottla_broker.controller.replica_states import ReplicaState
-from ottla_broker.controller.store import ControllerStore
 from ottla_broker.metrics import Counter
-from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.coordination import Watcher, WatchEvent, WatchKind
 
 Act = Callable[[], Awaitable[None]]
@@ -50,6 +47,7 @@ class ActiveController:
     """The acts of one controller epoch. Any may raise ControllerFenced; then the controller epoch is over.
 
     Args:
+        parts: of this controller epoch.
         listener: the name of the inter-broker listener.
         queue: queues an act by name; it runs unless the controller epoch is over by then.
         watch: makes a watcher that queues a function of the watch event in the same way.
@@ -59,21 +57,18 @@ class ActiveController:
         self,
         *,
         broker_id: int,
-        context: ControllerContext,
-        store: ControllerStore,
+        parts: ControllerEpochParts,
         channels: ControllerChannels,
-        clock: Clock,
-        config: BrokerConfig,
         listener: str,
         queue: Callable[[str, Act], None],
         watch: Callable[[Callable[[WatchEvent], Awaitable[None]]], Watcher],
         unclean_elections: Counter,
     ) -> None:
-        self.context = context
-        self.store = store
-        self._clock = clock
+        self.context = context = parts.context
+        self.store = parts.store
+        self._clock = clock = parts.clock
         self._waits = MetadataWaits()
-        versions = inter_broker_versions(config.inter_broker_protocol_version)
+        versions = inter_broker_versions(parts.config.inter_broker_protocol_version)
 
         def queue_response(response: ControlResponse) -> None:
             queue(f"response of broker {response.broker}", lambda: self._responses.handle(response))
@@ -89,32 +84,24 @@ class ActiveController:
             on_response=queue_response,
         )
         elections = self._elections = LeaderElections(
-            context=context,
-            store=store,
-            clock=clock,
-            config=config,
+            parts=parts,
             versions=versions,
             unclean_elections=unclean_elections,
         )
         self.deletions = TopicDeletions(
-            context=context,
-            store=store,
-            config=config,
+            parts=parts,
             send=sender.send,
             queue_advance=lambda: queue("more topics to delete", lambda: self.deletions.advance()),
             markers_watcher=watch(lambda _: self.deletions.markers_changed()),
         )
         self.reassignments = Reassignments(
-            context=context,
-            store=store,
+            parts=parts,
             elections=elections,
             send=sender.send,
             watcher=watch(lambda _: self.reassignments.requests_changed()),
         )
         self._topics = TopicChanges(
-            context=context,
-            store=store,
-            clock=clock,
+            parts=parts,
             elections=elections,
             send=sender.send,
             topics_watcher=watch(lambda _: self._topics.topics_changed()),
@@ -122,9 +109,7 @@ class ActiveController:
             on_topics_gone=self.reassignments.topics_gone,
         )
         self._brokers = BrokerChanges(
-            context=context,
-            store=store,
-            config=config,
+            parts=parts,
             listener=listener,
             sender=sender,
             elections=elections,
@@ -141,25 +126,21 @@ class ActiveController:
             reassignments=self.reassignments,
         )
         self.isr_writes = IsrWrites(
-            context=context,
-            store=store,
+            parts=parts,
             elections=elections,
             send=sender.send,
             progress_reassignments=self.reassignments.progress,
             notifications_watcher=watch(lambda _: self.isr_writes.read_notifications()),
         )
         self._log_dir_events = LogDirEvents(
-            context=context,
-            store=store,
+            parts=parts,
             send=sender.send,
             deletions=self.deletions,
             reassignments=self.reassignments,
             watcher=watch(lambda _: self._log_dir_events.handle()),
         )
         self.requested_elections = RequestedElections(
-            context=context,
-            store=store,
-            clock=clock,
+            parts=parts,
             elections=elections,
             send=sender.send,
             waits=self._waits,
@@ -167,14 +148,11 @@ class ActiveController:
             znode_watcher=watch(lambda _: self.requested_elections.read_znode()),
         )
         self._rebalance = LeaderRebalance(
-            context=context, clock=clock, config=config, elections=self.requested_elections, queue=queue
+            context=context, clock=clock, config=parts.config, elections=self.requested_elections, queue=queue
         )
         self.shutdowns = BrokerShutdowns(context=context, clock=clock, elections=elections, sender=sender)
         self.administration = TopicAdministration(
-            context=context,
-            store=store,
-            clock=clock,
-            config=config,
+            parts=parts,
             topics=self._topics,
             deletions=self.deletions,
             waits=self._waits,

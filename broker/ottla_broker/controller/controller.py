@@ -61,6 +61,7 @@ from ottla_broker.controller.acts.topic_administration import Charge, TopicResul
 from ottla_broker.controller.channels_port import ControllerChannels
 from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.controller_election import NO_CONTROLLER, ControllerEpoch
+from ottla_broker.controller.controller_epoch_parts import ControllerEpochParts
 from ottla_broker.controller.decisions.assignment import RackMode
 from ottla_broker.controller.decisions.feature_updates import FeatureUpdate
 from ottla_broker.controller.decisions.topic_plans import NewTopic, TopicGrowth
@@ -524,11 +525,13 @@ class Controller:
         logger.info("broker %d becomes the active controller, controller epoch %d", self._broker_id, epoch.number)
         active = ActiveController(
             broker_id=self._broker_id,
-            context=ControllerContext(epoch.number, epoch.znode_version),
-            store=ControllerStore(self._coordination, self._clock, epoch.znode_version),
+            parts=ControllerEpochParts(
+                context=ControllerContext(epoch.number, epoch.znode_version),
+                store=ControllerStore(self._coordination, self._clock, epoch.znode_version),
+                clock=self._clock,
+                config=self._config,
+            ),
             channels=self._channels,
-            clock=self._clock,
-            config=self._config,
             listener=self._listener,
             queue=partial(self._queue, epoch),
             watch=partial(self._watch, epoch),

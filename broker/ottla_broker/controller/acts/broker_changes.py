@@ -11,17 +11,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from ottla_broker.config import BrokerConfig
 from ottla_broker.config.features import incompatible
 from ottla_broker.config.listeners import Endpoint
 from ottla_broker.controller.acts.leader_elections import LeaderElections
 from ottla_broker.controller.acts.reassignments import Reassignments
 from ottla_broker.controller.acts.request_sender import RequestSender
 from ottla_broker.controller.acts.topic_deletions import TopicDeletions
-from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.control_requests import RequestBatch, add_full_leader_and_isr, add_full_update_metadata
+from ottla_broker.controller.controller_epoch_parts import ControllerEpochParts
 from ottla_broker.controller.replica_states import ReplicaState
-from ottla_broker.controller.store import ControllerStore
 from ottla_broker.controller.values import RegisteredBroker, Replica
 from ottla_broker.coordination.znodes import ZnodeError
 from ottla_broker.ports.coordination import Watcher
@@ -41,9 +39,7 @@ class BrokerChanges:
     def __init__(
         self,
         *,
-        context: ControllerContext,
-        store: ControllerStore,
-        config: BrokerConfig,
+        parts: ControllerEpochParts,
         listener: str,
         sender: RequestSender,
         elections: LeaderElections,
@@ -52,9 +48,9 @@ class BrokerChanges:
         brokers_watcher: Watcher,
         registration_watcher: Watcher,
     ) -> None:
-        self._context = context
-        self._store = store
-        self._config = config
+        self._context = parts.context
+        self._store = parts.store
+        self._config = parts.config
         self._listener = listener
         self._sender = sender
         self._elections = elections

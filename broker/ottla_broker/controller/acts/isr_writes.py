@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla_broker.controller.acts.leader_elections import LeaderElections
-from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.control_requests import RequestBatch
+from ottla_broker.controller.controller_epoch_parts import ControllerEpochParts
 from ottla_broker.controller.decisions.isr_changes import IsrChange, IsrDecision, decide_isr_change
-from ottla_broker.controller.store import ControllerStore, StateConflict
+from ottla_broker.controller.store import StateConflict
 from ottla_broker.controller.values import LeaderAndIsr
 from ottla_broker.ports.coordination import Watcher
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -51,15 +51,14 @@ class IsrWrites:
     def __init__(
         self,
         *,
-        context: ControllerContext,
-        store: ControllerStore,
+        parts: ControllerEpochParts,
         elections: LeaderElections,
         send: Callable[[RequestBatch], Awaitable[object]],
         progress_reassignments: Callable[[Iterable[TopicPartition]], Awaitable[None]],
         notifications_watcher: Watcher,
     ) -> None:
-        self._context = context
-        self._store = store
+        self._context = parts.context
+        self._store = parts.store
         self._elections = elections
         self._send = send
         self._progress_reassignments = progress_reassignments

@@ -14,16 +14,14 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from ottla_broker.config import BrokerConfig
 from ottla_broker.config.inter_broker import InterBrokerVersions
-from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.control_requests import RequestBatch
+from ottla_broker.controller.controller_epoch_parts import ControllerEpochParts
 from ottla_broker.controller.decisions.leader_election import Election, decide_initial_leader, decide_leader
 from ottla_broker.controller.partition_states import PartitionState
-from ottla_broker.controller.store import ControllerFenced, ControllerStore, StateConflict
+from ottla_broker.controller.store import ControllerFenced, StateConflict
 from ottla_broker.controller.values import LeaderAndIsr
 from ottla_broker.metrics import Counter
-from ottla_broker.ports.clock import Clock
 from ottla_broker.records.ids import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
@@ -50,17 +48,14 @@ class LeaderElections:
     def __init__(
         self,
         *,
-        context: ControllerContext,
-        store: ControllerStore,
-        clock: Clock,
-        config: BrokerConfig,
+        parts: ControllerEpochParts,
         versions: InterBrokerVersions,
         unclean_elections: Counter,
     ) -> None:
-        self._context = context
-        self._store = store
-        self._clock = clock
-        self._config = config
+        self._context = parts.context
+        self._store = parts.store
+        self._clock = parts.clock
+        self._config = parts.config
         self._versions = versions
         self._unclean_elections = unclean_elections
 

@@ -12,9 +12,8 @@ from collections.abc import Awaitable, Callable
 
 from ottla_broker.controller.acts.reassignments import Reassignments
 from ottla_broker.controller.acts.topic_deletions import TopicDeletions
-from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.control_requests import RequestBatch
-from ottla_broker.controller.store import ControllerStore
+from ottla_broker.controller.controller_epoch_parts import ControllerEpochParts
 from ottla_broker.ports.coordination import Watcher
 
 logger = logging.getLogger("ottla.controller")
@@ -31,15 +30,14 @@ class LogDirEvents:
     def __init__(
         self,
         *,
-        context: ControllerContext,
-        store: ControllerStore,
+        parts: ControllerEpochParts,
         send: Callable[[RequestBatch], Awaitable[object]],
         deletions: TopicDeletions,
         reassignments: Reassignments,
         watcher: Watcher,
     ) -> None:
-        self._context = context
-        self._store = store
+        self._context = parts.context
+        self._store = parts.store
         self._send = send
         self._deletions = deletions
         self._reassignments = reassignments

@@ -24,8 +24,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass
 
 from ottla_broker.controller.acts.leader_elections import LeaderElections
-from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.control_requests import RequestBatch
+from ottla_broker.controller.controller_epoch_parts import ControllerEpochParts
 from ottla_broker.controller.decisions import reassignment_steps
 from ottla_broker.controller.decisions.capacity import Capacity
 from ottla_broker.controller.decisions.leader_election import Election, decide_initial_leader
@@ -37,7 +37,7 @@ from ottla_broker.controller.decisions.reassignment_steps import (
 )
 from ottla_broker.controller.partition_states import PartitionState
 from ottla_broker.controller.replica_states import ReplicaState
-from ottla_broker.controller.store import ControllerStore, too_large_topic
+from ottla_broker.controller.store import too_large_topic
 from ottla_broker.controller.values import Replica, ReplicaAssignment, Topic
 from ottla_broker.ports.coordination import Watcher
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -85,14 +85,13 @@ class Reassignments:
     def __init__(
         self,
         *,
-        context: ControllerContext,
-        store: ControllerStore,
+        parts: ControllerEpochParts,
         elections: LeaderElections,
         send: Callable[[RequestBatch], Awaitable[object]],
         watcher: Watcher,
     ) -> None:
-        self._context = context
-        self._store = store
+        self._context = parts.context
+        self._store = parts.store
         self._elections = elections
         self._send = send
         self._watcher = watcher

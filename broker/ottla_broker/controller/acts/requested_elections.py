@@ -15,18 +15,16 @@ from typing import Final
 
 from ottla_broker.controller.acts.leader_elections import LeaderElections
 from ottla_broker.controller.acts.metadata_waits import MetadataWaits
-from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.control_requests import RequestBatch
+from ottla_broker.controller.controller_epoch_parts import ControllerEpochParts
 from ottla_broker.controller.decisions.leader_election import (
     Election,
     ElectionDecision,
     decide_preferred_election,
     decide_unclean_election,
 )
-from ottla_broker.controller.store import ControllerStore
 from ottla_broker.controller.values import LeaderAndIsr
 from ottla_broker.coordination import znodes
-from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.coordination import Watcher
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
@@ -68,18 +66,16 @@ class RequestedElections:
     def __init__(
         self,
         *,
-        context: ControllerContext,
-        store: ControllerStore,
-        clock: Clock,
+        parts: ControllerEpochParts,
         elections: LeaderElections,
         send: Callable[[RequestBatch], Awaitable[object]],
         waits: MetadataWaits,
         progress_reassignments: Callable[[Iterable[TopicPartition]], Awaitable[None]],
         znode_watcher: Watcher,
     ) -> None:
-        self._context = context
-        self._store = store
-        self._clock = clock
+        self._context = parts.context
+        self._store = parts.store
+        self._clock = parts.clock
         self._elections = elections
         self._send = send
         self._waits = waits

@@ -14,18 +14,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from ottla_broker.config.broker import BrokerConfig
 from ottla_broker.controller.acts.metadata_waits import MetadataWaits
 from ottla_broker.controller.acts.topic_changes import TopicChanges
 from ottla_broker.controller.acts.topic_deletions import TopicDeletions
-from ottla_broker.controller.context import ControllerContext
+from ottla_broker.controller.controller_epoch_parts import ControllerEpochParts
 from ottla_broker.controller.decisions.assignment import RackMode
 from ottla_broker.controller.decisions.capacity import Capacity
 from ottla_broker.controller.decisions.topic_plans import NewTopic, TopicGrowth, TopicPlan, plan_growth, plan_topic
 from ottla_broker.controller.decisions.topic_rules import check_collisions
-from ottla_broker.controller.store import ControllerStore, too_large_topic
+from ottla_broker.controller.store import too_large_topic
 from ottla_broker.controller.values import NO_LEADER, ReplicaAssignment, Topic
-from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("ottla.controller")
@@ -79,18 +77,15 @@ class TopicAdministration:
     def __init__(
         self,
         *,
-        context: ControllerContext,
-        store: ControllerStore,
-        clock: Clock,
-        config: BrokerConfig,
+        parts: ControllerEpochParts,
         topics: TopicChanges,
         deletions: TopicDeletions,
         waits: MetadataWaits,
     ) -> None:
-        self._context = context
-        self._store = store
-        self._clock = clock
-        self._config = config
+        self._context = parts.context
+        self._store = parts.store
+        self._clock = parts.clock
+        self._config = parts.config
         self._topics = topics
         self._deletions = deletions
         self._waits = waits

@@ -11,13 +11,11 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from ottla_broker.controller.acts.leader_elections import LeaderElections
-from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.control_requests import RequestBatch
+from ottla_broker.controller.controller_epoch_parts import ControllerEpochParts
 from ottla_broker.controller.partition_states import PartitionState
 from ottla_broker.controller.replica_states import ReplicaState
-from ottla_broker.controller.store import ControllerStore
 from ottla_broker.controller.values import Replica, Topic
-from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.coordination import Watcher
 from ottla_broker.records.ids import TopicPartition
 
@@ -37,18 +35,16 @@ class TopicChanges:
     def __init__(
         self,
         *,
-        context: ControllerContext,
-        store: ControllerStore,
-        clock: Clock,
+        parts: ControllerEpochParts,
         elections: LeaderElections,
         send: Callable[[RequestBatch], Awaitable[object]],
         topics_watcher: Watcher,
         topic_watcher: Watcher,
         on_topics_gone: Callable[[], Awaitable[None]],
     ) -> None:
-        self._context = context
-        self._store = store
-        self._clock = clock
+        self._context = parts.context
+        self._store = parts.store
+        self._clock = parts.clock
         self._elections = elections
         self._send = send
         self._topics_watcher = topics_watcher

@@ -11,13 +11,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from ottla_broker.config import BrokerConfig
-from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.control_requests import RequestBatch
+from ottla_broker.controller.controller_epoch_parts import ControllerEpochParts
 from ottla_broker.controller.decisions.topic_deletion import decide_deletion
 from ottla_broker.controller.partition_states import PartitionState
 from ottla_broker.controller.replica_states import ReplicaState
-from ottla_broker.controller.store import ControllerStore
 from ottla_broker.controller.values import TOPICS_PER_EVENT
 from ottla_broker.ports.coordination import Watcher
 
@@ -36,16 +34,14 @@ class TopicDeletions:
     def __init__(
         self,
         *,
-        context: ControllerContext,
-        store: ControllerStore,
-        config: BrokerConfig,
+        parts: ControllerEpochParts,
         send: Callable[[RequestBatch], Awaitable[object]],
         queue_advance: Callable[[], None],
         markers_watcher: Watcher,
     ) -> None:
-        self._context = context
-        self._store = store
-        self._config = config
+        self._context = parts.context
+        self._store = parts.store
+        self._config = parts.config
         self._send = send
         self._queue_advance = queue_advance
         self._markers_watcher = markers_watcher
