@@ -37,6 +37,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log_dirs.directory_callbacks import DirectoryCallbacks
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 
@@ -137,7 +138,7 @@ async def new_log(path: str, config: Mapping[str, object]) -> AsyncIterator[Log]
     disk, clock, workers = DirectoryDisk(path), LoopClock(), ProcessWorkers(JOBS)
     of_topic = LogConfig(TopicValues(config))
     manager = LogManager(
-        {path: disk}, clock, workers, LogManagerSettings(), lambda topic: of_topic, on_directory_failure=_failed
+        {path: disk}, clock, workers, LogManagerSettings(), lambda topic: of_topic, DirectoryCallbacks(_failed)
     )
     await manager.inspect()
     await manager.claim(0, "bench")

@@ -24,6 +24,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.cleaner.cleaner import CleanerSettings, LogCleaner
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log_dirs.directory_callbacks import DirectoryCallbacks
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from simulation.batches import KeyedRecord, build_keyed_batch, read_keyed
@@ -87,7 +88,7 @@ class _CompactionIncarnation:
             self.workers,
             LogManagerSettings(log_flush_offset_checkpoint_interval_ms=self.draw.choice((50, 60_000))),
             lambda topic: LogConfig(TopicValues(config)),
-            on_directory_failure=self._on_directory_failed,
+            DirectoryCallbacks(self._on_directory_failed),
         )
         settings = self.scenario.cleaner_settings
         self.cleaner = LogCleaner(self.manager, self.clock, self.workers, lambda: settings, self.metrics)

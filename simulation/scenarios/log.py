@@ -27,6 +27,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.record_search import RecordSearch
+from ottla_broker.storage.log_dirs.directory_callbacks import DirectoryCallbacks
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from simulation.batches import Batch, build_batch, read_batches
@@ -118,7 +119,7 @@ class Life:
             workers,
             LogManagerSettings(log_flush_offset_checkpoint_interval_ms=self.draw.choice((200, 60_000))),
             lambda topic: LogConfig(TopicValues(config)),
-            on_directory_failure=self._on_directory_failed,
+            DirectoryCallbacks(self._on_directory_failed),
         )
         await self.manager.inspect()
         await self.manager.claim(0, CLUSTER_ID)

@@ -12,6 +12,7 @@ from ottla_broker.jobs import JOBS
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log_dirs.directory_callbacks import DirectoryCallbacks
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from simulation.batches import build_batch
@@ -34,7 +35,7 @@ def manager_of(process: SimulatedProcess) -> LogManager:
         SimulatedWorkers(process, JOBS),
         LogManagerSettings(),
         lambda topic: LogConfig(TopicValues({"segment.bytes": 500, "index.interval.bytes": 1})),
-        on_directory_failure=lambda path, error: machine.world.problem(f"{path} failed: {error}"),
+        DirectoryCallbacks(lambda path, error: machine.world.problem(f"{path} failed: {error}")),
     )
 
 

@@ -62,6 +62,7 @@ from ottla_broker.server.store.registration import (
 )
 from ottla_broker.storage.files.checkpoints import CheckpointError
 from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log_dirs.directory_callbacks import DirectoryCallbacks
 from ottla_broker.storage.log_dirs.log_directory import LogDirectory, LogDirectoryError
 
 __all__ = ["Broker", "StartRefused"]
@@ -111,10 +112,12 @@ class Broker:
             ports,
             self.metrics,
             log_config=self._log_config,
-            on_directory_failure=self._on_directory_failure,
-            on_directory_change=self._on_directory_change,
-            on_directory_reopened=self._on_directory_reopened,
-            on_notice=lambda message: self._logger.warning("%s", message),
+            callbacks=DirectoryCallbacks(
+                on_failure=self._on_directory_failure,
+                on_change=self._on_directory_change,
+                on_reopened=self._on_directory_reopened,
+                notice=lambda message: self._logger.warning("%s", message),
+            ),
         )
         self.log_manager = self._core.log_manager
         self._loop_lag = self.metrics.histogram(

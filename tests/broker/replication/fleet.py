@@ -54,6 +54,7 @@ from ottla_broker.server.peers.broker_client import BrokerClient
 from ottla_broker.server.store.fleet_features import FleetView
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.record_search import RecordSearch
+from ottla_broker.storage.log_dirs.directory_callbacks import DirectoryCallbacks
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 
@@ -146,7 +147,7 @@ class Node:
                 self.config.topic_config(self.overrides),
                 verifies_transactions=self.config.transaction_partition_verification_enable,
             ),
-            on_directory_failure=lambda path, error: self.failures.append(error),
+            DirectoryCallbacks(lambda path, error: self.failures.append(error)),
         )
         self.dispatcher = Dispatcher(self.clock)
         self.throttling = Throttling(self.clock, self.config, self.metrics)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Ports
-from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.assembly.part_settings import cleaner_settings, log_manager_settings
 from ottla_broker.server.edge.dispatch import CLIENT_METRICS, Dispatcher
 from ottla_broker.server.edge.socket_server import SocketServer
@@ -17,6 +16,7 @@ from ottla_broker.server.edge.tls_contexts import TlsContexts
 from ottla_broker.server.log_dir_recovery.directory_events import register_metrics
 from ottla_broker.storage.cleaner.cleaner import LogCleaner
 from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log_dirs.directory_callbacks import DirectoryCallbacks
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 
 
@@ -38,19 +38,13 @@ def make_core(
     metrics: Metrics,
     *,
     log_config: Callable[[str], LogConfig],
-    on_directory_failure: Callable[[str, OSError], None],
-    on_directory_change: Callable[[str], None],
-    on_directory_reopened: Callable[[str, Mapping[TopicPartition, bool]], None],
-    on_notice: Callable[[str], None],
+    callbacks: DirectoryCallbacks,
 ) -> CoreParts:
     """Makes them; nothing runs yet.
 
     Args:
         log_config: the configuration of a topic's logs.
-        on_directory_failure: a log directory is offline, and why.
-        on_directory_change: a log directory is full, or online again.
-        on_directory_reopened: a log directory is reopened with these logs, and whether each is whole.
-        on_notice: takes a line for the log that an operator should read.
+        callbacks: what the log directories call; the cleaner has the same `notice`.
     """
     clock = ports.clock
     dispatcher = Dispatcher(
@@ -78,13 +72,10 @@ def make_core(
         ports.workers,
         log_manager_settings(config, ports.open_files),
         log_config,
-        on_directory_failure=on_directory_failure,
-        on_directory_change=on_directory_change,
-        on_directory_reopened=on_directory_reopened,
-        on_notice=on_notice,
+        callbacks,
     )
     register_metrics(metrics, log_manager.states)
     log_cleaner = LogCleaner(
-        log_manager, clock, ports.workers, lambda: cleaner_settings(config), metrics, on_notice=on_notice
+        log_manager, clock, ports.workers, lambda: cleaner_settings(config), metrics, on_notice=callbacks.notice
     )
     return CoreParts(log_manager, log_cleaner, dispatcher, throttling, tls, server)

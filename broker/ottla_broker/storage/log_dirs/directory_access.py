@@ -19,6 +19,7 @@ from ottla_broker.ports.disk import Disk, LogDisk
 from ottla_broker.ports.os_errors import is_shortage, is_sound
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.storage.files.names import STRAY_DIRECTORY, is_renamed_directory
+from ottla_broker.storage.log_dirs.directory_callbacks import DirectoryCallbacks
 from ottla_broker.storage.log_dirs.log_table import LogTable
 from ottla_broker.storage.log_dirs.states import (
     DirectoryDecision,
@@ -37,11 +38,9 @@ class DirectoryAccess:
     Args:
         disks: by path, in the order of log.dirs. Reopening a directory replaces its Disk.
         table: the logs, which learn that their directory is full or has room again.
-        on_offline: fails the logs of a directory that went offline.
-        on_failure: notifies the broker of a directory that went offline, after `on_offline`.
-        on_change: notifies the broker of a directory that is full, or online again.
+        callbacks: `on_failure` is called after `fail_logs`.
+        fail_logs: fails the logs of a directory that went offline.
         on_shortage: closes files that nobody reads.
-        notice: writes a line to the broker's log.
     """
 
     def __init__(
@@ -50,22 +49,21 @@ class DirectoryAccess:
         states: DirectoryStates,
         table: LogTable,
         clock: Clock,
+        callbacks: DirectoryCallbacks,
         *,
-        on_offline: Callable[[Disk], None],
-        on_failure: Callable[[str, OSError], None],
-        on_change: Callable[[str], None],
+        fail_logs: Callable[[Disk], None],
         on_shortage: Callable[[], None],
-        notice: Callable[[str], None],
     ) -> None:
         self._disks = disks
         self._states = states
         self._table = table
         self._clock = clock
-        self._on_offline = on_offline
-        self._on_failure = on_failure
-        self._on_change = on_change
+        self._on_failure = callbacks.on_failure
+        self._on_change = callbacks.on_change
+        self._notice = callbacks.notice
+        self.fail_logs = fail_logs
+        """Fails the logs of a directory that went offline."""
         self._on_shortage = on_shortage
-        self._notice = notice
         self._next_shortage_notice = float("-inf")
         self.is_closed = False
         """The broker stops: failures have no consequences any more, and nothing new starts."""
@@ -139,7 +137,7 @@ class DirectoryAccess:
             return
         if self._disks[disk.path] is not disk or not self.mark_offline(disk.path, error):
             return
-        self._on_offline(disk)
+        self.fail_logs(disk)
         self._on_failure(disk.path, error)
 
     def directory_full(self, disk: Disk, error: OSError) -> None:

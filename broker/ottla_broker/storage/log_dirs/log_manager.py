@@ -1,6 +1,6 @@
 """All logs of a broker over its log directories (JBOD): the assembly of this package, and finding and creating logs.
 
-    manager = LogManager(disks, clock, workers, settings, config_of, on_directory_failure=notify)
+    manager = LogManager(disks, clock, workers, settings, config_of, callbacks)
     directories = await manager.inspect()          # locks them, reads their owner; those that answer
     await manager.claim(broker_id, cluster_id)     # refuses other brokers' directories, formats empty ones
     await manager.load()                           # all directories at the same time; `progress` reports how far
@@ -8,7 +8,7 @@
     ...
     await manager.close(broker_epoch)              # flush, checkpoints, clean-shutdown files
 
-A directory that fails is offline (`directory_access.py`): its logs fail, `on_directory_failure` is called once, and the
+A directory that fails is offline (`directory_access.py`): its logs fail, `on_failure` is called once, and the
 other directories go on; so it is with one that cannot be opened at the start. The monitor reopens it. What a failure
 means for the broker, which halts without any directory, is the caller's decision.
 """
@@ -34,6 +34,7 @@ from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log_dirs.background_tasks import LogBackgroundTasks
 from ottla_broker.storage.log_dirs.creation import NO_TOPIC_ID, LogCreation
 from ottla_broker.storage.log_dirs.directory_access import DirectoryAccess
+from ottla_broker.storage.log_dirs.directory_callbacks import DirectoryCallbacks
 from ottla_broker.storage.log_dirs.directory_markers import DirectoryMarkers
 from ottla_broker.storage.log_dirs.future_replicas import FutureReplicas
 from ottla_broker.storage.log_dirs.loading import DirectoryLoader
@@ -61,10 +62,6 @@ class LogManager:
     Args:
         disks: by path, in the order of log.dirs.
         config_of: the configuration of a topic's logs.
-        on_directory_failure: a directory went offline, with the error.
-        on_directory_change: a directory is full, or online again.
-        on_directory_reopened: a directory is live again, with its logs and whether each has every record that it had.
-        on_notice: writes a line to the broker's log.
     """
 
     def __init__(
@@ -74,15 +71,11 @@ class LogManager:
         workers: Workers,
         settings: LogManagerSettings,
         config_of: Callable[[str], LogConfig],
-        *,
-        on_directory_failure: Callable[[str, OSError], None],
-        on_directory_change: Callable[[str], None] = lambda path: None,
-        on_directory_reopened: Callable[[str, Mapping[TopicPartition, bool]], None] = lambda path, logs: None,
-        on_notice: Callable[[str], None] = lambda message: None,
+        callbacks: DirectoryCallbacks,
     ) -> None:
         self._config_of = config_of
         self._clock = clock
-        self._notice = on_notice
+        self._notice = notice = callbacks.notice
         self.cordoned: Sequence[str] = ()
         """Paths of the directories that take no new log (cordoned.log.dirs, KIP-1066)."""
         self.directories: list[LogDirectory] = []
@@ -95,11 +88,9 @@ class LogManager:
             states,
             table,
             clock,
-            on_offline=self._fail_logs,
-            on_failure=on_directory_failure,
-            on_change=on_directory_change,
+            callbacks,
+            fail_logs=self._fail_logs,
             on_shortage=self._close_idle_segments,
-            notice=on_notice,
         )
         self.checkpoints = checkpoints = LogCheckpoints(CheckpointFiles(access.directory_full), table)
         owner = LogCallbacks(
@@ -109,12 +100,12 @@ class LogManager:
             checkpoint_log_start_offsets=checkpoints.write_log_start_offsets,
             checkpoint_high_watermarks_in=checkpoints.write_high_watermarks,
             checkpoint_clean_offsets=checkpoints.write_clean_offsets,
-            notice=on_notice,
+            notice=notice,
         )
         threads = settings.num_recovery_threads_per_data_dir
-        self.recovery_threads = recovery = RecoveryThreads(workers, clock, on_notice, self.progress, threads)
+        self.recovery_threads = recovery = RecoveryThreads(workers, clock, notice, self.progress, threads)
         self.registry = registry = ReplicaRegistryFiles(states, access.disk, access.guarded)
-        shared = SharedParts(access, states, table, registry, clock, on_notice)
+        shared = SharedParts(access, states, table, registry, clock, notice)
         self.removal = removal = LogRemoval(access, checkpoints, clock)
         self.creation = creation = LogCreation(
             owner,
@@ -141,7 +132,7 @@ class LogManager:
             loader=loader,
             creating=creation.in_progress,
             may_format=settings.may_format,
-            on_reopened=on_directory_reopened,
+            on_reopened=callbacks.on_reopened,
         )
         self.monitor = DirectoryMonitor(
             states,
@@ -149,7 +140,7 @@ class LogManager:
             disk_of=access.disk,
             apply=access.apply,
             reopen=self.reopening.reopen,
-            notice=on_notice,
+            notice=notice,
             timeout_s=settings.io_timeout_ms / 1000,
         )
         self.markers = DirectoryMarkers(self.directories, access.on_live)
@@ -162,8 +153,7 @@ class LogManager:
             loader=loader,
             future_replicas=self.future_replicas,
             progress=self.progress,
-            settings=settings,
-            fail_logs=self._fail_logs,
+            may_format=settings.may_format,
         )
 
     # -- start and stop ---------------------------------------------------------------------------------------------

@@ -11,11 +11,10 @@ left, and for what only a person can decide (LogDirectoryError).
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from functools import partial
 from typing import Any
 
-from ottla_broker.ports.disk import Disk
 from ottla_broker.ports.os_errors import is_shortage
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.storage.log_dirs.future_replicas import FutureReplicas
@@ -33,7 +32,6 @@ from ottla_broker.storage.log_dirs.log_directory import (
 from ottla_broker.storage.log_dirs.monitor import DirectoryMonitor
 from ottla_broker.storage.log_dirs.recovery_threads import LoadProgress
 from ottla_broker.storage.log_dirs.replica_registry import RecreatedReplica, find_replaced_directories
-from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from ottla_broker.storage.log_dirs.shared_parts import SharedParts
 from ottla_broker.storage.log_dirs.stray_replicas import StrayReplicas
 
@@ -44,8 +42,7 @@ class LogDirectoryStartup:
     Args:
         directories: the live directories; filled by `inspect`, one that fails later is removed.
         identity: filled by `claim`.
-        fail_logs: fails the logs of a directory that went offline while it was loaded.
-        notice: writes a line to the broker's log.
+        may_format: `ottla.log.dirs.format`, None without the key.
     """
 
     def __init__(
@@ -58,8 +55,7 @@ class LogDirectoryStartup:
         loader: DirectoryLoader,
         future_replicas: FutureReplicas,
         progress: LoadProgress,
-        settings: LogManagerSettings,
-        fail_logs: Callable[[Disk], None],
+        may_format: Collection[str] | None,
     ) -> None:
         self._directories = directories
         self._identity = identity
@@ -72,8 +68,7 @@ class LogDirectoryStartup:
         self._future_replicas = future_replicas
         self._progress = progress
         self._clock = shared.clock
-        self._settings = settings
-        self._fail_logs = fail_logs
+        self._may_format = may_format
         self._notice = shared.notice
         self.is_loaded = False
 
@@ -104,7 +99,7 @@ class LogDirectoryStartup:
         """
         check(self._directories, broker_id, cluster_id)
         await self._each_live(self._registry.load)
-        may_format = self._settings.may_format
+        may_format = self._may_format
         ids = self._registry.registry.ids
         refused = without_format_permission(self._directories, may_format)
         refused |= find_replaced_directories(ids, self._directories, may_format)
@@ -214,7 +209,7 @@ class LogDirectoryStartup:
         )
         for directory in self._directories:
             if not self._states.is_live(directory.path):
-                self._fail_logs(directory.disk)  # those that were loaded before it failed
+                self._access.fail_logs(directory.disk)  # those that were loaded before it failed
         self._directories[:] = [one for one in self._directories if self._states.is_live(one.path)]
         if errors and not self._states.live:
             raise errors[0]

@@ -17,6 +17,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.fetchers import Fetchers
 from ottla_broker.replication.replica_states.commands import StopCommand
 from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log_dirs.directory_callbacks import DirectoryCallbacks
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from ottla_broker.storage.log_dirs.states import DirectoryDecision, DirectoryState
@@ -84,7 +85,7 @@ class TwoDirectories(Node):
             self.workers,
             LogManagerSettings(),
             lambda topic: LogConfig(self.config.topic_config(self.overrides)),
-            on_directory_failure=lambda path, error: self.failures.append(error),
+            DirectoryCallbacks(lambda path, error: self.failures.append(error)),
         )
 
     def report_directories(self) -> None:

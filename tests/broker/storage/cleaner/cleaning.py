@@ -21,6 +21,7 @@ from ottla_broker.storage.cleaner.cleaner import CleanerSettings, LogCleaner
 from ottla_broker.storage.log.append_checks import AppendInfo
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log_dirs.directory_callbacks import DirectoryCallbacks
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from tests.broker.storage.logs import ManualClock, read_bytes, written
@@ -88,8 +89,9 @@ class Storage:
             self.workers,
             LogManagerSettings(),
             lambda topic: self.config.get(topic) or LogConfig(TopicValues(self.values)),
-            on_directory_failure=lambda path, error: self.failures.append((path, error.errno)),
-            on_notice=self.notices.append,
+            DirectoryCallbacks(
+                lambda path, error: self.failures.append((path, error.errno)), notice=self.notices.append
+            ),
         )
         self.cleaner = LogCleaner(
             self.manager,

@@ -16,6 +16,7 @@ from ottla_broker.config import TopicValues
 from ottla_broker.jobs import JOBS
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log_dirs.directory_callbacks import DirectoryCallbacks
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from tests.broker.storage.logs import ManualClock, until
@@ -47,8 +48,9 @@ class BrokerStorage:
             self.workers,
             self.settings,
             lambda topic: self.config,
-            on_directory_failure=lambda path, error: self.failures.append((path, error.errno)),
-            on_notice=self.notices.append,
+            DirectoryCallbacks(
+                lambda path, error: self.failures.append((path, error.errno)), notice=self.notices.append
+            ),
         )
 
     async def start(self, broker_id: int = 1, cluster_id: str = "cluster-A") -> LogManager:
