@@ -142,7 +142,6 @@ class LogSetup:
             high_watermark=recovery_point if high_watermark is None else high_watermark,
             is_clean=is_clean,
             recover=recover,
-            notice=self.owner.notice,
         )
 
     def crash(self) -> None:

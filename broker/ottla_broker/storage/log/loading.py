@@ -42,7 +42,7 @@ from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.producer_loading import drop_old_snapshots, load_producers
 from ottla_broker.storage.log.producers import ProducerStates
 from ottla_broker.storage.log.recovery import Recovered
-from ottla_broker.storage.log.state import LogOwner
+from ottla_broker.storage.log.state import LogOwner, LogState
 
 Recover = Callable[[int], Awaitable[Recovered]]
 """Recovers this log from an offset on, here or in a worker process."""
@@ -62,7 +62,6 @@ async def open_log(
     is_clean: bool = True,
     recover: Recover,
     contents: DirectoryContents | None = None,
-    notice: Callable[[str], None] = lambda message: None,
 ) -> Log:
     """Opens, and where necessary repairs, the log in `directory`; creates the first segment of an empty one.
 
@@ -71,7 +70,7 @@ async def open_log(
         directory: relative to the log directory.
         disk: of the log directory.
         clock: for timers and tasks.
-        owner: the log manager.
+        owner: the log manager; gets a line for the broker's log for every repair.
         config: of the topic.
         recovery_point: from the checkpoint.
         log_start_offset: from the checkpoint.
@@ -79,10 +78,10 @@ async def open_log(
         is_clean: the broker stopped in an orderly way.
         recover: recovers the log.
         contents: of the directory, where they have been read already.
-        notice: takes a line for the broker's log for every repair.
 
     Raises OSError.
     """
+    notice = owner.notice
     recovered: Recovered | None = None
     scanned_from = recovery_point
     if contents is None or not is_clean:
@@ -138,13 +137,11 @@ async def open_log(
     epochs.truncate_from_start(log_start_offset)
     producers = await _producers(contents, segments, end, max(high_watermark, log_start_offset), recovered, notice)
     is_durable = is_clean and recovered is None
-    log = Log(
+    state = LogState(
         topic_partition=topic_partition,
         topic_id=await _topic_id(directory, contents, notice),
         directory=directory,
         disk=disk,
-        clock=clock,
-        owner=owner,
         config=config,
         segments=segments,
         log_start_offset=log_start_offset,
@@ -152,12 +149,14 @@ async def open_log(
         high_watermark=high_watermark,
         epochs=epochs,
         producers=producers,
+        now_ms=clock.now_ms(),
     )
+    log = Log(state, clock, owner)
     if recovered is not None:
         # The next flush makes the new indexes of recovery durable. It must not skip them, nor may a later recovery that
         # begins, after a roll, at the old recovery point.
-        first = log.state.segment_of(min(scanned_from, log.state.recovery_point))
-        log.state.recovery_point = min(log.state.recovery_point, first.base_offset)
+        first = state.segment_of(min(scanned_from, state.recovery_point))
+        state.recovery_point = min(state.recovery_point, first.base_offset)
     if recovered is not None and config.flush_messages < LONG_MAX:
         # What a crash of the process left in the page cache counts as written from here on: consumers get it, and a
         # producer that sends it again gets an acknowledgement. With flush.messages it must be flushed first.

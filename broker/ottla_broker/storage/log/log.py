@@ -61,17 +61,12 @@ import asyncio
 from typing import Final
 
 from ottla_broker.ports.clock import Clock
-from ottla_broker.ports.disk import Disk
-from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.files.segment import Segment
 from ottla_broker.storage.log.aborted_transactions import AbortedTransactionLookup
 from ottla_broker.storage.log.appender import LogAppender
 from ottla_broker.storage.log.closing import LogCloser
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.failures import LogFailures
 from ottla_broker.storage.log.flushing import LogFlusher
-from ottla_broker.storage.log.leader_epochs import LeaderEpochs
-from ottla_broker.storage.log.producers import ProducerStates
 from ottla_broker.storage.log.reader import LogReader
 from ottla_broker.storage.log.retention import LogRetention
 from ottla_broker.storage.log.segment_lookup import SegmentLookup
@@ -106,38 +101,8 @@ class Log:
         "wait_until_written",
     )
 
-    def __init__(
-        self,
-        *,
-        topic_partition: TopicPartition,
-        topic_id: bytes | None,
-        directory: str,
-        disk: Disk,
-        clock: Clock,
-        owner: LogOwner,
-        config: LogConfig,
-        segments: list[Segment],
-        log_start_offset: int,
-        recovery_point: int,
-        high_watermark: int,
-        epochs: LeaderEpochs,
-        producers: ProducerStates,
-    ) -> None:
-        self.state: Final = LogState(
-            topic_partition=topic_partition,
-            topic_id=topic_id,
-            directory=directory,
-            disk=disk,
-            config=config,
-            segments=segments,
-            log_start_offset=log_start_offset,
-            recovery_point=recovery_point,
-            high_watermark=high_watermark,
-            epochs=epochs,
-            producers=producers,
-            now_ms=clock.now_ms(),
-        )
-        state = self.state
+    def __init__(self, state: LogState, clock: Clock, owner: LogOwner) -> None:
+        self.state: Final = state
         self._clock = clock
         self.failures: Final = LogFailures(state, clock, owner)
         writes = WriteTracker(state, self.failures)

@@ -218,7 +218,6 @@ class LogCreation:
             owner=self._owner,
             config=config,
             recover=partial(self._recovery.run, disk, name, config, True),
-            notice=self._notice,
         )
         await log.wait_until_open()
         if topic_id != NO_TOPIC_ID and log.state.topic_id is None:

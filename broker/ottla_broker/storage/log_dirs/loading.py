@@ -149,7 +149,6 @@ class DirectoryLoader:
                             gap_limit_of(clean_offsets.get(partition, 0), lost_power=may_have_holes),
                         ),
                         contents=None if reader is None else await reader.of(name),
-                        notice=self._owner.notice,
                     )
                 finally:
                     self._progress.current.remove(name)  # also after a failure
