@@ -27,9 +27,10 @@ from ottla_broker.quotas.entities import CONNECTION_CREATION_RATE, DEFAULT, Quot
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.security.tls_settings import TlsError
+from ottla_broker.server.assembly.broker_context import BrokerContext
 from ottla_broker.server.assembly.core import make_core
 from ottla_broker.server.assembly.part_settings import start_refusal
-from ottla_broker.server.assembly.serving import BrokerIdentity, make_serving
+from ottla_broker.server.assembly.serving import make_serving
 from ottla_broker.server.controlled_shutdown import request_controlled_shutdown
 from ottla_broker.server.edge.advertised import advertised_endpoints
 from ottla_broker.server.lifecycle import (
@@ -41,7 +42,6 @@ from ottla_broker.server.lifecycle import (
     LifecycleStep,
     StartRefused,
 )
-from ottla_broker.server.log_dir_recovery.directory_events import DirectoryEvents
 from ottla_broker.server.log_dir_recovery.failed_directories import FailedDirectories
 from ottla_broker.server.log_dir_recovery.power_loss import assigned, no_longer_lost, until_out_of_sync
 from ottla_broker.server.log_dir_recovery.registry_znode import RegistryZnode
@@ -333,23 +333,17 @@ class Broker:
 
     async def _make_serving(self) -> None:
         assert self._dynamic_config is not None
-        events = DirectoryEvents(self.broker_id, self._ports.coordination, self._ports.clock, self._logger)
         parts = make_serving(
-            BrokerIdentity(self.broker_id, self.cluster_id),
-            self.config,
-            self._ports,
-            self.metrics,
+            BrokerContext(self.broker_id, self.cluster_id, self.config, self._ports, self.metrics, self._logger),
             self._core,
             self._dynamic_config,
-            events,
             self._fleet_features,
             self._client_metrics_configs,
-            self._logger,
             on_metadata=self._on_metadata,
             broker_epoch=lambda: self.broker_epoch,
             report_directories=self._report_directories,
         )
-        self._phase = Serving(self.config, parts, events)
+        self._phase = Serving(self.config, parts)
         await parts.partition_counts.start()
         self._on_config_change(())
         self._core.dispatcher.services = parts.services
@@ -362,16 +356,13 @@ class Broker:
             self._logger.info("listener %s on %s:%d", endpoint.listener, endpoint.host or "*", port)
 
     async def _register(self) -> None:
-        config, network, coordination = self.config, self._ports.network, self._ports.coordination
+        config, coordination = self.config, self._ports.coordination
         registration = self._registration = Registration(
             self.broker_id,
             config,
-            coordination,
-            network,
-            self._ports.clock,
+            self._ports,
             self.log_manager.on_first_live,
-            await advertised_endpoints(config.listeners.advertised, self._addresses, network.own_name),
-            config.listeners.inter_broker,
+            await advertised_endpoints(config.listeners.advertised, self._addresses, self._ports.network.own_name),
             self._logger,
             max_partition_replicas(config.ottla_max_partition_replicas, self._ports.open_files),
         )

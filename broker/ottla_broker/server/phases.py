@@ -17,7 +17,6 @@ from ottla_broker.controller.controller import Controller
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.server.assembly.serving import ServingParts
-from ottla_broker.server.log_dir_recovery.directory_events import DirectoryEvents
 from ottla_broker.server.log_dir_recovery.readmission import FORGOTTEN
 
 
@@ -93,7 +92,6 @@ class Serving:
 
     config: BrokerConfig
     parts: ServingParts
-    directory_events: DirectoryEvents
 
     @property
     def replica_manager(self) -> ReplicaManager:
@@ -131,18 +129,18 @@ class Serving:
 
     def directory_failed(self, *, is_ready: bool) -> None:
         self.parts.replica_manager.directory_failed()
-        self.directory_events.report()
+        self.parts.directory_events.report()
         if is_ready:
             self.parts.recreation.start()
 
     def directories_changed(self, *, is_serving: bool) -> None:
         if is_serving:
-            self.directory_events.report()
+            self.parts.directory_events.report()
 
     def directory_reopened(self, path: str, logs: Mapping[TopicPartition, bool]) -> None:
         self.parts.readmission.add(path, logs)
         self.parts.readmission.forget()
-        self.directory_events.report()
+        self.parts.directory_events.report()
 
     async def stop_serving(self) -> None:
         # The active controller stays it: a flush may take minutes, and the cluster is not to be without one.

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from ottla_broker.config import BrokerConfig
-from ottla_broker.config.inter_broker import inter_broker_versions
 from ottla_broker.config.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla_broker.controller.controller import Controller
 from ottla_broker.groups.coordinator import GroupCoordinator
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.metadata.prepared import PreparedTopics
-from ottla_broker.metrics import Metrics
-from ottla_broker.ports import Ports
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.records.compression import Codec
 from ottla_broker.replication.append_queue import AppendQueues
@@ -27,6 +21,7 @@ from ottla_broker.replication.local_replicas.replica_manager import ReplicaManag
 from ottla_broker.replication.marker_appends import MarkerAppends
 from ottla_broker.replication.replica_selector import chooses_by_rack
 from ottla_broker.replication.transaction_verification import TransactionVerification
+from ottla_broker.server.assembly.broker_context import BrokerContext
 from ottla_broker.server.assembly.core import CoreParts
 from ottla_broker.server.assembly.group_topics import GroupTopics
 from ottla_broker.server.assembly.internal_topic_log import follow_leadership
@@ -53,14 +48,6 @@ from ottla_broker.telemetry.receiver import SeriesReceiver
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerIdentity:
-    """Who the broker is in its cluster."""
-
-    broker_id: int
-    cluster_id: str
-
-
-@dataclass(frozen=True, slots=True)
 class ServingParts:
     """See the module. `services` is what the handlers get."""
 
@@ -68,6 +55,7 @@ class ServingParts:
     partition_counts: PartitionCounts
     controller_client: ControllerClient
     replica_manager: ReplicaManager
+    directory_events: DirectoryEvents
     readmission: Readmission
     recreation: RecreationTask
     group_coordinator: GroupCoordinator
@@ -77,16 +65,11 @@ class ServingParts:
 
 
 def make_serving(
-    identity: BrokerIdentity,
-    config: BrokerConfig,
-    ports: Ports,
-    metrics: Metrics,
+    context: BrokerContext,
     core: CoreParts,
     dynamic_config: DynamicConfig,
-    directory_events: DirectoryEvents,
     fleet_features: FleetFeatures,
     client_metrics_configs: ClientMetricsConfigs,
-    logger: logging.LoggerAdapter[Any],
     *,
     on_metadata: Callable[[], None],
     broker_epoch: Callable[[], int],
@@ -101,7 +84,8 @@ def make_serving(
         broker_epoch: of the current registration, -1 before the first.
         report_directories: reports the log directories to the controller, while the broker serves.
     """
-    broker_id, clock, coordination = identity.broker_id, ports.clock, ports.coordination
+    broker_id, config, metrics, logger = context.broker_id, context.config, context.metrics, context.logger
+    ports, clock, coordination = context.ports, context.ports.clock, context.ports.coordination
     listener = config.listeners.inter_broker
     metadata = MetadataCache(broker_id)
     metadata.add_listener(on_metadata)
@@ -116,11 +100,10 @@ def make_serving(
         log_manager=core.log_manager,
         metadata=metadata,
         metrics=metrics,
-        inter_broker=_inter_broker_context(
-            broker_id, config, ports, controller_client, broker_epoch, report_directories
-        ),
+        inter_broker=_inter_broker_context(context, controller_client, broker_epoch, report_directories),
     )
     replica_manager.start()
+    directory_events = DirectoryEvents(broker_id, coordination, clock, logger)
     report = directory_events.report
     readmission = Readmission(broker_id, coordination, clock, replica_manager, dynamic_config, report, logger)
     recreation = RecreationTask(broker_id, coordination, clock, replica_manager, report, logger)
@@ -130,9 +113,7 @@ def make_serving(
         clock,
         metadata,
         metrics,
-        listener=listener,
-        api_version=inter_broker_versions(config.inter_broker_protocol_version).add_partitions_to_txn,
-        request_timeout_ms=config.request_timeout_ms,
+        config,
         partition_count=lambda: partition_counts.of(TRANSACTION_STATE),
         verify_here=lambda *question: transactions.coordinator.verify_partitions(*question),
     )
@@ -158,16 +139,12 @@ def make_serving(
         replica_manager, clock, config.request_timeout_ms / 1000, group_coordinator.end_transaction
     )
     transactions = make_transactions(
-        broker_id,
-        config,
-        ports,
-        metrics,
+        context,
         metadata,
         partition_counts,
         replica_manager,
         marker_appends,
         producer_ids.next_for_producer,
-        logger,
         lambda: fleet_features.view,
     )
     channels = NetworkControllerChannels(
@@ -201,7 +178,7 @@ def make_serving(
     creation = TopicCreation(config, clock, controller_client, logger)
     services = Services(
         broker_id=broker_id,
-        cluster_id=identity.cluster_id,
+        cluster_id=context.cluster_id,
         config=config,
         clock=clock,
         coordination=coordination,
@@ -239,6 +216,7 @@ def make_serving(
         partition_counts=partition_counts,
         controller_client=controller_client,
         replica_manager=replica_manager,
+        directory_events=directory_events,
         readmission=readmission,
         recreation=recreation,
         group_coordinator=group_coordinator,
@@ -249,13 +227,12 @@ def make_serving(
 
 
 def _inter_broker_context(
-    broker_id: int,
-    config: BrokerConfig,
-    ports: Ports,
+    context: BrokerContext,
     controller_client: ControllerClient,
     broker_epoch: Callable[[], int],
     report_directories: Callable[[], None],
 ) -> InterBrokerContext:
+    config, ports = context.config, context.ports
     return InterBrokerContext(
         broker_epoch=broker_epoch,
         send_alter_partition=lambda version, request: controller_client.ask(ApiKey.ALTER_PARTITION, version, request),
@@ -264,7 +241,7 @@ def _inter_broker_context(
             ports.clock,
             host,
             port,
-            client_id=f"broker-{broker_id}-fetcher",
+            client_id=f"broker-{context.broker_id}-fetcher",
             connect_timeout_s=config.replica_socket_timeout_ms / 1000,
             request_timeout_s=config.replica_socket_timeout_ms / 1000,
         ),

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
-from ottla_broker.config import BrokerConfig
 from ottla_broker.config.features import TRANSACTION_VERSION
 from ottla_broker.config.topics import TRANSACTION_STATE
 from ottla_broker.metadata.cache import MetadataCache
-from ottla_broker.metrics import Metrics
-from ottla_broker.ports import Ports
 from ottla_broker.records.compression import Codec
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.marker_appends import MarkerAppends
+from ottla_broker.server.assembly.broker_context import BrokerContext
 from ottla_broker.server.assembly.internal_topic_log import ReplicatedTopicLog, follow_leadership
 from ottla_broker.server.deleted_partitions import DeletedPartitions
 from ottla_broker.server.partition_counts import PartitionCounts
@@ -38,19 +34,16 @@ class TransactionParts:
 
 
 def make_transactions(
-    broker_id: int,
-    config: BrokerConfig,
-    ports: Ports,
-    metrics: Metrics,
+    context: BrokerContext,
     metadata: MetadataCache,
     partition_counts: PartitionCounts,
     replica_manager: ReplicaManager,
     marker_appends: MarkerAppends,
     next_producer_id: Callable[[], Awaitable[int]],
-    logger: logging.LoggerAdapter[Any],
     fleet: Callable[[], FleetView],
 ) -> TransactionParts:
     """Makes it and starts its background tasks; it coordinates what `replica_manager` leads from then on."""
+    broker_id, config, ports = context.broker_id, context.config, context.ports
     marker_requests = MarkerRequests(
         broker_id,
         ports.network,
@@ -58,7 +51,7 @@ def make_transactions(
         metadata,
         config,
         lambda: fleet().is_ours,
-        DeletedPartitions(ports.coordination, ports.clock, logger).is_deleted,
+        DeletedPartitions(ports.coordination, ports.clock, context.logger).is_deleted,
     )
     coordinator = TransactionCoordinator(
         clock=ports.clock,
@@ -71,7 +64,7 @@ def make_transactions(
         ),
         leaders=marker_requests,
         markers_here=LocalMarkers(broker_id, marker_appends),
-        metrics=metrics,
+        metrics=context.metrics,
         config=config,
         next_producer_id=next_producer_id,
         partition_count=lambda: partition_counts.of(TRANSACTION_STATE),

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ottla_broker.config import BrokerConfig
+from ottla_broker.config.inter_broker import inter_broker_versions
 from ottla_broker.config.topics import TRANSACTION_STATE
 from ottla_broker.internal_topics.partitioning import partition_for
 from ottla_broker.metrics import Metrics
@@ -161,18 +163,15 @@ class NetworkTransactionVerifier:
         clock: Clock,
         metadata: MetadataCache,
         metrics: Metrics,
+        config: BrokerConfig,
         *,
-        listener: str,
-        api_version: int | None,
-        request_timeout_ms: int,
         partition_count: Callable[[], int | None],
         verify_here: VerifyHere,
     ) -> None:
         """
         Args:
-            api_version: of AddPartitionsToTxn, at least 4; None: the fleet's coordinators cannot verify, and every
-                answer is NONE.
-            request_timeout_ms: request.timeout.ms.
+            config: below inter.broker.protocol.version 3.6 the fleet's coordinators cannot verify, and every answer is
+                NONE.
             partition_count: of `__transaction_state`; None while it is not known.
         """
         self._broker_id = broker_id
@@ -182,9 +181,9 @@ class NetworkTransactionVerifier:
         self._network = network
         self._clock = clock
         self._metadata = metadata
-        self._listener = listener
-        self._api_version = api_version
-        self._timeout_s = request_timeout_ms / 1000
+        self._listener = config.listeners.inter_broker
+        self._api_version = inter_broker_versions(config.inter_broker_protocol_version).add_partitions_to_txn
+        self._timeout_s = config.request_timeout_ms / 1000
         self._coordinators: dict[tuple[str, int], _Coordinator] = {}
         self._failures = metrics.counter(
             f"{_METRICS}_verificationfailure", "Partitions whose place in a transaction could not be verified."

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from ottla_broker.config import BrokerConfig, Endpoint, features
 from ottla_broker.coordination import znodes
-from ottla_broker.ports import Clock, Coordination, Disk, Network
+from ottla_broker.ports import Clock, Coordination, Disk, Ports
 from ottla_broker.ports.coordination import (
     ConnectionLoss,
     Create,
@@ -105,24 +105,20 @@ class Registration:
         self,
         broker_id: int,
         config: BrokerConfig,
-        coordination: Coordination,
-        network: Network,
-        clock: Clock,
+        ports: Ports,
         on_disk: Callable[[Callable[[Disk], Awaitable[object]]], Awaitable[None]],
         endpoints: tuple[Endpoint, ...],
-        inter_broker_listener: str,
         logger: logging.LoggerAdapter[Any],
         max_partition_replicas: int | None = None,
     ) -> None:
         self._max_partition_replicas = max_partition_replicas
         self._broker_id = broker_id
         self._config = config
-        self._coordination = coordination
-        self._network = network
-        self._clock = clock
+        self._coordination = ports.coordination
+        self._network = ports.network
+        self._clock = ports.clock
         self._on_disk = on_disk
         self._endpoints = endpoints
-        self._inter_broker_listener = inter_broker_listener
         self._logger = logger
         self.before: Callable[[], Awaitable[None]] | None = None
         """Awaited once, when the broker's former registration is gone and before the new one is made."""

@@ -10,6 +10,7 @@ import pytest
 
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.network import SocketNetwork
+from ottla_broker.config import BrokerConfig
 from ottla_broker.config.topics import TRANSACTION_STATE
 from ottla_broker.internal_topics.partitioning import partition_for
 from ottla_broker.metadata.cache import MetadataCache
@@ -113,12 +114,20 @@ class Fleet:
             one.listener = await self.network.listen("127.0.0.1", 0, one.accept, max_frame_bytes=1 << 20)
         self.elect(0, 1)
 
-    def verifier(self, api_version: int | None = 5, request_timeout_ms: int = 3_600_000) -> NetworkTransactionVerifier:
+    def verifier(
+        self, protocol_version: str = "3.9", request_timeout_ms: int = 3_600_000
+    ) -> NetworkTransactionVerifier:
+        config = BrokerConfig.from_mapping(
+            {
+                "listeners": f"{LISTENER}://127.0.0.1:0",
+                "listener.security.protocol.map": f"{LISTENER}:PLAINTEXT",
+                "inter.broker.listener.name": LISTENER,
+                "inter.broker.protocol.version": protocol_version,
+                "request.timeout.ms": str(request_timeout_ms),
+            }
+        )
         return NetworkTransactionVerifier(
-            *(7, self.network, LoopClock(), self.metadata, self.metrics),
-            listener=LISTENER,
-            api_version=api_version,
-            request_timeout_ms=request_timeout_ms,
+            *(7, self.network, LoopClock(), self.metadata, self.metrics, config),
             partition_count=lambda: self.partition_count,
             verify_here=self.verify_here,
         )
@@ -165,9 +174,11 @@ async def fleet() -> AsyncIterator[Fleet]:
     network.close()
 
 
-@pytest.mark.parametrize("api_version", [4, 5])
-async def test_one_request_carries_what_is_asked_of_a_coordinator_together(fleet: Fleet, api_version: int) -> None:
-    verifier = fleet.verifier(api_version)
+@pytest.mark.parametrize(("protocol_version", "api_version"), [("3.6", 4), ("3.9", 5)])
+async def test_one_request_carries_what_is_asked_of_a_coordinator_together(
+    fleet: Fleet, protocol_version: str, api_version: int
+) -> None:
+    verifier = fleet.verifier(protocol_version)
     a, b, elsewhere = fleet.id_of(0), fleet.id_of(0, 1), fleet.id_of(1)
     answers = [
         verifier.verify(a, 7, 3, T0),
@@ -213,10 +224,10 @@ async def test_the_coordinator_on_the_same_broker_is_asked_without_a_request(fle
     assert fleet.coordinators[0].requests.empty()
 
 
-@pytest.mark.parametrize("api_version", [None, 4, 5])
-async def test_a_partition_that_the_producer_does_not_add_is_added(fleet: Fleet, api_version: int | None) -> None:
+@pytest.mark.parametrize("protocol_version", ["3.5", "3.6", "3.9"])
+async def test_a_partition_that_the_producer_does_not_add_is_added(fleet: Fleet, protocol_version: str) -> None:
     """Version 5 tells the coordinator that the producer uses transaction.version 2."""
-    verifier, first = fleet.verifier(api_version=api_version), fleet.coordinators[0]
+    verifier, first = fleet.verifier(protocol_version), fleet.coordinators[0]
     answers = [verifier.verify(fleet.id_of(0), 7, 3, partition, adds_partition=True) for partition in (T0, T1)]
     request = await first.next_request()
     assert [(one.producer_id, one.producer_epoch, one.verify_only) for one in request.transactions] == [(7, 3, False)]
@@ -292,7 +303,7 @@ async def test_an_error_of_the_whole_response_is_that_of_each_partition(
 
 
 async def test_a_fleet_of_an_older_release_verifies_nothing(fleet: Fleet) -> None:
-    assert await fleet.verifier(api_version=None).verify(fleet.id_of(0), 7, 0, T0) is NONE
+    assert await fleet.verifier("3.5").verify(fleet.id_of(0), 7, 0, T0) is NONE
     assert fleet.coordinators[0].requests.empty()
 
 

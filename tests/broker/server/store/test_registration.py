@@ -13,6 +13,7 @@ from ottla_broker.adapters.network import SocketNetwork
 from ottla_broker.config import BrokerConfig, Endpoint
 from ottla_broker.coordination import znodes
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
+from ottla_broker.ports import Ports
 from ottla_broker.ports.coordination import SessionEvent
 from ottla_broker.server.store.registration import Registration, make_path
 
@@ -46,12 +47,9 @@ async def test_a_broker_that_waits_for_its_former_registration_registers_in_a_ne
     registration = Registration(
         ME,
         BrokerConfig.from_mapping({"zookeeper.session.timeout.ms": "3600000"}),
-        coordination,
-        SocketNetwork(asyncio.get_running_loop()),
-        LoopClock(),
+        _ports(coordination),
         _nothing,
         (ENDPOINT,),
-        "PLAINTEXT",
         logging.LoggerAdapter(logging.getLogger("test")),
     )
     befores: list[int] = []
@@ -89,12 +87,9 @@ async def test_a_registration_does_not_hang_when_its_session_expires_while_it_ch
     registration = Registration(
         ME,
         BrokerConfig.from_mapping({"zookeeper.session.timeout.ms": "3600000"}),
-        coordination,
-        SocketNetwork(asyncio.get_running_loop()),
-        LoopClock(),
+        _ports(coordination),
         _nothing,
         (ENDPOINT,),
-        "PLAINTEXT",
         logging.LoggerAdapter(logging.getLogger("test")),
     )
     exists, again = coordination.exists, []
@@ -118,3 +113,8 @@ async def test_a_registration_does_not_hang_when_its_session_expires_while_it_ch
 
 async def _nothing(write: Callable[..., Any]) -> None:
     """Instead of the file that keeps the session for the next process."""
+
+
+def _ports(coordination: EmbeddedCoordination) -> Ports:
+    absent: Any = None
+    return Ports(LoopClock(), SocketNetwork(asyncio.get_running_loop()), {}, coordination, absent)

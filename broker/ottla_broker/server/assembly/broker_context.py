@@ -1,0 +1,27 @@
+"""Who a broker is, and what its parts are made of."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from ottla_broker.config import BrokerConfig
+from ottla_broker.metrics import Metrics
+from ottla_broker.ports import Ports
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerContext:
+    """Of one broker, from when its id is known.
+
+    Args:
+        logger: adds the broker id to each line.
+    """
+
+    broker_id: int
+    cluster_id: str
+    config: BrokerConfig
+    ports: Ports
+    metrics: Metrics
+    logger: logging.LoggerAdapter[Any]
