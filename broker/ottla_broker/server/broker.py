@@ -43,7 +43,7 @@ from ottla_broker.server.lifecycle import (
     StartRefused,
 )
 from ottla_broker.server.log_dir_recovery.failed_directories import FailedDirectories
-from ottla_broker.server.log_dir_recovery.power_loss import assigned, no_longer_lost, until_out_of_sync
+from ottla_broker.server.log_dir_recovery.power_loss import PossibleLoss, assigned, no_longer_lost, until_out_of_sync
 from ottla_broker.server.log_dir_recovery.registry_znode import RegistryZnode
 from ottla_broker.server.phases import NotServing, Phase, Serving
 from ottla_broker.server.status import broker_status
@@ -389,12 +389,14 @@ class Broker:
             coordination,
             self._ports.clock,
             self.broker_id,
-            lost,
+            PossibleLoss(
+                lost,
+                absent,
+                is_empty=not logs,
+                has_others=len(lost) < len(logs) or manager.markers.may_have_kept_all,
+            ),
             3 * self.config.zookeeper_session_timeout_ms / 1000 + _LONGEST_WAIT_FOR_CONTROLLER_S,
             self._logger,
-            absent=absent,
-            is_empty=not logs,
-            has_others=len(lost) < len(logs) or manager.markers.may_have_kept_all,
         )
 
     async def _stand_for_controller(self) -> None:

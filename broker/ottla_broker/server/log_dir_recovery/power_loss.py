@@ -27,6 +27,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla_broker.coordination import znodes
@@ -40,6 +41,23 @@ _AT_ONCE: Final = 500
 """So many znodes are requested before the first answer is awaited."""
 _EMPTY: Final = b"empty"
 """In the node of a broker that has no log at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class PossibleLoss:
+    """What a broker that is about to register may have lost.
+
+    Args:
+        partitions: those that may have lost something with the power.
+        absent: those that are assigned to the broker and have no log there.
+        is_empty: the broker has no log at all.
+        has_others: it has logs that have lost nothing.
+    """
+
+    partitions: Collection[TopicPartition]
+    absent: Collection[TopicPartition] = ()
+    is_empty: bool = False
+    has_others: bool = False
 
 
 def is_relied_on(in_sync: Collection[int], broker_id: int, lost: Collection[int]) -> bool:
@@ -69,24 +87,19 @@ async def until_out_of_sync(
     coordination: Coordination,
     clock: Clock,
     broker_id: int,
-    partitions: Iterable[TopicPartition],
+    loss: PossibleLoss,
     limit_s: float,
     logger: logging.LoggerAdapter[Any],
-    *,
-    absent: Iterable[TopicPartition] = (),
-    is_empty: bool = False,
-    has_others: bool = False,
 ) -> None:
     """Returns when no ISR relies on this broker, which is not registered, or after `limit_s`, which is logged.
 
-    `partitions` may have lost something with the power, those in `absent` have no log here; `is_empty`: none has;
-    `has_others`: there are logs that have lost nothing. Raises CoordinationError.
+    Raises CoordinationError.
     """
     deadline = clock.monotonic() + limit_s
-    has_log = dict.fromkeys(partitions, True) | dict.fromkeys(absent, False)
+    has_log = dict.fromkeys(loss.partitions, True) | dict.fromkeys(loss.absent, False)
     await make_path(coordination, znodes.POWER_LOST)
-    if is_empty or (any(has_log.values()) and not has_others):
-        await _say_so(coordination, broker_id, is_empty)
+    if loss.is_empty or (any(has_log.values()) and not loss.has_others):
+        await _say_so(coordination, broker_id, loss.is_empty)
     while True:
         lost, emptied = await _lost(coordination)
         # Of a topic that is being deleted nobody changes the ISR any more.

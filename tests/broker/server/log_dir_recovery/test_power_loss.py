@@ -12,7 +12,7 @@ from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.coordination import znodes
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.server.log_dir_recovery.power_loss import until_out_of_sync
+from ottla_broker.server.log_dir_recovery.power_loss import PossibleLoss, until_out_of_sync
 from ottla_broker.server.store.registration import make_path
 
 T0 = TopicPartition("t", 0)
@@ -38,10 +38,9 @@ async def test_a_broker_with_one_whole_log_does_not_count_as_empty(tmp_path: Pat
             coordination,
             LoopClock(),
             1,
-            [T0],
+            PossibleLoss([T0], has_others=has_others),
             limit_s=3600,
             logger=logging.LoggerAdapter(logging.getLogger("test")),
-            has_others=has_others,
         )
     )
     await asyncio.wait([waiting], timeout=0.5)
