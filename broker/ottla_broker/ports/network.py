@@ -158,6 +158,16 @@ class Listener(Protocol):
         ...
 
 
+class Connector(Protocol):
+    """Opens connections: a Network to any address, or what secures those to one listener of other brokers."""
+
+    async def connect(
+        self, host: str, port: int, factory: HandlerFactory, *, timeout_s: float, max_frame_bytes: int
+    ) -> Connection:
+        """See `Network.connect`."""
+        ...
+
+
 class Network(Protocol):
     """The network of one broker. See the module."""
 

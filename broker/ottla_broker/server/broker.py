@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ottla_broker.config import BrokerConfig, TopicConfig
@@ -334,7 +335,15 @@ class Broker:
     async def _make_serving(self) -> None:
         assert self._dynamic_config is not None
         parts = make_serving(
-            BrokerContext(self.broker_id, self.cluster_id, self.config, self._ports, self.metrics, self._logger),
+            BrokerContext(
+                self.broker_id,
+                self.cluster_id,
+                self.config,
+                self._ports,
+                partial(self._core.tls.connector_to, self._ports.network),
+                self.metrics,
+                self._logger,
+            ),
             self._core,
             self._dynamic_config,
             self._fleet_features,

@@ -39,7 +39,7 @@ class MixedChannels(RecordingChannels):
     def __init__(self, clock, network) -> None:
         super().__init__(clock)
         logger = logging.LoggerAdapter(logging.getLogger("ottla"), {"broker": 0})
-        self._wire = NetworkControllerChannels(0, network, clock, LISTENER, 30_000, Metrics(), logger)
+        self._wire = NetworkControllerChannels(0, lambda listener: network, clock, LISTENER, 30_000, Metrics(), logger)
         self.answers = []
 
     def open(self, broker) -> None:

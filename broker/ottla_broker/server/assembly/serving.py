@@ -87,11 +87,12 @@ def make_serving(
     broker_id, config, metrics, logger = context.broker_id, context.config, context.metrics, context.logger
     ports, clock, coordination = context.ports, context.ports.clock, context.ports.coordination
     listener = config.listeners.inter_broker
+    connector = context.connector_to(listener)
     metadata = MetadataCache(broker_id)
     metadata.add_listener(on_metadata)
     partition_counts = PartitionCounts(coordination, clock, metadata, logger)
     controller_client = ControllerClient(
-        broker_id, ports.network, clock, metadata, listener, config.controller_socket_timeout_ms
+        broker_id, connector, clock, metadata, listener, config.controller_socket_timeout_ms
     )
     replica_manager = ReplicaManager(
         broker_id=broker_id,
@@ -109,7 +110,7 @@ def make_serving(
     recreation = RecreationTask(broker_id, coordination, clock, replica_manager, report, logger)
     verifier = NetworkTransactionVerifier(
         broker_id,
-        ports.network,
+        connector,
         clock,
         metadata,
         metrics,
@@ -149,7 +150,7 @@ def make_serving(
     )
     channels = NetworkControllerChannels(
         broker_id,
-        ports.network,
+        context.connector_to,
         clock,
         listener,
         config.controller_socket_timeout_ms,
@@ -233,11 +234,12 @@ def _inter_broker_context(
     report_directories: Callable[[], None],
 ) -> InterBrokerContext:
     config, ports = context.config, context.ports
+    connector = context.connector_to(config.listeners.inter_broker)
     return InterBrokerContext(
         broker_epoch=broker_epoch,
         send_alter_partition=lambda version, request: controller_client.ask(ApiKey.ALTER_PARTITION, version, request),
         connect=lambda host, port: BrokerClient(
-            ports.network,
+            connector,
             ports.clock,
             host,
             port,

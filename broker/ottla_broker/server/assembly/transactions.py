@@ -46,7 +46,7 @@ def make_transactions(
     broker_id, config, ports = context.broker_id, context.config, context.ports
     marker_requests = MarkerRequests(
         broker_id,
-        ports.network,
+        context.connector_to(config.listeners.inter_broker),
         ports.clock,
         metadata,
         config,

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.tls import TLS_PROTOCOLS, tls_settings
 from ottla_broker.metrics import Metrics
-from ottla_broker.ports import Clock
-from ottla_broker.ports.network import Tls
+from ottla_broker.ports import Clock, Network
+from ottla_broker.ports.network import Connection, Connector, HandlerFactory, Tls
 from ottla_broker.security.tls_settings import TlsError, TlsSettings
 
 if TYPE_CHECKING:
@@ -88,6 +88,21 @@ class ListenerTls:
         ).inc()
 
 
+class TlsConnector:
+    """Connects over TLS. See `ottla_broker.ports.network.Connector`."""
+
+    def __init__(self, network: Network, tls: Tls) -> None:
+        self._network = network
+        self.tls = tls
+
+    async def connect(
+        self, host: str, port: int, factory: HandlerFactory, *, timeout_s: float, max_frame_bytes: int
+    ) -> Connection:
+        return await self._network.connect(
+            host, port, factory, timeout_s=timeout_s, max_frame_bytes=max_frame_bytes, tls=self.tls
+        )
+
+
 class TlsContexts:
     """Of one broker. See the module.
 
@@ -114,9 +129,10 @@ class TlsContexts:
         """For those who connect to a listener of this broker; None for bytes as they are."""
         return self._of_listeners.get(listener)
 
-    def to_listener(self, listener: str) -> Tls | None:
-        """For this broker's connections to that listener of another; None for bytes as they are."""
-        return self._to_listeners.get(listener)
+    def connector_to(self, network: Network, listener: str) -> Connector:
+        """What connects to that listener of another broker, which has the security protocol that it has here."""
+        tls = self._to_listeners.get(listener)
+        return network if tls is None else TlsConnector(network, tls)
 
     async def start(self) -> None:
         """Reads all stores. Raises TlsError."""

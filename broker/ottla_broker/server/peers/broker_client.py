@@ -1,7 +1,7 @@
 """BrokerClient: the client side of one connection between brokers; sends requests, gives responses in order.
 
 Replica fetchers, the controller's channels and the controller client use it. Lives here: correlation ids, pipelining,
-time limits. Not here: when to connect again and to which broker, versions (the caller follows
+time limits. Not here: TLS (the connector's), when to connect again and to which broker, versions (the caller follows
 inter.broker.protocol.version). On the calling side of the Network and Clock ports.
 """
 
@@ -11,9 +11,9 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from ottla_broker.ports import Clock, Network
+from ottla_broker.ports import Clock
 from ottla_broker.ports.clock import Timer
-from ottla_broker.ports.network import Connection
+from ottla_broker.ports.network import Connection, Connector
 from ottla_broker.protocol import codec
 
 
@@ -29,7 +29,7 @@ class BrokerClient:
 
     def __init__(
         self,
-        network: Network,
+        connector: Connector,
         clock: Clock,
         host: str,
         port: int,
@@ -39,7 +39,7 @@ class BrokerClient:
         request_timeout_s: float = 30.0,
         max_frame_bytes: int = 2**31 - 1,
     ) -> None:
-        self._network = network
+        self._connector = connector
         self._clock = clock
         self.host = host
         self.port = port
@@ -69,7 +69,7 @@ class BrokerClient:
         closings = self._closings
         link = _EstablishedConnection(self)
         try:
-            connection = await self._network.connect(
+            connection = await self._connector.connect(
                 self.host,
                 self.port,
                 link.attach,

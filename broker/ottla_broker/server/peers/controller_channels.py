@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from ottla_broker.controller.values import RegisteredBroker
 from ottla_broker.metrics import Metrics
-from ottla_broker.ports import Clock, Network
+from ottla_broker.ports import Clock
+from ottla_broker.ports.network import Connector
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.server.peers.broker_client import BrokerClient, BrokerDisconnected
 
@@ -90,6 +91,7 @@ class NetworkControllerChannels:
     """See `ControllerChannels`.
 
     Args:
+        connector_to: gives what connects to a listener by its name.
         listener: name of the inter-broker listener, whose endpoints are used.
         control_plane: `control.plane.listener.name`, used where a broker has it (KIP-291).
         request_timeout_ms: `controller.socket.timeout.ms`.
@@ -98,7 +100,7 @@ class NetworkControllerChannels:
     def __init__(
         self,
         broker_id: int,
-        network: Network,
+        connector_to: Callable[[str], Connector],
         clock: Clock,
         listener: str,
         request_timeout_ms: int,
@@ -107,7 +109,7 @@ class NetworkControllerChannels:
         control_plane: str | None = None,
     ) -> None:
         self._broker_id = broker_id
-        self._network = network
+        self._connector_to = connector_to
         self._control_plane = control_plane
         self._clock = clock
         self._listener = listener
@@ -122,15 +124,15 @@ class NetworkControllerChannels:
 
     def open(self, broker: RegisteredBroker) -> None:
         self.close(broker.id)
-        endpoint = broker.endpoint(self._listener)
-        if self._control_plane is not None:
+        listener, endpoint = self._listener, broker.endpoint(self._listener)
+        if self._control_plane is not None and (control_plane := broker.endpoint(self._control_plane)) is not None:
             # While a cluster is rolled to use one, some brokers do not have it yet.
-            endpoint = broker.endpoint(self._control_plane) or endpoint
+            listener, endpoint = self._control_plane, control_plane
         if endpoint is None:
             self._logger.error("broker %d has no listener %s: it cannot be reached", broker.id, self._listener)
             return
         client = BrokerClient(
-            self._network,
+            self._connector_to(listener),
             self._clock,
             endpoint.host,
             endpoint.port,

@@ -13,7 +13,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla_broker.ports import Clock, Network
+from ottla_broker.ports import Clock
+from ottla_broker.ports.network import Connector
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import create_topics as create_topics_api
@@ -37,14 +38,14 @@ class ControllerClient:
     def __init__(
         self,
         broker_id: int,
-        network: Network,
+        connector: Connector,
         clock: Clock,
         metadata: MetadataCache,
         listener: str,
         request_timeout_ms: int,
     ) -> None:
         self._broker_id = broker_id
-        self._network = network
+        self._connector = connector
         self._clock = clock
         self._metadata = metadata
         self._listener = listener
@@ -126,7 +127,7 @@ class ControllerClient:
         client = self._client  # to that endpoint: one to another was closed when the metadata named this one
         if client is None:
             client = self._client = BrokerClient(
-                self._network,
+                self._connector,
                 self._clock,
                 endpoint.host,
                 endpoint.port,

@@ -12,7 +12,8 @@ from typing import Any
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.inter_broker import inter_broker_versions
 from ottla_broker.metadata.cache import BrokerEndpoint, MetadataCache
-from ottla_broker.ports import Clock, Network
+from ottla_broker.ports import Clock
+from ottla_broker.ports.network import Connector
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.write_txn_markers import (
@@ -33,7 +34,7 @@ class MarkerRequests:
     def __init__(
         self,
         broker_id: int,
-        network: Network,
+        connector: Connector,
         clock: Clock,
         metadata: MetadataCache,
         config: BrokerConfig,
@@ -45,7 +46,7 @@ class MarkerRequests:
             fleet_is_ours: every registered broker is one of ours, and reads the version of a transaction.
             is_deleted: of a partition that the metadata lack; False also while that is not known.
         """
-        self._network = network
+        self._connector = connector
         self._clock = clock
         self._metadata = metadata
         self._client_id = f"broker-{broker_id}-txn-marker-sender"
@@ -92,7 +93,7 @@ class MarkerRequests:
             client = None
         if client is None:
             client = self._clients[broker_id] = BrokerClient(
-                self._network,
+                self._connector,
                 self._clock,
                 endpoint.host,
                 endpoint.port,

@@ -20,7 +20,8 @@ from ottla_broker.config.inter_broker import inter_broker_versions
 from ottla_broker.config.topics import TRANSACTION_STATE
 from ottla_broker.internal_topics.partitioning import partition_for
 from ottla_broker.metrics import Metrics
-from ottla_broker.ports import Clock, Network
+from ottla_broker.ports import Clock
+from ottla_broker.ports.network import Connector
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.add_partitions_to_txn import (
@@ -159,7 +160,7 @@ class NetworkTransactionVerifier:
     def __init__(
         self,
         broker_id: int,
-        network: Network,
+        connector: Connector,
         clock: Clock,
         metadata: MetadataCache,
         metrics: Metrics,
@@ -178,7 +179,7 @@ class NetworkTransactionVerifier:
         self._partition_count = partition_count
         self._verify_here = verify_here
         self._client_id = f"broker-{broker_id}-transaction-verifier"
-        self._network = network
+        self._connector = connector
         self._clock = clock
         self._metadata = metadata
         self._listener = config.listeners.inter_broker
@@ -238,7 +239,7 @@ class NetworkTransactionVerifier:
         address = (endpoint.host, endpoint.port)
         if address not in self._coordinators:
             client = BrokerClient(
-                self._network,
+                self._connector,
                 self._clock,
                 *address,
                 client_id=self._client_id,

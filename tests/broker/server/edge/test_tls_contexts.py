@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from ottla_broker.adapters.clock import LoopClock
+from ottla_broker.adapters.network import SocketNetwork
 from ottla_broker.config import BrokerConfig
 from ottla_broker.exposition import Exposition
 from ottla_broker.metrics import Metrics
 from ottla_broker.security.tls_settings import TlsError
 from ottla_broker.server.edge import tls_contexts
-from ottla_broker.server.edge.tls_contexts import ListenerTls, TlsContexts
+from ottla_broker.server.edge.tls_contexts import ListenerTls, TlsConnector, TlsContexts
 from tests.authority import Authority
 
 HOST = "broker-0.example"
@@ -78,11 +79,15 @@ async def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 
 async def test_both_directions_of_a_listener_between_brokers_have_its_keys(running: Running) -> None:
-    client = running.contexts.to_listener("SSL")
+    connector = running.contexts.connector_to(SocketNetwork(), "SSL")
+    assert isinstance(connector, TlsConnector)
+    client = connector.tls
     assert isinstance(client, ListenerTls)
     assert client.loaded.certificate == running.of_listener.loaded.certificate
     assert client.context() is not running.of_listener.context()
     assert running.contexts.of_listener("PLAINTEXT") is None
+    plain = SocketNetwork()
+    assert running.contexts.connector_to(plain, "PLAINTEXT") is plain
     assert running.metric('ottla_ssl_certificate_expiry_seconds{listener="SSL",store="keystore"} 3')
 
 
