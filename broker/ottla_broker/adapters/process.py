@@ -19,6 +19,7 @@ from ottla_broker.adapters.event_loop import TakeoverLoop
 from ottla_broker.adapters.network import SocketNetwork
 from ottla_broker.adapters.process_logging import zookeeper_logger
 from ottla_broker.config import BrokerConfig
+from ottla_broker.config.tls import zookeeper_tls_settings
 from ottla_broker.jobs import JOBS, PROMPT_JOBS
 from ottla_broker.ports import Coordination, Ports
 
@@ -76,12 +77,20 @@ def zookeeper_coordination(config: BrokerConfig) -> Coordination:
     """The coordination store at `zookeeper.connect`, not started."""
     from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
 
+    logger = zookeeper_logger(config.broker_id)
+    settings = zookeeper_tls_settings(config)
+    tls = None
+    if settings is not None:
+        from ottla_broker.security.renewed_context import RenewedContext
+
+        tls = RenewedContext(settings, "ZooKeeper", logger)
     session_timeout_ms: int = config.zookeeper_session_timeout_ms
     return ZooKeeperCoordination(
         config.zookeeper_connect or "",
         session_timeout_ms=session_timeout_ms,
         connection_timeout_ms=config.zookeeper_connection_timeout_ms or session_timeout_ms,
-        logger=zookeeper_logger(config.broker_id),
+        logger=logger,
+        tls=tls,
     )
 
 

@@ -73,6 +73,8 @@ class BrokerValues:
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
+    ssl_allow_dn_changes: bool
+    ssl_allow_san_changes: bool
     # Logs and their cleaner.
     log_cleaner_backoff_ms: int
     log_cleaner_dedupe_buffer_size: int

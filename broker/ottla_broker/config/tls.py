@@ -1,4 +1,4 @@
-"""The `ssl.*` keys of one listener, with Kafka's rules about them. Pure: no store is read here.
+"""The `ssl.*` keys of one listener and `zookeeper.ssl.*`, with Kafka's rules about them. Pure: no store is read here.
 
 A key with the prefix `listener.name.NAME.` wins over the one without (KIP-103).
 
@@ -22,7 +22,8 @@ _STORE_TYPES = ("JKS", "PKCS12", "PEM")
 
 
 def check_tls(values: BrokerValues, listeners: Listeners) -> None:
-    """ConfigError for the first listener with TLS whose keys do not fit together."""
+    """ConfigError for the first listener with TLS whose keys do not fit together, or the session with ZooKeeper."""
+    zookeeper_tls_settings(values)
     for endpoint in listeners.bound:
         if endpoint.security_protocol in TLS_PROTOCOLS:
             tls_settings(values, endpoint.listener)
@@ -63,6 +64,55 @@ def tls_settings(values: BrokerValues, listener: str) -> TlsSettings:
         trust_store=trust_store,
         uses_kernel=values.ottla_ssl_ktls == "auto",
     )
+
+
+def zookeeper_tls_settings(values: BrokerValues) -> TlsSettings | None:
+    """Of the session with ZooKeeper; None without TLS.
+
+    Source: org.apache.zookeeper.common.X509Util and ClientX509Util, whose keys these are without their prefix.
+
+    Raises:
+        ConfigError: as `tls_settings`.
+    """
+    if not values.by_name["zookeeper.ssl.client.enable"]:
+        return None
+
+    def refuse(key: str, allowed: str) -> None:
+        raise ConfigError(key, values.by_name[key], allowed)
+
+    protocol = values.by_name["zookeeper.ssl.protocol"]
+    protocols = values.by_name["zookeeper.ssl.enabled.protocols"]
+    key = "zookeeper.ssl.protocol" if protocols is None else "zookeeper.ssl.enabled.protocols"
+    protocols = protocols or (_PROTOCOLS if protocol == "TLS" else (protocol,))
+    if any(name not in _PROTOCOLS for name in protocols):
+        refuse(key, f"of {', '.join(_PROTOCOLS)}: older versions are not secure")
+    suites = values.by_name["zookeeper.ssl.cipher.suites"] or ()
+    if reason := why_refused(suites, protocols):
+        refuse("zookeeper.ssl.cipher.suites", reason)
+    algorithm = (values.by_name["zookeeper.ssl.endpoint.identification.algorithm"] or "").lower()
+    if algorithm not in ("", "https"):
+        refuse("zookeeper.ssl.endpoint.identification.algorithm", "HTTPS, or nothing for no check of host names")
+    return TlsSettings(
+        protocols=tuple(protocols),
+        cipher_suites=tuple(suites),
+        client_auth=ClientAuth.NONE,
+        verifies_names=bool(algorithm),
+        key_store=_zookeeper_store(values, "keystore"),
+        trust_store=_zookeeper_store(values, "truststore"),
+        uses_kernel=False,
+    )
+
+
+def _zookeeper_store(values: BrokerValues, kind: str) -> CertificateStore | None:
+    location, password, store_type = (
+        values.by_name[f"zookeeper.ssl.{kind}.{part}"] for part in ("location", "password", "type")
+    )
+    if store_type is not None and store_type.upper() not in _STORE_TYPES:
+        raise ConfigError(f"zookeeper.ssl.{kind}.type", store_type, f"of {', '.join(_STORE_TYPES)}")
+    if not location:
+        return None
+    # ZooKeeper has one password, for the store or for the key in it.
+    return CertificateStore(f"zookeeper.ssl.{kind}.location", location, password=password, key_password=password)
 
 
 class _Keys:

@@ -1,6 +1,6 @@
 """One ZooKeeper session on kazoo, on kazoo's thread; `zookeeper` is the part on the event loop.
 
-kazoo runs without its recipes, retries and worker threads. Six differences, each held by a test:
+kazoo runs without its recipes, retries and worker threads. Seven differences, each held by a test:
 
 - Responses and watch events are handled on the connection's thread, so that they reach the event loop in the order in
   which the server sent them. kazoo's two worker threads would lose the order.
@@ -12,6 +12,8 @@ kazoo runs without its recipes, retries and worker threads. Six differences, eac
   another. A ping is sent after a third of the timeout, as by the Java client: each ping extends the session, and with
   it the time until an election when the broker is killed.
 - This also applies while requests are sent. kazoo resets its read timeout with every request that it sends.
+- TLS has a context of ours (`ottla_broker.security`), read anew for each connection, and bytes that OpenSSL has
+  decrypted and nobody has read are not waited for.
 - An expired session ends the client. kazoo opens a new session in the same client, and a call of a component that has
   not seen EXPIRED yet would run in the new session.
 """
@@ -20,13 +22,14 @@ from __future__ import annotations
 
 import logging
 import math
+import socket
 import struct
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import EXCEPTIONS, ConnectionDropped
@@ -35,6 +38,9 @@ from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import GetData, read_buffer, stat_struct
 from kazoo.protocol.states import Callback, KeeperState, ZnodeStat
 from kazoo.retry import KazooRetry
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 RECONNECT_DELAY_S = 0.05
 RECONNECT_MAX_DELAY_S = 1.0
@@ -65,6 +71,10 @@ class LinkState(Enum):
 class _InlineHandler(SequentialThreadingHandler):  # type: ignore[misc]
     """Runs callbacks on the thread that raises them. It is never "running", so kazoo calls completions directly."""
 
+    def __init__(self, tls: Callable[[], SSLContext] | None) -> None:
+        super().__init__()
+        self._tls = tls
+
     def start(self) -> None:
         pass
 
@@ -74,6 +84,8 @@ class _InlineHandler(SequentialThreadingHandler):  # type: ignore[misc]
     def dispatch_callback(self, callback: Callback) -> None:
         callback.func(*callback.args)
 
+    tls_failure = ""
+    """Why the last TLS handshake failed."""
     patience_s = math.inf
     """The timeout of a TCP connect in seconds; set by the connection."""
     leave_at = math.inf
@@ -81,11 +93,24 @@ class _InlineHandler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         kwargs["timeout"] = min(kwargs["timeout"], self.patience_s)
-        return super().create_connection(*args, **kwargs)
+        connection = super().create_connection(*args, **kwargs)
+        if self._tls is None:
+            return connection
+        try:
+            secured = self._tls().wrap_socket(connection, server_hostname=kwargs["hostname"])
+        except OSError as error:
+            connection.close()
+            self.tls_failure = getattr(error, "verify_message", "") or str(error)
+            raise
+        self.tls_failure = ""
+        return secured
 
     def select(self, readers: Any, writers: Any, exceptional: Any, timeout: float) -> Any:
         timeout = max(0.0, min(timeout, self.leave_at - time.monotonic()))
-        ready = super().select(readers, writers, exceptional, timeout)
+        decrypted = [] if self._tls is None else [one for one in readers if hasattr(one, "pending") and one.pending()]
+        ready = super().select(readers, writers, exceptional, 0.0 if decrypted else timeout)
+        if decrypted:
+            return ([*decrypted, *(one for one in ready[0] if one not in decrypted)], *ready[1:])
         if not any(ready):
             self.leave_if_silent()
         return ready
@@ -229,6 +254,7 @@ class SessionClient(KazooClient):  # type: ignore[misc]
         hosts: without chroot, which the adapter adds and strips.
         timeout_s: the requested session timeout in seconds.
         session: id and password of the session to attach to.
+        tls: gives the context of a new connection; None for bytes as they are.
         on_state: called on the connection's thread; must not block.
     """
 
@@ -239,6 +265,7 @@ class SessionClient(KazooClient):  # type: ignore[misc]
         session: tuple[int, bytes] | None,
         on_state: Callable[[SessionClient, LinkState], None],
         logger: logging.Logger,
+        tls: Callable[[], SSLContext] | None = None,
     ) -> None:
         self.logger: logging.Logger
         self._absent: set[str] = set()
@@ -247,13 +274,18 @@ class SessionClient(KazooClient):  # type: ignore[misc]
             hosts=hosts,
             timeout=timeout_s,
             client_id=session,
-            handler=_InlineHandler(),
+            handler=_InlineHandler(tls),
             connection_retry=KazooRetry(
                 max_tries=-1, delay=RECONNECT_DELAY_S, backoff=1.5, max_delay=RECONNECT_MAX_DELAY_S
             ),
             logger=logger,
         )
         self._connection = _PatientConnection(self, timeout_s)
+
+    @property
+    def tls_failure(self) -> str:
+        """Why the last TLS handshake failed; "" when it did not."""
+        return str(self.handler.tls_failure)
 
     @property
     def session(self) -> tuple[int, bytes]:
@@ -274,10 +306,10 @@ class SessionClient(KazooClient):  # type: ignore[misc]
         silent.disabled = True  # no warning of kazoo for the intended loss of the connection
         self.logger = self._connection.logger = silent
         self._stopped.set()
-        socket = self._connection._socket
-        if socket is not None:
+        connection = self._connection._socket
+        if connection is not None:
             try:
-                socket.shutdown(2)
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)  # not that of TLS, which the other thread uses
             except OSError:
                 pass  # not connected: the connection's thread checks `_stopped`
 

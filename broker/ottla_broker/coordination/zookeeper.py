@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.protocol.serialization import CheckVersion, GetChildren, GetData, SetData, Transaction
@@ -53,6 +53,9 @@ from ottla_broker.ports.coordination import (
     WatchEvent,
     WatchKind,
 )
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 WINDOW = 128
 READS_PER_REQUEST = 256
@@ -138,6 +141,8 @@ class ZooKeeperCoordination:
         connect: zookeeper.connect; a missing chroot is created.
         session_timeout_ms: zookeeper.session.timeout.ms.
         connection_timeout_ms: zookeeper.connection.timeout.ms.
+        tls: gives the context of a new connection, on a thread; None for bytes as they are. What its first call
+            raises, `start` raises.
 
     Raises:
         ValueError: `connect` is not valid.
@@ -150,7 +155,9 @@ class ZooKeeperCoordination:
         session_timeout_ms: int = 18_000,
         connection_timeout_ms: int = 18_000,
         logger: logging.Logger | None = None,
+        tls: Callable[[], SSLContext] | None = None,
     ) -> None:
+        self._tls = tls
         self._connect = ConnectString.parse(connect)
         self._session_timeout_s = session_timeout_ms / 1000
         self._connection_timeout_s = connection_timeout_ms / 1000
@@ -186,6 +193,8 @@ class ZooKeeperCoordination:
             raise RuntimeError("this session was started before")
         self._is_started = True
         self._loop = asyncio.get_running_loop()
+        if self._tls is not None:
+            await self._loop.run_in_executor(None, self._tls)
         try:
             async with asyncio.timeout(self._connection_timeout_s):
                 if session is not None and await self._open(session) is LinkState.CONNECTED:
@@ -195,9 +204,10 @@ class ZooKeeperCoordination:
                 await self._open(None)
                 await self._make_chroot()
         except TimeoutError:
+            tls_failure = "" if self._client is None else self._client.tls_failure
             self.abandon()
             hosts, seconds = self._connect.hosts, f"{self._connection_timeout_s:g} s"
-            why = await _why_silent(self._loop, hosts)
+            why = f" (TLS: {tls_failure})" if tls_failure else await _why_silent(self._loop, hosts)
             raise ConnectionLoss(message=f"no ZooKeeper server of {hosts} answered in {seconds}{why}") from None
         except BaseException:
             self.abandon()
@@ -474,7 +484,9 @@ class ZooKeeperCoordination:
                 call.future.set_exception(error(call.path))
 
     def _new_client(self, session: tuple[int, bytes] | None) -> None:
-        self._client = SessionClient(self._connect.hosts, self._session_timeout_s, session, self._on_link, self._logger)
+        self._client = SessionClient(
+            self._connect.hosts, self._session_timeout_s, session, self._on_link, self._logger, self._tls
+        )
         self._client.start_async()
 
     async def _open(self, session: tuple[int, bytes] | None) -> LinkState:

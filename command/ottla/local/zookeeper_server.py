@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ottla.local.jars import find_java, zookeeper_class_path
@@ -50,6 +50,7 @@ class ZooKeeperServer:
         port: 0 chooses a free one.
         tick_ms: tickTime; session timeouts are between 2 and 20 ticks.
         new_session: starts it in its own process session, so that it outlives the terminal.
+        settings: more keys of zoo.cfg.
     """
 
     def __init__(
@@ -60,7 +61,9 @@ class ZooKeeperServer:
         tick_ms: int = 500,
         jvm_options: Sequence[str] = JVM_OPTIONS,
         new_session: bool = False,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
+        self._settings = dict(settings or {})
         self.directory = Path(directory)
         self.port = port
         self._tick_ms = tick_ms
@@ -148,6 +151,7 @@ class ZooKeeperServer:
             "4lw.commands.whitelist": "srvr,mntr",
             "autopurge.purgeInterval": "1",
             "autopurge.snapRetainCount": "3",
+            **self._settings,
         }
         configuration.write_text(format_properties(settings), encoding="ascii")
         logging = ["-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]

@@ -227,8 +227,7 @@ class TlsContexts:
         """Raises TlsError. Source: SslFactory.CertificateEntries.ensureCompatible."""
         before, after, store = one.loaded.certificate, loaded.certificate, settings.key_store
         assert before is not None and after is not None and store is not None
-        values = self._config.by_name
-        if before.subject != after.subject and not values["ssl.allow.dn.changes"]:
+        if before.subject != after.subject and not self._config.ssl_allow_dn_changes:
             raise TlsError(
                 store.key,
                 store.location,
@@ -236,7 +235,7 @@ class TlsContexts:
                 "and restart if that is right",
             )
         gone = [name for name in (*before.names, *before.addresses) if name not in (*after.names, *after.addresses)]
-        if gone and not values["ssl.allow.san.changes"]:
+        if gone and not self._config.ssl_allow_san_changes:
             raise TlsError(
                 store.key,
                 store.location,
